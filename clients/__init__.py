@@ -1,0 +1,1 @@
+"""The client half of each algorithm: one file, one class each."""

@@ -1,0 +1,1 @@
+"""What a user starts: the Flower apps, the `murmur` command, engines, results."""

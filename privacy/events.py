@@ -1,0 +1,176 @@
+"""What a release did, as immutable values: the ledger stores them, accountants interpret them.
+
+An event says which mechanism ran and with which parameters; ε is always derived from events
+and never stored as the truth. Habits follow ``dp_accounting.dp_event``; unlike there, the
+events are JSON-safe, because they live for years in a device's ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """One mechanism's use on one unit's data."""
+
+    _kinds: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Event._kinds[cls.__name__] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe mapping that ``event_from_dict`` turns back into an equal event."""
+        plain = {
+            f.name: _plain(getattr(self, f.name)) for f in fields(self)
+        }
+        return {"kind": type(self).__name__, **plain}
+
+
+@dataclass(frozen=True)
+class RandomizedResponseEvent(Event):
+    """One label among ``categories`` values, reported by ``epsilon``-DP randomised response."""
+
+    epsilon: float
+    categories: int
+
+    def __post_init__(self) -> None:
+        _require_positive("epsilon", self.epsilon)
+        if self.categories < 2:
+            raise ValueError(f"categories={self.categories}: must be at least 2")
+
+
+@dataclass(frozen=True)
+class RandomizedBitsEvent(Event):
+    """``bits`` bits, each kept with probability ½ + ``gamma``; neighbours differ in all of them.
+
+    ``sensitivity_bits`` is the number of bits in which two neighbours can differ (Hamming
+    clipping makes it smaller than ``bits``).
+    """
+
+    gamma: float
+    bits: int
+    sensitivity_bits: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma < 0.5:
+            raise ValueError(f"gamma={self.gamma}: must lie in (0, 0.5)")
+        if not 0 < self.sensitivity_bits <= self.bits:
+            raise ValueError(
+                f"sensitivity_bits={self.sensitivity_bits}: must lie in [1, bits={self.bits}]"
+            )
+
+
+@dataclass(frozen=True)
+class GaussianEvent(Event):
+    """Continuous Gaussian noise of ``noise_multiplier`` × the L2 sensitivity."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _require_positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianEvent(Event):
+    """Discrete Gaussian noise on integers: ``sigma`` and L2 ``sensitivity`` in grid steps."""
+
+    sigma: float
+    sensitivity: float
+
+    def __post_init__(self) -> None:
+        _require_positive("sigma", self.sigma)
+        _require_positive("sensitivity", self.sensitivity)
+
+
+@dataclass(frozen=True)
+class LaplaceEvent(Event):
+    """Laplace noise (continuous or discrete): ``noise_multiplier`` = scale / L1 sensitivity."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _require_positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class PureEvent(Event):
+    """Any ``epsilon``-DP release of which nothing more is known (exponential mechanism, …)."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _require_positive("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class NonPrivateEvent(Event):
+    """A release without protection: ε is infinite."""
+
+
+@dataclass(frozen=True)
+class PoissonSampledEvent(Event):
+    """``event`` on a Poisson sample of the records, each in it with probability ``rate``."""
+
+    rate: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"rate={self.rate}: must lie in (0, 1]")
+
+
+@dataclass(frozen=True)
+class RepeatedEvent(Event):
+    """``event``, ``count`` times, adaptively, on the same unit."""
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count={self.count}: must be at least 1")
+
+
+@dataclass(frozen=True)
+class ComposedEvent(Event):
+    """All of ``events``, adaptively, on the same unit."""
+
+    events: tuple[Event, ...]
+
+
+def event_from_dict(plain: Mapping[str, Any]) -> Event:
+    """The inverse of ``Event.to_dict``; raises ValueError for anything that is not an event."""
+    kind = plain.get("kind")
+    cls = Event._kinds.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ValueError(f"kind={kind!r}: not an event; known are {sorted(Event._kinds)}")
+    values = {key: _revive(value) for key, value in plain.items() if key != "kind"}
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ValueError(f"{kind}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Event):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _revive(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return event_from_dict(value)
+    if isinstance(value, list):
+        return tuple(_revive(item) for item in value)
+    return value
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name}={value}: must be finite and above 0")

@@ -1,0 +1,1 @@
+"""The server half of each algorithm: one file, one Flower Strategy each."""
