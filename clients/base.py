@@ -1,0 +1,112 @@
+"""What every client class has in common: the shape of one round on the client's side.
+
+The host (``fl_app.node``) drives each client through the same steps and never in another order:
+
+1. ``event``: what would answering the server's task release? Checked against the device's policy
+   and charged in the device's ledger before anything else happens.
+2. ``train``: the local computation; its result never leaves by itself.
+3. ``privatize``: the mechanism turns that result into the release.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.contribution import Codec
+from learning.seeding import experiment_rng
+from learning.trainer import Trainer
+from privacy.budget import Budget
+from privacy.events import Event
+from privacy.noise import NoiseGenerator
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the server asks of one client in one round; everything in it may be hostile.
+
+    ``model``: flat parameters (d,), float32. ``arrays`` and ``settings``: what the algorithm's
+    server half sends beside it.
+    """
+
+    round: int
+    client: int
+    model: NDArray[np.float32]
+    arrays: Mapping[str, NDArray]
+    settings: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """One client's examples: rows ``indices`` of the process's resident arrays."""
+
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    indices: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(frozen=True)
+class ClientSetup:
+    """What the host gives to a client class: its tools, its public data and its budget."""
+
+    trainer: Trainer
+    public: NDArray[np.float32]
+    test: tuple[NDArray[np.float32], NDArray[np.int64]] | None
+    budget: Budget
+    seed: int
+    state_folder: Path
+
+
+class TaskError(ValueError):
+    """The server asks for something that this client cannot or will not do; nothing is charged."""
+
+
+class Client(ABC):
+    """The client half of an algorithm; one instance per process serves all clients it hosts."""
+
+    def __init__(self, setup: ClientSetup) -> None:
+        self.setup = setup
+        self.trainer = setup.trainer
+
+    @abstractmethod
+    def codec(self, task: Task) -> Codec:
+        """The form in which the answer to ``task`` travels; TaskError if the task is malformed."""
+
+    @abstractmethod
+    def event(self, task: Task, data: LocalData) -> Event:
+        """What answering ``task`` costs; TaskError if the task is malformed."""
+
+    @abstractmethod
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """The local result, before protection."""
+
+    @abstractmethod
+    def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
+        """The release: what may leave the client."""
+
+    def weight(self, data: LocalData) -> int:
+        """The release's weight in the sum; 1 unless the algorithm makes data sizes public."""
+        return 1
+
+    def rng(self, task: Task, purpose: str) -> np.random.Generator:
+        """The experiment stream of this client in this round."""
+        return experiment_rng(self.setup.seed, purpose, task.round, task.client)
+
+    def require_model(self, task: Task) -> NDArray[np.float32]:
+        """The task's model, if it fits this client's own; TaskError otherwise."""
+        model, size = task.model, self.trainer.num_parameters
+        if model.dtype != np.float32 or model.shape != (size,):
+            raise TaskError(
+                f"model={model.dtype}{list(model.shape)}: this client's model has float32[{size}]"
+            )
+        if not np.all(np.isfinite(model)):
+            raise TaskError("model: holds NaN or infinite values")
+        return model

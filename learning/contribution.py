@@ -1,0 +1,210 @@
+"""Contributions: what one client releases in a round, and how such releases are summed.
+
+Every algorithm here is linear in what its clients release, so a node sums its clients and the
+server sums the nodes. Sums are integers in 64 bits: exact, hence the same for every grouping of
+clients over nodes, and what secure aggregation needs anyway.
+
+A codec is held by both ends. ``pack`` gives the compact form in which one client's release
+travels (labels as bytes, bits packed, weights as float32); ``expand`` turns that form, which may
+come from a hostile client, into the integers that are summed; ``check_total`` says whether an
+already summed array is possible at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+class MalformedError(ValueError):
+    """A contribution that no honest client could have sent."""
+
+
+class Codec(Protocol):
+    """The form in which one algorithm's contributions travel and are summed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the summed integers."""
+
+    def pack(self, release: NDArray) -> NDArray:
+        """One client's release as it travels."""
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """The integers that one client's packed release adds to the sum.
+
+        Raises MalformedError when ``packed`` has a wrong type, shape or value.
+        """
+
+    def check_total(self, total: NDArray, weight: int) -> Integers:
+        """``total`` if it can be a sum of releases of total ``weight``, else MalformedError."""
+
+    @property
+    def capacity(self) -> int:
+        """The largest total weight whose sum cannot overflow 64 bits."""
+
+
+@dataclass(frozen=True)
+class LabelCodec:
+    """``count`` labels out of ``categories`` each: bytes on the wire, a histogram when summed."""
+
+    count: int
+    categories: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(count, categories)."""
+        return self.count, self.categories
+
+    def pack(self, release: NDArray) -> NDArray[np.uint8]:
+        """Labels (count,) as bytes."""
+        return np.ascontiguousarray(release, dtype=np.uint8)
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """A one-hot row for each label, times ``weight``."""
+        _require(packed, np.uint8, (self.count,))
+        if packed.size and packed.max() >= self.categories:
+            raise MalformedError(f"label {packed.max()} is outside 0..{self.categories - 1}")
+        total = np.zeros(self.shape, np.int64)
+        total[np.arange(self.count), packed] = weight
+        return total
+
+    def check_total(self, total: NDArray, weight: int) -> Integers:
+        """Every row counts every client exactly once."""
+        _require(total, np.int64, self.shape)
+        if total.size and (total.min() < 0 or np.any(total.sum(axis=1) != weight)):
+            raise MalformedError(f"a histogram row does not sum to the weight {weight}")
+        return total
+
+    @property
+    def capacity(self) -> int:
+        """A histogram cell holds at most the total weight; a row is summed when checked."""
+        return 2**62 // self.categories
+
+
+@dataclass(frozen=True)
+class BitCodec:
+    """``size`` bits: 8 per byte on the wire, counts of ones when summed."""
+
+    size: int
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(size,)."""
+        return (self.size,)
+
+    def pack(self, release: NDArray) -> NDArray[np.uint8]:
+        """Bits (size,) as bool or 0/1, packed 8 per byte, zero-padded at the end."""
+        return np.packbits(np.asarray(release, dtype=bool))
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """The bits as integers, times ``weight``."""
+        _require(packed, np.uint8, ((self.size + 7) // 8,))
+        return np.unpackbits(packed, count=self.size).astype(np.int64) * weight
+
+    def check_total(self, total: NDArray, weight: int) -> Integers:
+        """Every count lies between 0 and the total weight."""
+        _require(total, np.int64, self.shape)
+        if total.size and (total.min() < 0 or total.max() > weight):
+            raise MalformedError(f"a bit count lies outside 0..{weight}")
+        return total
+
+    @property
+    def capacity(self) -> int:
+        """A count of ones is at most the total weight."""
+        return 2**62
+
+
+@dataclass(frozen=True)
+class WeightCodec:
+    """``size`` reals: float32 on the wire, fixed point of ``fraction_bits`` when summed.
+
+    A value is bounded by ``bound`` in absolute terms, so that the sum of total weight W stays
+    below 2^63 as long as W · bound < 2^(63 − fraction_bits).
+    """
+
+    size: int
+    fraction_bits: int = 30
+    bound: float = 2.0**12
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(size,)."""
+        return (self.size,)
+
+    def pack(self, release: NDArray) -> NDArray[np.float32]:
+        """Reals (size,) as float32."""
+        return np.ascontiguousarray(release, dtype=np.float32)
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """round(value · 2^fraction_bits) · weight."""
+        _require(packed, np.float32, self.shape)
+        if not np.all(np.isfinite(packed)):
+            raise MalformedError("a weight is not finite")
+        if packed.size and np.abs(packed).max() > self.bound:
+            raise MalformedError(f"a weight exceeds {self.bound:g} in absolute value")
+        fixed = np.rint(np.ldexp(packed.astype(np.float64), self.fraction_bits))
+        return fixed.astype(np.int64) * weight
+
+    def check_total(self, total: NDArray, weight: int) -> Integers:
+        """Every sum lies within weight · bound."""
+        _require(total, np.int64, self.shape)
+        limit = int(self.bound * 2**self.fraction_bits) * weight
+        if total.size and max(int(total.max()), -int(total.min())) > limit:
+            raise MalformedError(f"a summed weight exceeds {self.bound:g} × {weight}")
+        return total
+
+    @property
+    def capacity(self) -> int:
+        """Total weight W with W · bound · 2^fraction_bits < 2^63."""
+        return (2**63 - 1) // int(self.bound * 2**self.fraction_bits)
+
+    def mean(self, total: Integers, weight: int) -> NDArray[np.float64]:
+        """The weighted mean that ``total`` stands for."""
+        return np.ldexp(total.astype(np.float64), -self.fraction_bits) / weight
+
+
+@dataclass
+class Sum:
+    """The running sum of a node's or the server's contributions, in place."""
+
+    codec: Codec
+    total: Integers = field(init=False)
+    weight: int = 0
+    clients: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.total = np.zeros(self.codec.shape, np.int64)
+
+    def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
+        """Add one client's packed release."""
+        self._require_weight(weight, 1)
+        self.total += self.codec.expand(packed, weight)
+        self.weight += weight
+        self.clients.append(client)
+
+    def add_total(self, clients: list[int], total: NDArray, weight: int) -> None:
+        """Add what another node has already summed."""
+        self._require_weight(weight, len(clients))
+        self.total += self.codec.check_total(total, weight)
+        self.weight += weight
+        self.clients.extend(clients)
+
+    def _require_weight(self, weight: int, least: int) -> None:
+        if not least <= weight <= self.codec.capacity - self.weight:
+            raise MalformedError(
+                f"weight={weight}: must be at least {least}, and all weights together at most "
+                f"{self.codec.capacity}"
+            )
+
+
+def _require(array: NDArray, dtype: type, shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise MalformedError(
+            f"expected {np.dtype(dtype).name}{list(shape)}, got {array.dtype}{list(array.shape)}"
+        )
