@@ -1,0 +1,5 @@
+"""Mechanisms: frozen values that privatise data and say, as an event, what they did."""
+
+from privacy.mechanisms.randomized_response import RandomizedResponse
+
+__all__ = ["RandomizedResponse"]
