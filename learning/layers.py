@@ -1,0 +1,68 @@
+"""The two layers that PyTorch lacks: dropout with a stream of its own, and a free flatten."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_LEVELS = 2**16
+
+
+class Dropout(nn.Module):
+    """Inverted dropout (Srivastava et al., JMLR 2014) that never touches a global generator.
+
+    Set ``rng`` before training; ``learning.trainer.Trainer`` does so in every call. A unit is kept
+    when 16 fresh random bits are below ``round((1 - p) * 2**16)``, and kept units are scaled by
+    exactly the inverse of that probability, so the expectation is exact whatever ``p`` is.
+
+    Args:
+        p: probability that a unit is dropped, in [0, 1).
+
+    Raises:
+        ValueError: ``p`` is outside its range.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout={p}: must be at least 0 and below 1")
+        self.p = p
+        self.threshold = round((1 - p) * _LEVELS)
+        self.scale = _LEVELS / self.threshold
+        self.rng: np.random.Generator | None = None
+
+    def draw(self, out: Tensor) -> Tensor:
+        """Fill ``out`` (contiguous float32, any shape, on the CPU) with 0 or ``scale``."""
+        if self.rng is None:
+            raise RuntimeError("Dropout.rng is not set: training dropout needs a generator")
+        bits = np.frombuffer(self.rng.bytes(2 * out.numel()), dtype="<u2")
+        kept = (bits < self.threshold).reshape(out.shape)
+        np.multiply(kept, np.float32(self.scale), out=out.numpy())
+        return out
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop units of ``x`` in training mode; return it unchanged otherwise."""
+        if not self.training or self.p == 0:
+            return x
+        # Drawn in memory order, so that the mask does not depend on who runs the layer.
+        images = x.dim() == 4
+        shape = x.permute(0, 2, 3, 1).shape if images else x.shape
+        mask = self.draw(torch.empty(shape)).to(x.device)
+        return x * (mask.permute(0, 3, 1, 2) if images else mask)
+
+    def extra_repr(self) -> str:
+        """The drop probability, for ``repr``."""
+        return f"p={self.p}"
+
+
+class Flatten(nn.Module):
+    """(N, C, H, W) to (N, H*W*C), channels fastest, as TensorFlow orders it.
+
+    Activations are kept channels-last, so this order is a view where PyTorch's (channels slowest)
+    would be a copy in either direction. For one channel the two orders are the same.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the flattened view."""
+        return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)

@@ -1,0 +1,194 @@
+"""The models of the algorithms' papers, each a factory ``(input_shape, num_classes, **settings)``.
+
+``input_shape`` is (channels, height, width). Every model is a plain sequence of layers without
+batch normalisation, whose statistics would leak what the parameters' noise protects. Pooling comes
+before a monotone activation: the same function, on a quarter of the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import nn
+
+from learning.initialisation import check_scheme
+from learning.layers import Dropout, Flatten
+
+InputShape = tuple[int, int, int]
+
+
+class Network(nn.Sequential):
+    """Layers in sequence, and the scheme by which ``learning.initialisation`` draws them."""
+
+    def __init__(self, layers: Sequence[nn.Module], init: str = "torch") -> None:
+        check_scheme(init)
+        super().__init__(*layers)
+        self.init = init
+
+
+def mlp(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    hidden: Sequence[int] = (64,),
+    dropout: float = 0.0,
+    init: str = "torch",
+) -> Network:
+    """Fully connected ReLU layers of the widths ``hidden``; none gives logistic regression."""
+    if any(isinstance(width, bool) or width != int(width) or width < 1 for width in hidden):
+        raise ValueError(f"hidden={list(hidden)}: must be integers of at least 1")
+    layers: list[nn.Module] = [Flatten()]
+    layers += _dense(math.prod(input_shape), hidden, num_classes, dropout)
+    return Network(layers, init)
+
+
+def cnn_small(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (8, 16),
+    hidden: Sequence[int] = (),
+    dropout: float = 0.0,
+    init: str = "torch",
+) -> Network:
+    """Two 5×5 convolutions, each pooled by 2, then ReLU: made for speed on 28×28 images."""
+    return _two_convolutions(
+        "cnn_small", input_shape, num_classes, channels, 5, 0, nn.ReLU, hidden, dropout, init
+    )
+
+
+def cnn_16(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (16, 16),
+    hidden: Sequence[int] = (),
+    init: str = "torch",
+) -> Network:
+    """Two 3×3 convolutions of 16 channels, pooled by 2, then ReLU: the benchmarks' model."""
+    return _two_convolutions(
+        "cnn_16", input_shape, num_classes, channels, 3, 1, nn.ReLU, hidden, 0.0, init
+    )
+
+
+def cnn_tanh(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (16, 32),
+    hidden: Sequence[int] = (32,),
+    init: str = "torch",
+) -> Network:
+    """Two 5×5 convolutions with tanh, whose bounded activations suit DP-SGD's clipping.
+
+    Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy",
+    AAAI 2021.
+    """
+    return _two_convolutions(
+        "cnn_tanh", input_shape, num_classes, channels, 5, 0, nn.Tanh, hidden, 0.0, init
+    )
+
+
+def cnn_privatekt(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    dropout: float = 0.2,
+    conv_activation: bool = False,
+    init: str = "glorot",
+) -> Network:
+    """The model of PrivateKT's authors (Qi et al., Nat. Commun. 14, 2023), 1,682,890 parameters.
+
+    Two 5×5 convolutions with 32 and 128 channels, pooled by 2, then three dense layers of 512;
+    dropout after each. ``conv_activation`` adds the ReLU that the authors' code leaves out.
+    """
+    size = _feature_map("cnn_privatekt", input_shape, [(5, 0), (5, 0)])
+    layers: list[nn.Module] = []
+    for before, after in ((input_shape[0], 32), (32, 128)):
+        layers += [nn.Conv2d(before, after, 5), nn.MaxPool2d(2)]
+        layers += [nn.ReLU()] if conv_activation else []
+        layers += _dropout(dropout)
+    layers += [Flatten(), *_dense(128 * size[0] * size[1], (512, 512, 512), num_classes, dropout)]
+    return Network(layers, init)
+
+
+def cnn_groupnorm(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (32, 32, 64, 64),
+    groups: int = 8,
+    hidden: Sequence[int] = (128,),
+    init: str = "torch",
+) -> Network:
+    """Four 3×3 convolutions with group normalisation, pooled by 2 after every second one."""
+    if len(channels) != 4 or any(width < 1 or width % groups for width in channels):
+        raise ValueError(f"channels={list(channels)}: must be four multiples of groups={groups}")
+    size = _feature_map("cnn_groupnorm", input_shape, [(3, 1), (3, 1)])
+    layers: list[nn.Module] = []
+    for index, (before, after) in enumerate(
+        zip((input_shape[0], *channels), channels, strict=False)
+    ):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(groups, after)]
+        layers += [nn.MaxPool2d(2)] if index % 2 else []
+        layers += [nn.ReLU()]
+    layers += [Flatten(), *_dense(channels[3] * size[0] * size[1], hidden, num_classes)]
+    return Network(layers, init)
+
+
+def _two_convolutions(
+    name: str,
+    input_shape: InputShape,
+    num_classes: int,
+    channels: Sequence[int],
+    kernel: int,
+    padding: int,
+    activation: type[nn.Module],
+    hidden: Sequence[int],
+    dropout: float,
+    init: str,
+) -> Network:
+    if len(channels) != 2 or min(channels) < 1:
+        raise ValueError(f"channels={list(channels)}: must be two integers of at least 1")
+    height, width = _feature_map(name, input_shape, [(kernel, padding)] * 2)
+    layers: list[nn.Module] = []
+    for before, after in ((input_shape[0], channels[0]), (channels[0], channels[1])):
+        layers += [nn.Conv2d(before, after, kernel, padding=padding), nn.MaxPool2d(2), activation()]
+    features = channels[1] * height * width
+    layers += [Flatten(), *_dense(features, hidden, num_classes, dropout, activation)]
+    return Network(layers, init)
+
+
+def _dense(
+    features: int,
+    hidden: Sequence[int],
+    num_classes: int,
+    dropout: float = 0.0,
+    activation: type[nn.Module] = nn.ReLU,
+) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(features, width), activation(), *_dropout(dropout)]
+        features = width
+    return [*layers, nn.Linear(features, num_classes)]
+
+
+def _dropout(p: float) -> list[nn.Module]:
+    layer = Dropout(p)
+    return [layer] if p else []
+
+
+def _feature_map(
+    model: str, input_shape: InputShape, blocks: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    """Height and width after blocks of (kernel, padding), each halved by pooling."""
+    height, width = input_shape[1:]
+    for kernel, padding in blocks:
+        height, width = ((size + 2 * padding - kernel + 1) // 2 for size in (height, width))
+        if min(height, width) < 1:
+            raise ValueError(
+                f"input_shape={tuple(input_shape)}: too small for model {model}, whose layers "
+                "shrink it to nothing; use larger images or model=mlp"
+            )
+    return height, width

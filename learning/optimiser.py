@@ -1,0 +1,98 @@
+"""Optimisers over a flat parameter vector, in place and without allocation per step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """How parameters w follow the gradient g of the mean loss over a batch.
+
+    The objective is loss + (weight_decay / 2)·‖w‖² + (proximal_mu / 2)·‖w − anchor‖².
+
+    Attributes:
+        lr: learning rate, finite and above 0.
+        optimizer: ``sgd``, or ``adam`` (Kingma & Ba, ICLR 2015).
+        momentum: for SGD, v ← momentum·v + g; w ← w − lr·v. In [0, 1).
+        betas: for Adam, the decay of its two moments, each in [0, 1).
+        weight_decay: L2 penalty, at least 0.
+        proximal_mu: pull towards the anchor (FedProx, Li et al., MLSys 2020), at least 0.
+
+    Raises:
+        ValueError: a setting is outside its range, or momentum is set for Adam.
+    """
+
+    lr: float
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    proximal_mu: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr={self.lr}: must be finite and above 0")
+        if self.optimizer not in ("sgd", "adam"):
+            raise ValueError(f"optimizer={self.optimizer!r}: must be sgd or adam")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum={self.momentum}: must be at least 0 and below 1")
+        if self.momentum and self.optimizer == "adam":
+            raise ValueError(f"momentum={self.momentum}: must be 0 for adam; set betas instead")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={self.betas}: must be two numbers, at least 0 and below 1")
+        for name in ("weight_decay", "proximal_mu"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}={value}: must be finite and at least 0")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step needs no state: w ← retention·w + pull·anchor − lr·g."""
+        return self.optimizer == "sgd" and self.momentum == 0
+
+    @property
+    def pull(self) -> float:
+        """The share of the anchor in a plain step."""
+        return self.lr * self.proximal_mu
+
+    @property
+    def retention(self) -> float:
+        """The share of the old parameters in a plain step."""
+        return 1 - self.lr * (self.weight_decay + self.proximal_mu)
+
+
+class Optimiser:
+    """The moments of SGD with momentum and of Adam for one vector, reused from call to call."""
+
+    def __init__(self, size: int, device: torch.device | str) -> None:
+        self._first, self._second, self._scratch = torch.zeros(3, size, device=device).unbind()
+        self._steps = 0
+
+    def reset(self) -> None:
+        """Forget the past."""
+        self._first.zero_()
+        self._second.zero_()
+        self._steps = 0
+
+    def step(self, vector: Tensor, gradient: Tensor, anchor: Tensor, how: Optimisation) -> None:
+        """Move ``vector`` (d,) in place; ``gradient`` is overwritten."""
+        self._steps += 1
+        if how.weight_decay:
+            gradient.add_(vector, alpha=how.weight_decay)
+        if how.proximal_mu:
+            gradient.add_(vector, alpha=how.proximal_mu).sub_(anchor, alpha=how.proximal_mu)
+        if how.optimizer == "sgd":
+            self._first.mul_(how.momentum).add_(gradient)
+            vector.sub_(self._first, alpha=how.lr)
+            return
+        beta1, beta2 = how.betas
+        self._first.mul_(beta1).add_(gradient, alpha=1 - beta1)
+        self._second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        torch.sqrt(self._second, out=self._scratch)
+        self._scratch.div_(math.sqrt(1 - beta2**self._steps)).add_(1e-8)
+        vector.addcdiv_(self._first, self._scratch, value=-how.lr / (1 - beta1**self._steps))

@@ -1,0 +1,280 @@
+"""Local training and inference, written once for every algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from learning.evaluation import Evaluation, evaluate_logits
+from learning.flat import FlatModel
+from learning.gradient import AutogradBackend
+from learning.initialisation import initialise
+from learning.layers import Dropout
+from learning.memory import as_tensor
+from learning.optimiser import Optimisation, Optimiser
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64] | NDArray[np.float32]
+Indices = NDArray[np.integer[Any]]
+
+
+class Trainer:
+    """One model, its flat parameters, gradient and optimiser: one per process, reset in place.
+
+    Parameters cross this boundary as flat float32 vectors (d,) in the order of
+    ``learning.flat.FlatModel``. Nothing that one call does changes the result of a later one,
+    except through the parameters and buffers loaded.
+
+    Args:
+        model: called as ``model(input_shape, num_classes)``; a partial over a factory of
+            ``learning.models``.
+        input_shape: (channels, height, width) of an image.
+        num_classes: number of logits.
+        device: a PyTorch device.
+        threads: CPU threads of PyTorch, for the whole process. One per worker is fastest where
+            there are as many workers as cores.
+
+    Raises:
+        ValueError: a setting is outside its range or the images are too small for the model.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., nn.Module],
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+    ) -> None:
+        self.input_shape = _input_shape(input_shape)
+        if num_classes < 2:
+            raise ValueError(f"num_classes={num_classes}: must be at least 2")
+        if threads < 1:
+            raise ValueError(f"threads={threads}: must be at least 1")
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device={device}: no CUDA device is available; use cpu")
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        self.num_classes = num_classes
+        self._device = torch.device(device)
+        # PyTorch's layers draw from the global generator when built; leave it as it was.
+        with torch.random.fork_rng(devices=[]):
+            module = model(input_shape=self.input_shape, num_classes=num_classes)
+        self._flat = FlatModel(module, self._device)
+        self._module = self._flat.module
+        self._init = getattr(module, "init", "torch")
+        self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
+        self._backend = AutogradBackend(self._flat)
+        self._optimiser: Optimiser | None = None
+        self._anchor: Tensor | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """d, the number of parameters."""
+        return self._flat.num_parameters
+
+    @property
+    def num_buffers(self) -> int:
+        """How many statistics the model keeps beside its parameters (batch normalisation)."""
+        return self._flat.num_buffers
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Fresh parameters (d,), a function of ``rng`` only; the present ones are kept."""
+        present = self._flat.vector.clone()
+        initialise(self._module, rng, self._init)
+        fresh = self.parameters()
+        self._flat.vector.copy_(present)
+        return fresh
+
+    def load(self, parameters: NDArray[np.float32]) -> None:
+        """Copy ``parameters`` (d,) into the model."""
+        self._flat.load(parameters)
+
+    def parameters(self) -> NDArray[np.float32]:
+        """A copy of the parameters, (d,)."""
+        return self._flat.vector.cpu().numpy().copy()
+
+    def buffers(self) -> NDArray[np.float32]:
+        """A copy of the model's statistics, (num_buffers,); they are no parameters."""
+        return self._flat.buffers()
+
+    def load_buffers(self, values: NDArray[np.float32]) -> None:
+        """Copy statistics, as ``buffers`` returns them, into the model."""
+        self._flat.load_buffers(values)
+
+    def state_dict(self, parameters: NDArray[np.float32] | None = None) -> dict[str, Tensor]:
+        """``parameters`` (the present ones if None) under PyTorch's names and shapes."""
+        return self._flat.state_dict(parameters)
+
+    def flatten(self, state_dict: Mapping[str, Tensor]) -> NDArray[np.float32]:
+        """The inverse of ``state_dict``: (d,)."""
+        return self._flat.flatten(state_dict)
+
+    def train(
+        self,
+        images: Images,
+        labels: Labels,
+        *,
+        rng: np.random.Generator,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        indices: Indices | None = None,
+        momentum: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+        proximal_mu: float = 0.0,
+        anchor: NDArray[np.float32] | None = None,
+        soft_targets: bool = False,
+    ) -> None:
+        """Minimise the mean cross-entropy from the present parameters, in place.
+
+        Each epoch visits the examples in a fresh order; the last batch may be smaller. Optimiser
+        state starts afresh. The result is a function of the arguments and the present parameters,
+        bit for bit.
+
+        Args:
+            images: float32 (N, C, H, W); may be a read-only memory map.
+            labels: int64 (N,) classes, or float32 (N, num_classes) distributions if
+                ``soft_targets``.
+            rng: draws the orders and the dropout.
+            batch_size: examples per step.
+            lr: learning rate.
+            epochs: number of passes; either this or ``steps``.
+            steps: number of steps, over as many passes as that takes.
+            indices: which of the N examples to train on; all if None.
+            momentum: of SGD.
+            optimizer: ``sgd`` or ``adam``.
+            betas: of Adam.
+            weight_decay: L2 penalty; see ``learning.optimiser.Optimisation``.
+            proximal_mu: pull towards ``anchor``.
+            anchor: (d,); the parameters at the start of the call if None.
+            soft_targets: whether labels are distributions.
+
+        Raises:
+            ValueError: an argument is outside its range or of the wrong shape.
+        """
+        how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: must be at least 1")
+        x = self._examples(images, indices)
+        y = self._targets(labels, indices, len(images), soft_targets)
+        limit = _steps(epochs, steps, len(x), batch_size)
+        anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
+        if self._dropouts:
+            # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
+            masks = np.random.Generator(np.random.SFC64(rng.integers(2**63)))
+            for layer in self._dropouts:
+                layer.rng = masks
+        self._module.train()
+        batches = _batches(len(x), batch_size, limit, rng)
+        if how.is_plain:
+            for batch in batches:
+                batch = batch.to(self._device)
+                self._backend.descend(x[batch], y[batch], how.lr, how.retention)
+                if how.pull:
+                    self._flat.vector.add_(anchor_vector, alpha=how.pull)
+            return
+        if self._optimiser is None:
+            self._optimiser = Optimiser(self.num_parameters, self._device)
+        self._optimiser.reset()
+        for batch in batches:
+            batch = batch.to(self._device)
+            gradient = self._backend.gradient(x[batch], y[batch])
+            self._optimiser.step(self._flat.vector, gradient, anchor_vector, how)
+
+    def logits(self, images: Images, batch_size: int = 4096) -> NDArray[np.float32]:
+        """The model's outputs (N, num_classes) in inference mode."""
+        self._check_images(images)
+        self._module.eval()
+        result = np.empty((len(images), self.num_classes), np.float32)
+        source = as_tensor(images)
+        with torch.inference_mode():
+            for start in range(0, len(images), batch_size):
+                batch = source[start : start + batch_size].to(self._device)
+                result[start : start + batch_size] = self._module(batch).cpu().numpy()
+        return result
+
+    def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy and mean cross-entropy over all ``images``."""
+        return evaluate_logits(self.logits(images), labels)
+
+    def _examples(self, images: Images, indices: Indices | None) -> Tensor:
+        self._check_images(images)
+        x = as_tensor(images)
+        if indices is not None:
+            if len(indices) and (indices.min() < 0 or indices.max() >= len(images)):
+                raise ValueError(f"indices={indices.min()}..{indices.max()}: outside the images")
+            x = x[torch.from_numpy(indices.astype(np.int64))]
+        if len(x) == 0:
+            raise ValueError("images=(): must hold at least one example to train on")
+        return x.to(self._device)
+
+    def _targets(
+        self, labels: Labels, indices: Indices | None, count: int, soft_targets: bool
+    ) -> Tensor:
+        classes = self.num_classes
+        shape = (count, classes) if soft_targets else (count,)
+        if labels.shape != shape:
+            raise ValueError(
+                f"labels={labels.shape}: must be {shape} for soft_targets={soft_targets}"
+            )
+        chosen = labels if indices is None else labels[indices]
+        if soft_targets:
+            if not (np.all(chosen >= 0) and np.allclose(chosen.sum(axis=1), 1, atol=1e-3)):
+                raise ValueError("labels=soft: every row must be a distribution over the classes")
+            return torch.tensor(chosen, dtype=torch.float32, device=self._device)
+        if chosen.min() < 0 or chosen.max() >= classes:
+            raise ValueError(
+                f"labels={chosen.min()}..{chosen.max()}: must be from 0 to {classes - 1}"
+            )
+        one_hot = np.zeros((len(chosen), classes), np.float32)
+        one_hot[np.arange(len(chosen)), chosen] = 1
+        return torch.from_numpy(one_hot).to(self._device)
+
+    def _check_images(self, images: Images) -> None:
+        if images.shape[1:] != self.input_shape or images.dtype != np.float32:
+            raise ValueError(
+                f"images={images.shape} {images.dtype}: must be float32 (N, *{self.input_shape})"
+            )
+
+    def _anchored(self, anchor: NDArray[np.float32] | None) -> Tensor:
+        if self._anchor is None:
+            self._anchor = torch.empty_like(self._flat.vector)
+        if anchor is None:
+            return self._anchor.copy_(self._flat.vector)
+        if anchor.shape != (self.num_parameters,):
+            raise ValueError(f"anchor={anchor.shape}: must have shape ({self.num_parameters},)")
+        return self._anchor.copy_(as_tensor(anchor))
+
+
+def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    if len(shape) != 3 or any(size < 1 for size in shape):
+        raise ValueError(f"input_shape={tuple(shape)}: must be (channels, height, width), above 0")
+    channels, height, width = (int(size) for size in shape)
+    return channels, height, width
+
+
+def _steps(epochs: int | None, steps: int | None, count: int, batch_size: int) -> int:
+    if (epochs is None) == (steps is None):
+        raise ValueError(f"epochs={epochs}: set either epochs or steps (steps={steps})")
+    name, value = ("epochs", epochs) if epochs is not None else ("steps", steps)
+    if value is None or value < 0:
+        raise ValueError(f"{name}={value}: must be at least 0")
+    return value if epochs is None else value * -(-count // batch_size)
+
+
+def _batches(count: int, size: int, steps: int, rng: np.random.Generator) -> Iterator[Tensor]:
+    while steps > 0:
+        order = torch.from_numpy(rng.permutation(count))
+        for batch in order.split(size)[:steps]:
+            steps -= 1
+            yield batch
