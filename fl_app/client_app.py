@@ -1,0 +1,23 @@
+"""The Flower ClientApp: one message in, one summed contribution out."""
+
+from __future__ import annotations
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fl_app.config import from_run_config
+from fl_app.node import node_for
+from fl_app.run_config import run_folder_path
+from learning.memory import keep_heap
+
+keep_heap()
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Let every client that the message names do its round."""
+    config = from_run_config(context.run_config)
+    node = node_for(config, run_folder_path(config.run_dir, config.results_dir, context.run_id))
+    return Message(node.answer(message.content), reply_to=message)

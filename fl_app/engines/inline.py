@@ -1,0 +1,123 @@
+"""The inline engine: ServerApp and ClientApp in the calling process, behind Flower's Grid.
+
+No Ray and no SuperLink: breakpoints work and start-up is an import. The results are those of the
+ray engine bit for bit, because the apps are the same and sums do not depend on grouping.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+from flwr.app import Context, Message, RecordDict
+from flwr.app.error import Error
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from fl_app.results import RunFolder
+
+
+class InlineEngine:
+    """``workers`` threads serve ``nodes`` virtual SuperNodes (None: one for each worker)."""
+
+    def __init__(self, workers: int = 1, nodes: int | None = None) -> None:
+        if workers < 1:
+            raise ValueError(f"workers={workers}: must be at least 1")
+        if nodes is not None and nodes < 1:
+            raise ValueError(f"nodes={nodes}: must be at least 1, or null")
+        self.workers, self.nodes = workers, nodes or workers
+
+    def run(self, overrides: list[str], folder: RunFolder) -> None:
+        """Run to the end; an exception of the server passes through."""
+        from fl_app.client_app import app as client_app
+        from fl_app.run_config import to_run_config
+        from fl_app.server_app import app as server_app
+
+        run_config = to_run_config(overrides)
+        context = Context(
+            run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config
+        )
+        logger = logging.getLogger("flwr")
+        level = logger.level
+        logger.setLevel(logging.WARNING)
+        try:
+            with ThreadPoolExecutor(self.workers) as pool:
+                server_app(InlineGrid(client_app, run_config, self.nodes, pool), context)
+        finally:
+            logger.setLevel(level)
+
+
+class InlineGrid(Grid):
+    """Flower's Grid over a ClientApp in this process; node ids are 1 to ``nodes``."""
+
+    def __init__(
+        self, app: ClientApp, run_config: dict, nodes: int, pool: ThreadPoolExecutor
+    ) -> None:
+        self._app, self._pool = app, pool
+        self._run = Run.create_empty(run_id=1)
+        self._contexts = {
+            node: Context(
+                run_id=1,
+                node_id=node,
+                node_config={"partition-id": node - 1, "num-partitions": nodes},
+                state=RecordDict(),
+                run_config=run_config,
+            )
+            for node in range(1, nodes + 1)
+        }
+        self._replies: dict[str, Message] = {}
+
+    def set_run(self, run: Run) -> None:
+        """The run that messages belong to."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """Run information."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """A message to one node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """1 to ``nodes``."""
+        return list(self._contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Let every addressed node answer; the replies wait for ``pull_messages``."""
+        pushed = list(messages)
+        for message in pushed:
+            message.metadata.__dict__["_message_id"] = str(uuid4())
+        for reply in self._pool.map(self._deliver, pushed):
+            self._replies[reply.metadata.reply_to_message_id] = reply
+        return [message.metadata.message_id for message in pushed]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies to these messages, each once."""
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Push, then pull; nothing can be late here, so ``timeout`` has no effect."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _deliver(self, message: Message) -> Message:
+        try:
+            return self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+            return Message(Error(code=code, reason=reason), reply_to=message)

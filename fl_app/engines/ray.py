@@ -1,0 +1,148 @@
+"""The ray engine: submit the run to Flower's simulation runtime, exactly as `flwr run` does.
+
+The SuperLink that Flower would start and leave behind is started here instead, on free ports and
+with the installation of dependencies switched off (this environment already has them, and with
+torch they are gigabytes); it is stopped by its process id when this process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import tomli_w
+
+from fl_app.config import CONF, ConfigError
+from fl_app.results import RunFolder
+from fl_app.run_config import to_run_config
+
+PROJECT = CONF.parent
+START_TIMEOUT = 60.0  # seconds
+
+
+class RayEngine:
+    """``workers`` processes serve ``nodes`` virtual SuperNodes (None: one for each worker)."""
+
+    def __init__(
+        self, workers: int | None = None, nodes: int | None = None, gpus_per_worker: float = 0.0
+    ) -> None:
+        for name, value in (("workers", workers), ("nodes", nodes)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: must be at least 1, or null")
+        if gpus_per_worker < 0:
+            raise ValueError(f"gpus_per_worker={gpus_per_worker}: must be at least 0")
+        self.workers = workers or os.cpu_count() or 1
+        self.nodes, self.gpus = nodes or self.workers, gpus_per_worker
+
+    def run(self, overrides: list[str], folder: RunFolder) -> None:
+        """Submit, wait for the end, and raise RuntimeError if the run did not finish."""
+        if not (PROJECT / "pyproject.toml").exists():
+            raise ConfigError(
+                f"engine=ray: Flower packs the app from its project folder, but {PROJECT} has no "
+                "pyproject.toml; install with `pip install -e`, or use engine=inline"
+            )
+        link = SuperLink.shared()
+        run_config = folder.path / "flower-run-config.toml"
+        run_config.write_text(tomli_w.dumps(to_run_config(overrides)))
+        federation = f"num-supernodes={self.nodes} client-resources-num-cpus=1"
+        if "RAY_ADDRESS" not in os.environ:
+            federation += f" init-args-num-cpus={self.workers}"
+        if self.gpus:
+            federation += f" client-resources-num-gpus={self.gpus}"
+        command = [*_flwr(), "run", str(PROJECT), "--stream", "--run-config", str(run_config)]
+        command += ["--federation-config", federation]
+        log = folder.path / "flower.log"
+        with open(log, "ab") as output:
+            status = subprocess.run(
+                command, env=link.environment, stdout=output, stderr=subprocess.STDOUT, check=False
+            ).returncode
+        if folder.metrics() is None:
+            why = folder.error() or f"flwr ended with status {status}"
+            raise RuntimeError(f"{why} (the whole log: {log})")
+
+
+class SuperLink:
+    """A SuperLink in simulation mode, owned by this process."""
+
+    _shared: SuperLink | None = None
+
+    @classmethod
+    def shared(cls) -> SuperLink:
+        """The one of this process; started on first use, stopped at exit."""
+        if cls._shared is None:
+            cls._shared = cls()
+        return cls._shared
+
+    def __init__(self) -> None:
+        home = Path(os.environ.get("FLWR_HOME", Path.home() / ".murmur" / "flwr"))
+        home.mkdir(parents=True, exist_ok=True)
+        port, control = _free_port(), _free_port()
+        self.environment = {
+            **os.environ,
+            "FLWR_HOME": str(home),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            "FLWR_LOCAL_CONTROL_API_PORT": str(control),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_TELEMETRY_ENABLED": os.environ.get("FLWR_TELEMETRY_ENABLED", "0"),
+            "RAY_USAGE_STATS_ENABLED": os.environ.get("RAY_USAGE_STATS_ENABLED", "0"),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        }
+        command = [_script("flower-superlink"), "--insecure", "--simulation"]
+        command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--control-api-address", f"127.0.0.1:{control}"]
+        log = home / "superlink.log"
+        with open(log, "ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        atexit.register(self.stop)
+        deadline = time.monotonic() + START_TIMEOUT
+        while not _answers(port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"Flower's SuperLink did not start; its log is {log}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End the SuperLink and everything that it started."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        type(self)._shared = None
+
+
+def _flwr() -> list[str]:
+    return [_script("flwr")]
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=0.5).is_success
+    except httpx.HTTPError:
+        return False

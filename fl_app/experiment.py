@@ -1,0 +1,147 @@
+"""One run on the server's side: build everything, drive Flower's rounds, leave a full folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+from omegaconf import DictConfig
+
+from fl_app.config import build
+from fl_app.population import Population, population
+from fl_app.results import RunFolder
+from fl_app.settings import FederationSettings, PrivacySettings
+from learning.trainer import Trainer
+from privacy.accounting import epsilon
+from strategies.base import CohortStrategy, ServerSetup
+
+
+class Experiment:
+    """A run that is ready to start; constructing it validates the whole configuration."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self.config = config
+        self.federation: FederationSettings = build(config.federation, "federation")
+        self.privacy: PrivacySettings = build(config.privacy, "privacy")
+        self.population: Population = population(config)
+        dataset = self.population.dataset
+        self.trainer = Trainer(
+            build(config.model, "model"), dataset.input_shape, dataset.num_classes
+        )
+        setup = ServerSetup(
+            trainer=self.trainer,
+            public=self.population.public,
+            test=dataset.test,
+            budget=self.privacy.budget(self.federation.num_rounds),
+            seed=config.seed,
+            num_clients=self.federation.num_clients,
+            cohort_size=self.federation.cohort_size,
+            quorum=self.federation.quorum,
+        )
+        self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+
+    def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
+        """All rounds from the last checkpoint on; the final figures."""
+        self.folder = folder
+        model = self._begin()
+        self.started = self.last = time.monotonic()
+        rounds = self.federation.num_rounds - self.strategy.first_round
+        if rounds > 0:
+            result = self.strategy.start(
+                grid,
+                initial_arrays=ArrayRecord({"model": Array(model)}),
+                num_rounds=rounds,
+                timeout=self.federation.round_timeout,
+                evaluate_fn=self._after_round,
+            )
+            if result.arrays:
+                model = result.arrays["model"].numpy()
+        return self._finish(model)
+
+    def _begin(self) -> np.ndarray:
+        folder, strategy = self.folder, self.strategy
+        checkpoint = folder.load_checkpoint()
+        if checkpoint is None:
+            folder.save_config(self.config)
+            folder.keep_rows(-1)
+            self._draw_partition()
+            return strategy.initial_parameters()
+        strategy.first_round = int(checkpoint["round"][0])
+        clients, counts = checkpoint["participation.clients"], checkpoint["participation.counts"]
+        strategy.participations.update(dict(zip(clients.tolist(), counts.tolist(), strict=True)))
+        prefix = "strategy."
+        strategy.restore(
+            {k.removeprefix(prefix): v for k, v in checkpoint.items() if k.startswith(prefix)}
+        )
+        folder.keep_rows(strategy.first_round)
+        return checkpoint["model"]
+
+    def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        strategy = self.strategy
+        number = strategy.first_round + server_round
+        if server_round == 0 and number > 0:
+            return None  # resumed: this round's row is already there
+        model = arrays["model"].numpy()
+        scores = {k: v for k, v in strategy.evaluate(model).items() if math.isfinite(v)}
+        now = time.monotonic()
+        row: dict[str, Any] = {
+            "round": number,
+            **scores,
+            "epsilon_proven": self._spent(),
+            "answered": len(strategy.round.accepted),
+            "failed": {str(client): why for client, why in strategy.round.failed.items()},
+            "bytes_down": strategy.round.bytes_down,
+            "bytes_up": strategy.round.bytes_up,
+            "seconds": round(now - self.last, 4),
+        }
+        self.last = now
+        if self.config.keep_checkpoints:
+            # Before the row: a row without its checkpoint would be done twice.
+            self.folder.save_checkpoint(number, model, strategy.state(), strategy.participations)
+        self.folder.append_row(row)
+        return MetricRecord(scores)
+
+    def _spent(self) -> float | str:
+        """ε proven for the most exposed client so far, in JSON's terms."""
+        if not self.strategy.participations:
+            return 0.0
+        spend = epsilon(self.strategy.spent(), self.privacy.delta).epsilon
+        return spend if math.isfinite(spend) else "infinity"
+
+    def _finish(self, model: np.ndarray) -> dict[str, Any]:
+        rows = self.folder.rows()
+        scored = [row["accuracy"] for row in rows if "accuracy" in row and row["round"] > 0]
+        statement = self.strategy.statement()
+        if self.privacy.noise == "seeded":
+            statement = statement.voided(
+                "the noise was seeded (privacy.noise=seeded): anybody who knows the seed can "
+                "remove it"
+            )
+        metrics = {
+            "rounds": self.federation.num_rounds,
+            "accuracy": scored[-1] if scored else None,
+            "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
+            "epsilon_claimed": statement.to_dict()["guarantees"][0]["claimed_total"],
+            "epsilon_proven": statement.to_dict()["guarantees"][0]["proven_total"],
+            "bytes_up": sum(row["bytes_up"] for row in rows),
+            "bytes_down": sum(row["bytes_down"] for row in rows),
+            "failed": sum(len(row["failed"]) for row in rows),
+            "seconds": round(time.monotonic() - self.started, 3),
+        }
+        self.folder.save_statement(statement)
+        tensors = self.trainer.state_dict(model)
+        self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
+        self.folder.save_metrics(metrics)
+        return metrics
+
+    def _draw_partition(self) -> None:
+        from learning.pictures import partition_picture
+
+        counts = self.population.class_counts()
+        name = self.config.partition._target_.rsplit(".", 1)[-1]
+        title = f"{self.population.dataset.name}, {name}, {len(counts)} clients"
+        partition_picture(counts, self.folder.path / "partition.png", title)

@@ -1,0 +1,213 @@
+"""A node: the process that hosts clients, asks their ledger and policy, and sums what they release.
+
+One message from the server asks for any number of clients. For all of them the order is fixed:
+policy, charge (one durable commit), local training, mechanism, sum, stored reply, and only then
+do bytes leave. A client that refuses or fails is reported by id and reason, and costs the round
+nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from safetensors.numpy import load, save
+
+from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from fl_app.config import build
+from fl_app.population import Population, population
+from fl_app.settings import FederationSettings, PrivacySettings
+from learning.contribution import Sum
+from learning.trainer import Trainer
+from privacy.events import Event, NonPrivateEvent
+from privacy.ledger import Charge, Ledger
+from privacy.noise import NoiseGenerator
+from privacy.policy import Policy, Refusal
+
+
+class Node:
+    """Everything that lives once per process and thread, and serves every client asked for."""
+
+    def __init__(self, config: DictConfig, folder: Path) -> None:
+        self.config, self.folder = config, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.population: Population = population(config)
+        privacy: PrivacySettings = build(config.privacy, "privacy")
+        federation: FederationSettings = build(config.federation, "federation")
+        dataset = self.population.dataset
+        self.trainer = Trainer(
+            build(config.model, "model"), dataset.input_shape, dataset.num_classes
+        )
+        setup = ClientSetup(
+            trainer=self.trainer,
+            public=self.population.public,
+            test=(dataset.test.images, dataset.test.labels),
+            budget=privacy.budget(federation.num_rounds),
+            seed=config.seed,
+            state_folder=self.folder / "clients",
+        )
+        self.client: Client = build(config.strategy.client, "strategy", setup)
+        self.seeded = privacy.noise == "seeded"
+        self.delta = privacy.delta
+        self.simulated = privacy.policy is None
+        self.policy = Policy.simulation() if self.simulated else Policy.load(privacy.policy)
+        self.ledger = Ledger(self.folder / "ledger.sqlite")
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The reply to one training message, for all the clients that it names."""
+        request = digest(content)
+        stored = self.ledger.reply(request)
+        if stored is not None:
+            return decode_reply(stored)
+        tasks = parse_tasks(content)
+        refused: dict[int, str] = {}
+        charges: list[Charge] = []
+        for task in tasks:
+            try:
+                charges.append(self._charge(task, request))
+            except Exception as error:
+                refused[task.client] = self._reason(task, error)
+        allowed = set()
+        for charge, outcome in zip(charges, self.ledger.charge(charges), strict=True):
+            if outcome.may_release:
+                allowed.add(charge.client)
+            else:
+                refused[int(charge.client)] = outcome.reason
+        reply = self._contribute([task for task in tasks if task.client in allowed], refused)
+        self.ledger.store_reply(request, encode_reply(reply))
+        return reply
+
+    def _charge(self, task: Task, request: str) -> Charge:
+        event = self.client.event(task, self._data(task.client))
+        self._check_policy(task.client, event)
+        run = self.folder.name
+        return Charge(task.client, run, task.round, "train", request, event)
+
+    def _check_policy(self, client: int, event: Event) -> None:
+        self.policy.check(
+            algorithm=self.config.strategy.name,
+            event=event,
+            spent=self.ledger.events(client) if self.policy.counts_lifetime else (),
+            delta=self.delta,
+            seeded_noise=self.seeded and not isinstance(event, NonPrivateEvent),
+            now=datetime.now(UTC),
+        )
+
+    def _contribute(self, tasks: list[Task], refused: dict[int, str]) -> RecordDict:
+        total: Sum | None = None
+        packed: NDArray = np.zeros(0)
+        for task in tasks:
+            try:
+                data = self._data(task.client)
+                codec = self.client.codec(task)
+                total = total or Sum(codec)
+                update = self.client.train(task, data)
+                release = self.client.privatize(update, task, self._noise(task))
+                packed = codec.pack(release)
+                total.add(task.client, packed, self.client.weight(data))
+            except Exception as error:
+                refused[task.client] = self._reason(task, error)
+        answered = total.clients if total is not None else []
+        report: dict[str, Any] = {
+            "clients": answered,
+            "refused": list(refused),
+            "reasons": list(refused.values()),
+            "weight": total.weight if total is not None else 0,
+            "packed": len(answered) == 1,
+        }
+        content = RecordDict({"report": ConfigRecord(report)})
+        if total is not None and answered:
+            values = packed if len(answered) == 1 else total.total
+            content["contribution"] = ArrayRecord({"sum": Array(values)})
+        return content
+
+    def _data(self, client: int) -> LocalData:
+        if not 0 <= client < len(self.population.shards):
+            raise ValueError(f"client={client}: this node hosts 0..{len(self.population.shards) - 1}")
+        train = self.population.dataset.train
+        return LocalData(train.images, train.labels, self.population.shards[client])
+
+    def _noise(self, task: Task) -> NoiseGenerator:
+        if self.seeded:
+            return NoiseGenerator.seeded(self.config.seed, "noise", task.round, task.client)
+        return _noise_of_this_thread()
+
+    def _reason(self, task: Task, error: Exception) -> str:
+        """One line for the server; the traceback stays on this machine, in the run's folder.
+
+        On a device only what does not depend on its data is told: refusals, and no error's text.
+        """
+        line = f"{type(error).__name__}: {error}"
+        with open(self.folder / "errors.log", "a", encoding="utf-8") as log:
+            log.write(f"round {task.round}, client {task.client}: {line}\n")
+            log.write("".join(traceback.format_exception(error)) + "\n")
+        if self.simulated or isinstance(error, (TaskError, Refusal)):
+            return line
+        return "failed; its own log says why"
+
+
+_local = threading.local()
+
+
+def node_for(config: DictConfig, folder: Path) -> Node:
+    """The node of this thread; built anew only when another run's message arrives."""
+    if getattr(_local, "folder", None) != folder:
+        _local.node, _local.folder = Node(config, folder), folder
+    return _local.node
+
+
+def _noise_of_this_thread() -> NoiseGenerator:
+    if not hasattr(_local, "noise"):
+        _local.noise = NoiseGenerator.from_os()
+    return _local.noise
+
+
+def parse_tasks(content: RecordDict) -> list[Task]:
+    """One task for each client that a message names; ValueError if the message is malformed."""
+    settings = dict(content.config_records["task"])
+    number, clients = settings.pop("round"), settings.pop("clients")
+    if not isinstance(number, int) or number < 1:
+        raise ValueError(f"round={number!r}: must be an integer of at least 1")
+    if not isinstance(clients, list) or len(set(clients)) != len(clients):
+        raise ValueError(f"clients={clients!r}: must be a list of distinct ids")
+    arrays = {name: array.numpy() for name, array in content.array_records["model"].items()}
+    model = arrays.pop("model")
+    return [Task(number, int(client), model, arrays, settings) for client in clients]
+
+
+def digest(content: RecordDict) -> str:
+    """A hash of everything that a message asks for, the same for the same question."""
+    state = hashlib.sha256()
+    for name, record in sorted(content.array_records.items()):
+        for key, array in sorted(record.items()):
+            state.update(f"{name}/{key}/{array.dtype}/{array.shape}/{len(array.data)};".encode())
+            state.update(array.data)
+    for name, config in sorted(content.config_records.items()):
+        state.update(f"{name}{sorted(config.items())!r};".encode())
+    return state.hexdigest()
+
+
+def encode_reply(reply: RecordDict) -> bytes:
+    """A reply as bytes that need no unpickling."""
+    arrays = reply.array_records.get("contribution")
+    values = {} if arrays is None else {"sum": np.ascontiguousarray(arrays["sum"].numpy())}
+    return save(values, metadata={"report": json.dumps(dict(reply.config_records["report"]))})
+
+
+def decode_reply(stored: bytes) -> RecordDict:
+    """The inverse of ``encode_reply``."""
+    header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
+    report = json.loads(header["__metadata__"]["report"])
+    content = RecordDict({"report": ConfigRecord(report)})
+    for values in load(stored).values():
+        content["contribution"] = ArrayRecord({"sum": Array(values)})
+    return content

@@ -1,0 +1,76 @@
+"""The simulated population: data set, public pool, and each client's share of the rest.
+
+Server and nodes build the same population from the same configuration; a process does so once.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+
+from fl_app.config import ConfigError, build
+from fl_app.settings import FederationSettings
+from learning.datasets import Dataset
+from learning.public_pool import split_public
+from learning.seeding import experiment_rng
+
+
+@dataclass(frozen=True)
+class Population:
+    """``public`` (P, C, H, W): the pool without labels; ``shards``: rows of ``dataset.train``."""
+
+    dataset: Dataset
+    public: NDArray[np.float32]
+    shards: list[NDArray[np.int64]]
+
+    def class_counts(self) -> NDArray[np.int64]:
+        """Examples of each class at each client (clients, classes)."""
+        labels, classes = self.dataset.train.labels, self.dataset.num_classes
+        return np.stack([np.bincount(labels[rows], minlength=classes) for rows in self.shards])
+
+
+def population(config: DictConfig) -> Population:
+    """The population that ``config`` describes."""
+    needed = {key: config[key] for key in ("dataset", "partition", "federation", "seed")}
+    return _population(OmegaConf.to_yaml(OmegaConf.create(needed), resolve=True))
+
+
+@functools.lru_cache(maxsize=2)
+def _population(description: str) -> Population:
+    config = OmegaConf.create(description)
+    federation: FederationSettings = build(config.federation, "federation")
+    dataset = _dataset(OmegaConf.to_yaml(config.dataset))
+    size = federation.public_size(len(dataset.train))
+    if size >= len(dataset.train):
+        raise ConfigError(
+            f"federation.public={federation.public}: must leave private data; the training set "
+            f"has {len(dataset.train)} examples"
+        )
+    public, private = split_public(
+        len(dataset.train), size, experiment_rng(config.seed, "public pool")
+    )
+    if federation.num_clients > len(private):
+        raise ConfigError(
+            f"federation.num_clients={federation.num_clients}: more clients than the "
+            f"{len(private)} private examples; lower it or federation.public"
+        )
+    partition = build(config.partition, "partition")
+    try:
+        shares = partition(
+            dataset.train.labels[private],
+            federation.num_clients,
+            dataset.num_classes,
+            experiment_rng(config.seed, "partition"),
+        )
+    except ValueError as error:
+        raise ConfigError(f"partition: {error}") from error
+    return Population(dataset, dataset.train.images[public], [private[share] for share in shares])
+
+
+@functools.lru_cache(maxsize=2)
+def _dataset(description: str) -> Dataset:
+    return build(OmegaConf.create(description), "dataset")

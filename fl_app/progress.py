@@ -1,0 +1,105 @@
+"""What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere.
+
+It reads the run's own rows, so it works the same for every engine and costs the run nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fl_app.results import RunFolder
+
+POLL_SECONDS = 0.2
+
+
+class LiveProgress:
+    """Shows the rows of ``folder`` as they appear, until the context ends."""
+
+    def __init__(self, folder: RunFolder, rounds: int, console: Console) -> None:
+        self.folder, self.rounds, self.console = folder, rounds, console
+        self._stop = threading.Event()
+        self._shown = 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._bar = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting workers", total=rounds)
+
+    def __enter__(self) -> LiveProgress:
+        self._bar.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._show()
+        self._bar.stop()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_SECONDS):
+            self._show()
+
+    def _show(self) -> None:
+        rows = self.folder.rows()
+        for row in rows[self._shown :]:
+            line = describe(row)
+            self._bar.update(self._task, completed=row["round"], description=line)
+            if not self.console.is_terminal:
+                self.console.print(f"round {row['round']}/{self.rounds}  {line}", soft_wrap=True)
+            for client, reason in list(row["failed"].items())[:3]:
+                self._bar.console.print(
+                    f"round {row['round']}: client {client}: {reason}", style="yellow", markup=False
+                )
+        self._shown = len(rows)
+
+
+def describe(row: dict[str, Any]) -> str:
+    """One row in a few words."""
+    parts = []
+    if "accuracy" in row:
+        parts.append(f"accuracy {row['accuracy']:.3f}")
+    parts.append(f"ε spent {show_epsilon(row['epsilon_proven'])}")
+    if row["failed"]:
+        parts.append(f"{len(row['failed'])} clients failed")
+    return "  ".join(parts)
+
+
+def show_epsilon(value: float | str) -> str:
+    """ε for people: three digits, or the sign for infinity."""
+    return "∞" if value == "infinity" else f"{float(value):.3g}" if float(value) < 1000 else f"{float(value):,.0f}"
+
+
+def summary_table(metrics: dict[str, Any], guarantees: list[dict[str, Any]]) -> Table:
+    """The figures of a finished run."""
+    table = Table(title="Result", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    if metrics["accuracy"] is not None:
+        table.add_row("accuracy, last round", f"{metrics['accuracy']:.4f}")
+        table.add_row("accuracy, mean of last 5", f"{metrics['accuracy_last_5']:.4f}")
+    for guarantee in guarantees:
+        claimed, proven = guarantee["claimed_total"], guarantee["proven_total"]
+        table.add_row(f"ε claimed ({guarantee['threat']})", show_epsilon(claimed))
+        table.add_row(f"ε proven ({guarantee['threat']})", show_epsilon(proven))
+    table.add_row("bytes sent by clients", f"{metrics['bytes_up']:,}")
+    table.add_row("client failures", str(metrics["failed"]))
+    table.add_row("seconds", f"{metrics['seconds']:.1f}")
+    return table

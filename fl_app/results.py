@@ -1,0 +1,132 @@
+"""A run's folder: everything that a run leaves behind, written so that a kill loses nothing.
+
+| file | holds |
+|---|---|
+| ``config.yaml`` | the composed configuration |
+| ``rounds.jsonl`` | one JSON object for each round, appended and synced |
+| ``checkpoint.safetensors`` | model and strategy state after the last finished round |
+| ``metrics.json`` | the final figures; its presence says that the run is finished |
+| ``privacy.json``, ``privacy.txt`` | the privacy statement |
+| ``model.safetensors`` | the final model's named weights |
+| ``partition.png`` | clients × classes |
+| ``ledger.sqlite`` | the simulated clients' ledgers |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from safetensors.numpy import load_file, save
+
+from fl_app.config import ConfigError
+from privacy.statement import Statement
+
+
+class RunFolder:
+    """One run's folder; created when missing."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(
+                f"run_dir={self.path}: cannot be written ({error.strerror}); choose another "
+                "folder with results_dir=PATH"
+            ) from error
+        self.rows_path = self.path / "rounds.jsonl"
+        self.checkpoint_path = self.path / "checkpoint.safetensors"
+        self.metrics_path = self.path / "metrics.json"
+        self.error_path = self.path / "error.json"
+
+    def save_config(self, config: DictConfig) -> None:
+        """``config.yaml``."""
+        self._write("config.yaml", OmegaConf.to_yaml(config).encode())
+
+    def append_row(self, row: Mapping[str, Any]) -> None:
+        """One round's row, on disk when this returns."""
+        with open(self.rows_path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows so far; a half-written last line is left out."""
+        return list(self._parsed_rows())
+
+    def _parsed_rows(self) -> Iterator[dict[str, Any]]:
+        if not self.rows_path.exists():
+            return
+        for line in self.rows_path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+    def keep_rows(self, last: int) -> None:
+        """Drop the rows after round ``last``: their rounds will be done again."""
+        kept = [row for row in self.rows() if row["round"] <= last]
+        self._write("rounds.jsonl", "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+    def save_checkpoint(
+        self, number: int, model: NDArray, state: Mapping[str, NDArray], counts: Mapping[int, int]
+    ) -> None:
+        """Model, strategy state and participation counts after round ``number``."""
+        clients = np.array(sorted(counts), np.int64)
+        arrays = {
+            "model": model,
+            "round": np.array([number], np.int64),
+            "participation.clients": clients,
+            "participation.counts": np.array([counts[int(c)] for c in clients], np.int64),
+        }
+        arrays |= {f"strategy.{name}": values for name, values in state.items()}
+        self._write("checkpoint.safetensors", save(arrays))
+
+    def load_checkpoint(self) -> dict[str, NDArray] | None:
+        """The arrays of the last checkpoint, or None."""
+        return load_file(self.checkpoint_path) if self.checkpoint_path.exists() else None
+
+    def save_model(self, tensors: Mapping[str, NDArray]) -> None:
+        """``model.safetensors``: named weights."""
+        self._write("model.safetensors", save(dict(tensors)))
+
+    def save_statement(self, statement: Statement) -> None:
+        """``privacy.json`` for programs and ``privacy.txt`` for people."""
+        self._write("privacy.json", json.dumps(statement.to_dict(), indent=2).encode())
+        self._write("privacy.txt", (statement.text() + "\n").encode())
+
+    def guarantees(self) -> list[dict[str, Any]]:
+        """The guarantees of the saved statement."""
+        return json.loads((self.path / "privacy.json").read_text())["guarantees"]
+
+    def save_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """``metrics.json``; written last, so that its presence says «finished»."""
+        self._write("metrics.json", json.dumps(metrics, indent=2, allow_nan=False).encode())
+
+    def metrics(self) -> dict[str, Any] | None:
+        """The final figures, or None while the run is not finished."""
+        return json.loads(self.metrics_path.read_text()) if self.metrics_path.exists() else None
+
+    def save_error(self, message: str) -> None:
+        """Why the run stopped, for the process that waits for it."""
+        self._write("error.json", json.dumps({"error": message}).encode())
+
+    def error(self) -> str | None:
+        """Why the run stopped, or None."""
+        return json.loads(self.error_path.read_text())["error"] if self.error_path.exists() else None
+
+    def _write(self, name: str, content: bytes) -> None:
+        temporary = self.path / f".{name}.new"
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path / name)

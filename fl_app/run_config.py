@@ -1,0 +1,46 @@
+"""Flower's flat run-config and Hydra's overrides, each turned into the other."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Flower's run-config is flat; these of its keys have a name of their own (see pyproject.toml).
+EVERYDAY_KEYS = {
+    "strategy": "strategy",
+    "dataset": "dataset",
+    "partition": "partition",
+    "epsilon": "privacy.epsilon",
+    "num-rounds": "federation.num_rounds",
+    "num-clients": "federation.num_clients",
+    "seed": "seed",
+}
+
+
+def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
+    """Hydra overrides for a Flower run-config; the string ``overrides`` wins over the rest."""
+    chosen = [
+        f"{path}={run_config[key]}"
+        for key, path in EVERYDAY_KEYS.items()
+        if run_config.get(key) not in (None, "")
+    ]
+    return chosen + shlex.split(str(run_config.get("overrides", "")))
+
+
+def to_run_config(overrides: Sequence[str]) -> dict[str, str]:
+    """The run-config that carries ``overrides``."""
+    return {"overrides": shlex.join(overrides)}
+
+
+def run_folder_path(run_dir: str | None, results_dir: str | None, run_id: int) -> Path:
+    """Where a run's results go; server and clients of one Flower run agree on it.
+
+    A relative path means nothing here: the apps run in whatever folder the SuperLink was started
+    in. ``murmur`` always passes an absolute ``run_dir``; a bare ``flwr run`` has its run id.
+    """
+    if run_dir is not None:
+        return Path(run_dir).expanduser().absolute()
+    root = Path.home() / "murmur-runs" if results_dir is None else Path(results_dir).expanduser()
+    return root.absolute() / f"run-{run_id}"

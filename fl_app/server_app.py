@@ -1,0 +1,27 @@
+"""The Flower ServerApp: one run, from its configuration to its folder."""
+
+from __future__ import annotations
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fl_app.config import from_run_config
+from fl_app.experiment import Experiment
+from fl_app.results import RunFolder
+from fl_app.run_config import run_folder_path
+from learning.memory import keep_heap
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run what the run-config describes."""
+    keep_heap()
+    config = from_run_config(context.run_config)
+    folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
+    try:
+        Experiment(config).run(grid, folder)
+    except Exception as error:
+        folder.save_error(f"{type(error).__name__}: {error}")
+        raise

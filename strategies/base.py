@@ -1,0 +1,250 @@
+"""What every strategy has in common: cohorts over nodes, exact sums, quorum, participation.
+
+A subclass says what to ask (``task``), in which form answers travel (``codec``), and what to do
+with their sum (``update``); Flower's own ``start`` drives the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from learning.contribution import Codec, Integers, MalformedError, Sum
+from learning.datasets import Examples
+from learning.seeding import experiment_rng
+from learning.trainer import Trainer
+from privacy.budget import Budget
+from privacy.events import Event, RepeatedEvent
+from privacy.statement import Statement
+
+Parameters = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """What the ServerApp gives to a strategy.
+
+    ``cohort_size``: clients sampled in each round out of ``num_clients``. ``quorum``: the share of
+    the cohort that must answer for a round to count. ``public``: the unlabelled pool
+    (P, C, H, W), ``test`` the server's own test set.
+    """
+
+    trainer: Trainer
+    public: NDArray[np.float32]
+    test: Examples
+    budget: Budget
+    seed: int
+    num_clients: int
+    cohort_size: int
+    quorum: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cohort_size <= self.num_clients:
+            raise ValueError(
+                f"clients_per_round={self.cohort_size}: must lie in 1..{self.num_clients} "
+                "(federation.num_clients)"
+            )
+        if not 0 < self.quorum <= 1:
+            raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
+
+
+@dataclass
+class Round:
+    """What happened in one round, for its result row."""
+
+    number: int
+    asked: dict[int, list[int]] = field(default_factory=dict)
+    accepted: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+class CohortStrategy(Strategy):
+    """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts."""
+
+    def __init__(self, setup: ServerSetup) -> None:
+        self.setup = setup
+        self.trainer = setup.trainer
+        self.first_round = 0  # rounds already done by an interrupted run
+        self.participations: Counter[int] = Counter()
+        self.round = Round(0)
+        self.model: Parameters = np.zeros(0, np.float32)
+
+    # What an algorithm fills in -------------------------------------------------------------
+
+    @abstractmethod
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """Arrays and settings that the cohort needs in round ``number`` beside the model."""
+
+    @abstractmethod
+    def codec(self) -> Codec:
+        """The form of this round's contributions; called after ``task``."""
+
+    @abstractmethod
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """The next global model from the sum of this round's contributions."""
+
+    @abstractmethod
+    def release_event(self) -> Event:
+        """What one participation releases about one client."""
+
+    @abstractmethod
+    def statement(self) -> Statement:
+        """Claimed and proven privacy of everything released so far."""
+
+    def initial_parameters(self) -> Parameters:
+        """The global model before the first round."""
+        return self.trainer.initial(experiment_rng(self.setup.seed, "initial model"))
+
+    def evaluate(self, model: Parameters) -> dict[str, float]:
+        """Accuracy and loss on the server's test set."""
+        self.trainer.load(model)
+        result = self.trainer.evaluate(self.setup.test.images, self.setup.test.labels)
+        return {"accuracy": result.accuracy, "loss": result.loss}
+
+    def warnings(self) -> list[str]:
+        """What a user should know before the run starts: settings that work against each other."""
+        return []
+
+    def state(self) -> dict[str, NDArray]:
+        """What a checkpoint must hold beside the model; override together with ``restore``."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Take up the state that ``state`` returned."""
+
+    # Flower's own methods -------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Sample the cohort, split it evenly over the nodes, one message for each node."""
+        number = self.first_round + server_round
+        self.round = Round(number)
+        self.model = arrays["model"].numpy()
+        extra, settings = self.task(number, self.model)
+        record = ArrayRecord({"model": arrays["model"]})
+        for name, values in extra.items():
+            record[name] = Array(values)
+        messages = []
+        for node, clients in self._assign(number, sorted(grid.get_node_ids())).items():
+            self.round.asked[node] = clients
+            knobs = ConfigRecord({**settings, "round": number, "clients": clients})
+            content = RecordDict({"model": record, "task": knobs})
+            messages.append(
+                Message(content, dst_node_id=node, message_type="train", group_id=str(number))
+            )
+            self.round.bytes_down += _size(content)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Sum the nodes' contributions and update the model, if the quorum answered."""
+        total = Sum(self.codec())
+        waiting = dict(self.round.asked)
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            clients = waiting.pop(node, None)
+            if clients is None:
+                continue  # a duplicate, or a node that was not asked
+            if reply.has_error():
+                self._fail(clients, f"node failed: {reply.error.reason}")
+                continue
+            self.round.bytes_up += _size(reply.content)
+            try:
+                self._accept(total, clients, reply.content)
+            except (MalformedError, KeyError, TypeError, ValueError) as error:
+                self._fail(clients, f"rejected: {error}")
+        for clients in waiting.values():
+            self._fail(clients, "no answer before the deadline")
+        self.round.accepted = sorted(total.clients)
+        if len(total.clients) < self._least_answers():
+            return None, None
+        model = self.update(self.round.number, self.model, total.total, total.weight)
+        return ArrayRecord({"model": Array(model)}), None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing: evaluation on clients would be a release of its own."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Nothing was asked."""
+        return None
+
+    def summary(self) -> None:
+        """Nothing: the run's folder holds the whole configuration."""
+
+    # Helpers --------------------------------------------------------------------------------
+
+    def _assign(self, number: int, nodes: list[int]) -> dict[int, list[int]]:
+        """The round's cohort, split evenly over the nodes: {node: client ids}."""
+        setup = self.setup
+        rng = experiment_rng(setup.seed, "cohort", number)
+        cohort = np.sort(rng.choice(setup.num_clients, setup.cohort_size, replace=False))
+        shares = np.array_split(cohort, len(nodes))
+        return {
+            node: share.tolist() for node, share in zip(nodes, shares, strict=True) if len(share)
+        }
+
+    def _accept(self, total: Sum, clients: list[int], content: RecordDict) -> None:
+        """Add one node's answer to ``total``; raises on anything an honest node cannot send."""
+        report = content.config_records["report"]
+        answered, refused = _ids(report["clients"]), _ids(report["refused"])
+        reasons = report["reasons"]
+        if sorted(answered + refused) != sorted(clients):
+            raise MalformedError("it answers for other clients than it was asked for")
+        if not isinstance(reasons, list) or len(reasons) != len(refused):
+            raise MalformedError("every refusal needs its reason")
+        if answered:
+            values = content.array_records["contribution"]["sum"].numpy()
+            weight = report["weight"]
+            if not isinstance(weight, int):
+                raise MalformedError(f"weight={weight!r}: must be an integer")
+            if report["packed"]:
+                if len(answered) != 1:
+                    raise MalformedError("a packed contribution comes from exactly one client")
+                total.add(answered[0], values, weight)
+            else:
+                total.add_total(answered, values, weight)
+            self.participations.update(answered)
+        for client, reason in zip(refused, reasons, strict=True):
+            self.round.failed[client] = str(reason)
+
+    def _fail(self, clients: list[int], reason: str) -> None:
+        # They may have released something before the failure, so they count as participants.
+        self.participations.update(clients)
+        self.round.failed.update(dict.fromkeys(clients, reason))
+
+    def _least_answers(self) -> int:
+        asked = sum(len(clients) for clients in self.round.asked.values())
+        return math.ceil(self.setup.quorum * asked)
+
+    def spent(self) -> Event:
+        """What the most exposed client has released so far."""
+        return RepeatedEvent(self.release_event(), max(self.participations.values(), default=1))
+
+
+def _ids(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise MalformedError(f"client ids must be a list of integers, got {value!r}")
+    return value
+
+
+def _size(content: RecordDict) -> int:
+    arrays = sum(len(a.data) for record in content.array_records.values() for a in record.values())
+    return arrays + sum(record.count_bytes() for record in content.config_records.values())
