@@ -24,9 +24,7 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe mapping that ``event_from_dict`` turns back into an equal event."""
-        plain = {
-            f.name: _plain(getattr(self, f.name)) for f in fields(self)
-        }
+        plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         return {"kind": type(self).__name__, **plain}
 
 
@@ -124,6 +122,36 @@ class PoissonSampledEvent(Event):
 
 
 @dataclass(frozen=True)
+class SecurelySummedEvent(Event):
+    """``event``, seen only as a sum with the same release of other honest clients.
+
+    ``honest_clients`` counts those whose noise is in the sum, this one included: survivors
+    less colluders. Counts under the threat models in which the sum is all that is seen;
+    against somebody who sees the client itself it is ``event``.
+    """
+
+    event: Event
+    honest_clients: int
+
+    def __post_init__(self) -> None:
+        _require_count("honest_clients", self.honest_clients)
+
+
+@dataclass(frozen=True)
+class ShuffledEvent(Event):
+    """``event``, mixed by a non-colluding shuffler with the same release of other clients.
+
+    ``honest_clients`` as in ``SecurelySummedEvent``; one report per client and shuffle.
+    """
+
+    event: Event
+    honest_clients: int
+
+    def __post_init__(self) -> None:
+        _require_count("honest_clients", self.honest_clients)
+
+
+@dataclass(frozen=True)
 class RepeatedEvent(Event):
     """``event``, ``count`` times, adaptively, on the same unit."""
 
@@ -131,8 +159,7 @@ class RepeatedEvent(Event):
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count={self.count}: must be at least 1")
+        _require_count("count", self.count)
 
 
 @dataclass(frozen=True)
@@ -174,3 +201,8 @@ def _revive(value: Any) -> Any:
 def _require_positive(name: str, value: float) -> None:
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name}={value}: must be finite and above 0")
+
+
+def _require_count(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name}={value}: must be at least 1")

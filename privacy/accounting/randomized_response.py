@@ -1,0 +1,73 @@
+"""k-ary randomised response: exact composition, Rényi divergence, calibration.
+
+A label is kept with probability e^{ε0}/(e^{ε0}+C−1), otherwise one of the other C − 1 is
+reported. For two neighbours the loss of one label is +ε0, −ε0 or 0, and no pair of inputs is
+worse than another; so the composition below is not a bound but the value.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from privacy.accounting import privacy_loss
+from privacy.accounting.privacy_loss import Floats, LatticeLoss
+from privacy.accounting.search import decreasing_root
+
+
+def report_probabilities(epsilon: float, categories: int) -> tuple[float, float]:
+    """Probability of the true category and of each other one."""
+    other = math.exp(-epsilon) / (1 + (categories - 1) * math.exp(-epsilon))
+    return 1 / (1 + (categories - 1) * math.exp(-epsilon)), other
+
+
+def keep_probability(epsilon: float, categories: int) -> float:
+    """β of "keep with β, else uniform over all categories" (PrivateKT, eq. 6)."""
+    shrunk = -math.expm1(-epsilon)
+    return shrunk / (shrunk + categories * math.exp(-epsilon))
+
+
+def epsilon_of_keep_probability(keep: float, categories: int) -> float:
+    """ε0 = ln(1 + βC/(1−β)), the inverse of ``keep_probability``."""
+    return math.log1p(keep * categories / (1 - keep))
+
+
+def loss(epsilon: float, categories: int, count: int = 1) -> LatticeLoss:
+    """Privacy loss of ``count`` labels at ``epsilon`` each."""
+    true, other = report_probabilities(epsilon, categories)
+    return LatticeLoss(epsilon, -1, np.array([other, (categories - 2) * other, true]), count)
+
+
+def composed_epsilon(epsilon: float, categories: int, count: int, delta: float) -> float:
+    """Exact ε at ``delta`` of ``count`` labels, each reported at ``epsilon``."""
+    return privacy_loss.epsilon([loss(epsilon, categories, count)], delta)
+
+
+def composed_delta(epsilon: float, categories: int, count: int, total: float) -> float:
+    """Exact δ(``total``) of ``count`` labels, each reported at ``epsilon``."""
+    return privacy_loss.delta([loss(epsilon, categories, count)], total)
+
+
+def renyi_divergence(epsilon: float, categories: int, orders: Floats) -> Floats:
+    """D_α = ln(p^α q^{1−α} + q^α p^{1−α} + (C−2)q)/(α−1) of one label, shape of ``orders``."""
+    part = loss(epsilon, categories)
+    return privacy_loss.log_mgf_of(part.losses, part.probabilities, orders - 1) / (orders - 1)
+
+
+def epsilon_per_label(total: float, categories: int, count: int, delta: float) -> float:
+    """The largest ε0 with which ``count`` labels cost at most ``total`` at ``delta``.
+
+    Raises ValueError if ``total`` or ``count`` is not above 0.
+    """
+    if not (total > 0 and math.isfinite(total)):
+        raise ValueError(f"total={total}: must be finite and above 0")
+    if count < 1:
+        raise ValueError(f"count={count}: must be at least 1")
+    basic = total / count
+
+    # Searched as total/ε0, so that the root from above is an ε0 from below.
+    def excess(inverse: float) -> float:
+        return composed_epsilon(1 / inverse, categories, count, delta) - total
+
+    return 1 / decreasing_root(excess, 1 / (total + 1 + math.log(count)), 1 / basic, 1e-9)
