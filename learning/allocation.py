@@ -11,6 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.checks import require_integer, require_number
+
 
 def even_sizes(total: int, clients: int) -> NDArray[np.int64]:
     """``total`` cut into ``clients`` sizes that differ by at most one, the larger ones first."""
@@ -148,20 +150,6 @@ def count_classes(
             f"labels={labels.min()}..{labels.max()}: must lie in [0, num_classes={num_classes})"
         )
     return np.bincount(labels, minlength=num_classes)
-
-
-def require_integer(name: str, value: object, least: int) -> None:
-    """Raises ValueError unless ``value`` is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name}={value}: must be an integer of at least {least}")
-
-
-def require_number(name: str, value: object, least: float, most: float) -> None:
-    """Raises ValueError unless ``value`` is a number in [``least``, ``most``]; a NaN is not."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ValueError(f"{name}={value}: must be a number in [{least:g}, {most:g}]")
-    if not least <= value <= most:
-        raise ValueError(f"{name}={value}: must lie in [{least:g}, {most:g}]")
 
 
 def require_concentration(name: str, value: object) -> None:

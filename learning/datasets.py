@@ -13,6 +13,7 @@ import numpy as np
 
 from learning.archives import array_examples, read_cifar10, read_idx_pair, read_npz, read_svhn
 from learning.cache import RawDataset, RawExamples, load_or_build
+from learning.checks import require_integer
 from learning.examples import DataError, Dataset, Examples
 from learning.seeding import experiment_rng
 from learning.sources import SOURCES, locate, verify
@@ -39,10 +40,11 @@ def digits(*, test_size: int = 360, split_seed: int = 0) -> Dataset:
     """
     from sklearn.datasets import load_digits
 
+    require_integer("test_size", test_size, 1)
     content = load_digits()
     images = (content.images[:, None] / 16).astype(np.float32)
     labels = content.target.astype(np.int64)
-    if not 0 < test_size < len(labels):
+    if test_size >= len(labels):
         raise ValueError(f"test_size={test_size}: must lie in [1, {len(labels) - 1}]")
     order = experiment_rng(split_seed, "test split").permutation(len(labels))
     everything = Examples(images, labels)

@@ -24,9 +24,9 @@ from learning.allocation import (
     draw_until_large_enough,
     even_sizes,
     require_concentration,
-    require_integer,
     symmetric_dirichlet,
 )
+from learning.checks import require_integer
 from learning.quantity_skew import QuantitySkew
 
 __all__ = [

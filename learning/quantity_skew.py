@@ -15,10 +15,9 @@ from learning.allocation import (
     deal_sizes,
     draw_counts,
     require_concentration,
-    require_integer,
-    require_number,
     symmetric_dirichlet,
 )
+from learning.checks import require_integer, require_number
 
 
 @dataclass(frozen=True)
