@@ -78,7 +78,7 @@ def run(overrides: list[str]) -> int:
         print(f"murmur: {error}", file=sys.stderr)
         return 2
     for warning in experiment.strategy.warnings():
-        console.print(f"note: {warning}", style="yellow", markup=False)
+        console.print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
     try:
         with LiveProgress(folder, experiment.federation.num_rounds, console):
             engine.run(overrides, folder)
@@ -90,7 +90,7 @@ def run(overrides: list[str]) -> int:
         return 1
     metrics = folder.metrics() or {}
     console.print(summary_table(metrics, folder.guarantees()))
-    console.print((folder.path / "privacy.txt").read_text(), markup=False, highlight=False)
+    console.print((folder.path / "privacy.txt").read_text(), markup=False, highlight=False, soft_wrap=True)
     console.print(f"results: {folder.path}", markup=False, soft_wrap=True)
     return 0
 

@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import itertools
+import threading
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,12 +23,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from hydra.utils import get_class, get_method
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
 from fl_app.run_config import to_overrides
+
+_composing = threading.Lock()
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
@@ -107,12 +110,10 @@ def build(node: DictConfig, path: str, *args: Any, **extra: Any) -> Any:
 
 
 def _locate(target: str, path: str) -> Any:
-    for find in (get_class, get_method):
-        try:
-            return find(target)
-        except (ImportError, ValueError):
-            continue
-    raise ConfigError(f"{path}._target_={target}: cannot be imported")
+    try:
+        return get_object(target)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{path}._target_={target}: cannot be imported ({error})") from error
 
 
 def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
@@ -190,16 +191,17 @@ def _nearest(name: object, known: typing.Iterable[str]) -> str:
 
 
 def _raw_compose(overrides: list[str]) -> DictConfig:
-    outer = GlobalHydra.instance().hydra
-    try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-            return hydra_compose(config_name="config", overrides=overrides)
-    except HydraException as error:
-        raise ConfigError(_one_line(error)) from error
-    except OmegaConfBaseException as error:
-        raise ConfigError(_one_line(error)) from error
-    finally:
-        GlobalHydra.instance().hydra = outer
+    # Hydra composes through a global object, which `murmur -m` is in the middle of using.
+    with _composing:
+        outer = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        try:
+            with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+                return hydra_compose(config_name="config", overrides=overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(_one_line(error)) from error
+        finally:
+            GlobalHydra.instance().hydra = outer
 
 
 def _one_line(error: Exception) -> str:

@@ -19,6 +19,8 @@ from learning.trainer import Trainer
 from privacy.accounting import epsilon
 from strategies.base import CohortStrategy, ServerSetup
 
+SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
+
 
 class Experiment:
     """A run that is ready to start; constructing it validates the whole configuration."""
@@ -115,18 +117,15 @@ class Experiment:
     def _finish(self, model: np.ndarray) -> dict[str, Any]:
         rows = self.folder.rows()
         scored = [row["accuracy"] for row in rows if "accuracy" in row and row["round"] > 0]
-        statement = self.strategy.statement()
-        if self.privacy.noise == "seeded":
-            statement = statement.voided(
-                "the noise was seeded (privacy.noise=seeded): anybody who knows the seed can "
-                "remove it"
-            )
+        void = [SEEDED] if self.privacy.noise == "seeded" else []
+        statement = self.strategy.statement(void)
+        first = statement.to_dict()["guarantees"][0]
         metrics = {
             "rounds": self.federation.num_rounds,
             "accuracy": scored[-1] if scored else None,
             "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
-            "epsilon_claimed": statement.to_dict()["guarantees"][0]["claimed_total"],
-            "epsilon_proven": statement.to_dict()["guarantees"][0]["proven_total"],
+            "epsilon_claimed": first["claimed_total"],
+            "epsilon_proven": first["proven_total"],
             "bytes_up": sum(row["bytes_up"] for row in rows),
             "bytes_down": sum(row["bytes_down"] for row in rows),
             "failed": sum(len(row["failed"]) for row in rows),

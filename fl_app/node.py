@@ -78,12 +78,14 @@ class Node:
                 refused[task.client] = self._reason(task, error)
         allowed = set()
         for charge, outcome in zip(charges, self.ledger.charge(charges), strict=True):
-            if outcome.may_release:
+            if outcome.may_compute:
                 allowed.add(charge.client)
             else:
                 refused[int(charge.client)] = outcome.reason
         reply = self._contribute([task for task in tasks if task.client in allowed], refused)
-        self.ledger.store_reply(request, encode_reply(reply))
+        self.ledger.store_reply(
+            request, encode_reply(reply), run=self.folder.name, round=tasks[0].round
+        )
         return reply
 
     def _charge(self, task: Task, request: str) -> Charge:
@@ -177,8 +179,8 @@ def parse_tasks(content: RecordDict) -> list[Task]:
     number, clients = settings.pop("round"), settings.pop("clients")
     if not isinstance(number, int) or number < 1:
         raise ValueError(f"round={number!r}: must be an integer of at least 1")
-    if not isinstance(clients, list) or len(set(clients)) != len(clients):
-        raise ValueError(f"clients={clients!r}: must be a list of distinct ids")
+    if not isinstance(clients, list) or not clients or len(set(clients)) != len(clients):
+        raise ValueError(f"clients={clients!r}: must be a list of distinct ids, at least one")
     arrays = {name: array.numpy() for name, array in content.array_records["model"].items()}
     model = arrays.pop("model")
     return [Task(number, int(client), model, arrays, settings) for client in clients]

@@ -64,10 +64,8 @@ class LiveProgress:
             self._bar.update(self._task, completed=row["round"], description=line)
             if not self.console.is_terminal:
                 self.console.print(f"round {row['round']}/{self.rounds}  {line}", soft_wrap=True)
-            for client, reason in list(row["failed"].items())[:3]:
-                self._bar.console.print(
-                    f"round {row['round']}: client {client}: {reason}", style="yellow", markup=False
-                )
+            for line in failures(row):
+                self._bar.console.print(line, style="yellow", markup=False, soft_wrap=True)
         self._shown = len(rows)
 
 
@@ -82,9 +80,25 @@ def describe(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def show_epsilon(value: float | str) -> str:
+def failures(row: dict[str, Any]) -> list[str]:
+    """One line for each reason for which clients failed or refused."""
+    clients: dict[str, list[str]] = {}
+    for client, reason in row["failed"].items():
+        clients.setdefault(reason, []).append(client)
+    return [
+        f"round {row['round']}: client {', '.join(ids[:5])}"
+        f"{f' and {len(ids) - 5} more' if len(ids) > 5 else ''}: {reason}"
+        for reason, ids in clients.items()
+    ]
+
+
+def show_epsilon(value: float | str | None) -> str:
     """ε for people: three digits, or the sign for infinity."""
-    return "∞" if value == "infinity" else f"{float(value):.3g}" if float(value) < 1000 else f"{float(value):,.0f}"
+    if value is None:
+        return "none"
+    if value == "infinity":
+        return "∞"
+    return f"{float(value):.3g}" if float(value) < 1000 else f"{float(value):,.0f}"
 
 
 def summary_table(metrics: dict[str, Any], guarantees: list[dict[str, Any]]) -> Table:

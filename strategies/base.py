@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,11 +23,13 @@ from learning.contribution import Codec, Integers, MalformedError, Sum
 from learning.datasets import Examples
 from learning.seeding import experiment_rng
 from learning.trainer import Trainer
+from privacy.accounting import Adjacency, Threat, Unit
 from privacy.budget import Budget
 from privacy.events import Event, RepeatedEvent
-from privacy.statement import Statement
+from privacy.statement import Exposure, Statement, by_participations
 
 Parameters = NDArray[np.float32]
+PATIENCE = 3  # rounds without a single answer after which a run ends
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,16 @@ class Round:
 
 
 class CohortStrategy(Strategy):
-    """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts."""
+    """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts.
+
+    ``algorithm``, ``claim`` and ``difference`` are words for the privacy statement: the name, what
+    the paper's theorem says, and why the proven figure differs.
+    """
+
+    algorithm: ClassVar[str]
+    unit: ClassVar[Unit] = Unit.CLIENT
+    claim: ClassVar[str] = ""
+    difference: ClassVar[str] = ""
 
     def __init__(self, setup: ServerSetup) -> None:
         self.setup = setup
@@ -78,6 +90,7 @@ class CohortStrategy(Strategy):
         self.first_round = 0  # rounds already done by an interrupted run
         self.participations: Counter[int] = Counter()
         self.round = Round(0)
+        self.silent_rounds = 0
         self.model: Parameters = np.zeros(0, np.float32)
 
     # What an algorithm fills in -------------------------------------------------------------
@@ -98,9 +111,38 @@ class CohortStrategy(Strategy):
     def release_event(self) -> Event:
         """What one participation releases about one client."""
 
-    @abstractmethod
-    def statement(self) -> Statement:
+    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+        """What the paper's theorem states: ε of one round and of the whole run."""
+        return None, None
+
+    def exposures(self) -> list[Exposure]:
+        """What each adversary has seen of every client so far."""
+        released = {str(client): count for client, count in sorted(self.participations.items())}
+        per_round, total = self.claimed_epsilon()
+        return [
+            Exposure(
+                threat=Threat.LOCAL,
+                adversary="a curious server, which reads every client's message",
+                per_round=self.release_event(),
+                clients=by_participations(self.release_event(), released or {"nobody": 0}),
+                claimed_per_round=per_round,
+                claimed_total=total,
+            )
+        ]
+
+    def statement(self, void: Iterable[str] = ()) -> Statement:
         """Claimed and proven privacy of everything released so far."""
+        return Statement.of(
+            algorithm=self.algorithm,
+            unit=self.unit,
+            adjacency=Adjacency.REPLACE_ONE,
+            delta=self.setup.budget.delta,
+            exposures=self.exposures(),
+            claim=self.claim,
+            difference=self.difference,
+            warnings=self.warnings(),
+            void=void,
+        )
 
     def initial_parameters(self) -> Parameters:
         """The global model before the first round."""
@@ -169,6 +211,7 @@ class CohortStrategy(Strategy):
         for clients in waiting.values():
             self._fail(clients, "no answer before the deadline")
         self.round.accepted = sorted(total.clients)
+        self._give_up_when_nobody_answers()
         if len(total.clients) < self._least_answers():
             return None, None
         model = self.update(self.round.number, self.model, total.total, total.weight)
@@ -230,6 +273,15 @@ class CohortStrategy(Strategy):
         self.participations.update(clients)
         self.round.failed.update(dict.fromkeys(clients, reason))
 
+    def _give_up_when_nobody_answers(self) -> None:
+        answered = bool(self.round.accepted) or not self.round.asked
+        self.silent_rounds = 0 if answered else self.silent_rounds + 1
+        if self.silent_rounds == PATIENCE:
+            client, reason = next(iter(self.round.failed.items()))
+            raise RuntimeError(
+                f"no client answered in {PATIENCE} rounds; client {client} said: {reason}"
+            )
+
     def _least_answers(self) -> int:
         asked = sum(len(clients) for clients in self.round.asked.values())
         return math.ceil(self.setup.quorum * asked)
@@ -246,5 +298,6 @@ def _ids(value: object) -> list[int]:
 
 
 def _size(content: RecordDict) -> int:
+    """Bytes of a message's arrays and records as they travel."""
     arrays = sum(len(a.data) for record in content.array_records.values() for a in record.values())
-    return arrays + sum(record.count_bytes() for record in content.config_records.values())
+    return arrays + sum(len(record.deflate()) for record in content.config_records.values())

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,6 @@ from learning.seeding import experiment_rng
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
 from privacy.events import Event, NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
 from privacy.mechanisms import RandomizedResponse, project_simplex
-from privacy.statement import Statement
 from strategies.base import CohortStrategy, Parameters, ServerSetup
 
 
@@ -49,6 +49,16 @@ class Distillation:
 class PrivateKT(CohortStrategy):
     """The server half. See ``conf/strategy/privatekt.yaml`` for every knob."""
 
+    algorithm = "PrivateKT"
+    claim = (
+        "each round is ε-locally differentially private, and shuffled reports keep the whole run "
+        "at that ε (Qi et al. 2023)"
+    )
+    difference = (
+        "the labels of all rounds tell of the same data, so their losses add up; shuffling "
+        "would need a non-colluding shuffler and unlinkable reports, and still composes."
+    )
+
     def __init__(
         self,
         setup: ServerSetup,
@@ -59,8 +69,8 @@ class PrivateKT(CohortStrategy):
         first_round: str,
         use_labels: bool,
         abstain_below: float,
-        finetuning: Mapping[str, float],
-        self_training: Mapping[str, float],
+        finetuning: Mapping[str, Any],
+        self_training: Mapping[str, Any],
     ) -> None:
         super().__init__(setup)
         pool = len(setup.public)
@@ -79,8 +89,8 @@ class PrivateKT(CohortStrategy):
         self.K, self.buffer_rounds, self.target = K, buffer_rounds, target
         self.uniform_start = first_round == "uniform"
         self.use_labels, self.abstain_below, self.samples = use_labels, abstain_below, samples
-        self.finetuning = Distillation(**finetuning)  # type: ignore[arg-type]
-        self.self_training = Distillation(**self_training)  # type: ignore[arg-type]
+        self.finetuning = Distillation(**finetuning)
+        self.self_training = Distillation(**self_training)
         self.classes = self.trainer.num_classes
         self.epsilon = setup.budget.per_round(lambda epsilon: self._labels_event(epsilon))
         self.indices = np.zeros(0, np.int64)
@@ -171,6 +181,10 @@ class PrivateKT(CohortStrategy):
     def release_event(self) -> Event:
         """K labels at ε/K each, or nothing private at all."""
         return self._labels_event(self.epsilon)
+
+    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+        """ε for a round, and the same ε for the run."""
+        return self.epsilon, self.epsilon
 
     def _keep(self) -> float:
         return RandomizedResponse(self.epsilon / self.K, self.classes).keep

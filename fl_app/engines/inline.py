@@ -14,11 +14,14 @@ from uuid import uuid4
 from flwr.app import Context, Message, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.results import RunFolder
+
+FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 
 
 class InlineEngine:
@@ -44,6 +47,9 @@ class InlineEngine:
         logger = logging.getLogger("flwr")
         level = logger.level
         logger.setLevel(logging.WARNING)
+        # Flower stamps every new message with the identity of the process's task.
+        TaskIdentity.task_id = TaskIdentity.run_id = context.run_id
+        TaskIdentity.node_id = SUPERLINK_NODE_ID
         try:
             with ThreadPoolExecutor(self.workers) as pool:
                 server_app(InlineGrid(client_app, run_config, self.nodes, pool), context)
@@ -52,7 +58,7 @@ class InlineEngine:
 
 
 class InlineGrid(Grid):
-    """Flower's Grid over a ClientApp in this process; node ids are 1 to ``nodes``."""
+    """Flower's Grid over a ClientApp in this process; node ids are 101, 102, ..."""
 
     def __init__(
         self, app: ClientApp, run_config: dict, nodes: int, pool: ThreadPoolExecutor
@@ -63,11 +69,11 @@ class InlineGrid(Grid):
             node: Context(
                 run_id=1,
                 node_id=node,
-                node_config={"partition-id": node - 1, "num-partitions": nodes},
+                node_config={"partition-id": node - FIRST_NODE, "num-partitions": nodes},
                 state=RecordDict(),
                 run_config=run_config,
             )
-            for node in range(1, nodes + 1)
+            for node in range(FIRST_NODE, FIRST_NODE + nodes)
         }
         self._replies: dict[str, Message] = {}
 
@@ -92,7 +98,7 @@ class InlineGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """1 to ``nodes``."""
+        """101, 102, ..."""
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

@@ -1,0 +1,115 @@
+"""PrivateKT's client half: β from what arrived and its own budget, hostile tasks refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.privatekt import PrivateKTClient
+from learning.models import mlp
+from learning.trainer import Trainer
+from privacy.budget import Budget
+from privacy.events import NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
+from privacy.noise import NoiseGenerator
+
+CLASSES, POOL = 4, 30
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, CLASSES, 40)
+    images = np.zeros((40, 1, 4, 4), np.float32)
+    images[np.arange(40), 0, labels, :] = 1
+    return LocalData(images, labels, np.arange(30))
+
+
+def client(tmp_path: Path, epsilon=8.0, max_labels=4):
+    public = np.zeros((POOL, 1, 4, 4), np.float32)
+    public[np.arange(POOL), 0, np.arange(POOL) % CLASSES, :] = 1
+    trainer = Trainer(
+        lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]),
+        (1, 4, 4),
+        CLASSES,
+    )
+    setup = ClientSetup(trainer, public, None, Budget(epsilon, 1e-5), 1, tmp_path)
+    return PrivateKTClient(
+        setup, epochs=30, batch_size=10, learning_rate=0.5, max_labels=max_labels
+    )
+
+
+def task(client, indices, model=None, round=1):
+    if model is None:
+        model = client.trainer.initial(np.random.default_rng(0))
+    return Task(round, 0, model, {"indices": np.asarray(indices)}, {})
+
+
+def test_client_learns_its_data_and_labels_public_images(tmp_path, data):
+    it = client(tmp_path, epsilon=np.inf)
+    labels = it.train(task(it, [0, 1, 2, 3]), data)
+    assert list(labels) == [0, 1, 2, 3]
+
+
+def test_epsilon_per_label_follows_from_the_images_that_arrived(tmp_path, data):
+    it = client(tmp_path, epsilon=8.0)
+    assert it.event(task(it, [0, 1, 2, 3]), data) == RepeatedEvent(
+        RandomizedResponseEvent(2.0, CLASSES), 4
+    )
+    assert it.event(task(it, [7]), data) == RepeatedEvent(RandomizedResponseEvent(8.0, CLASSES), 1)
+
+
+def test_release_is_randomised_and_repeatable_from_its_noise_only(tmp_path, data):
+    it = client(tmp_path, epsilon=2.0)
+    asked = task(it, [0, 1, 2, 3])
+    truth = np.array([0, 1, 2, 3])
+    releases = [it.privatize(truth, asked, NoiseGenerator.seeded(i)) for i in range(200)]
+    kept = np.mean([release == truth for release in releases])
+    beta = np.expm1(0.5) / (np.expm1(0.5) + CLASSES)
+    expected = beta + (1 - beta) / CLASSES
+    assert abs(kept - expected) < 4 * np.sqrt(expected * (1 - expected) / 800)
+    assert np.array_equal(it.privatize(truth, asked, NoiseGenerator.seeded(5)), releases[5])
+
+
+def test_infinite_budget_is_recorded_as_no_protection(tmp_path, data):
+    it = client(tmp_path, epsilon=np.inf)
+    assert it.event(task(it, [0]), data) == NonPrivateEvent()
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        np.array([], np.int64),
+        np.array([0, 0]),
+        np.array([-1]),
+        np.array([POOL]),
+        np.arange(5),
+        np.array([0.0, 1.0]),
+        np.array([[0, 1]]),
+    ],
+    ids=["none", "twice", "negative", "outside", "too many", "reals", "matrix"],
+)
+def test_hostile_indices_are_refused_before_anything_is_charged(tmp_path, data, indices):
+    it = client(tmp_path)
+    with pytest.raises(TaskError, match="indices"):
+        it.event(task(it, indices), data)
+
+
+@pytest.mark.parametrize("fault", ["shape", "dtype", "nan"])
+def test_hostile_model_is_refused_before_anything_is_charged(tmp_path, data, fault):
+    it = client(tmp_path)
+    model = it.trainer.initial(np.random.default_rng(0))
+    model = {
+        "shape": model[:-1],
+        "dtype": model.astype(np.float64),
+        "nan": np.where(np.arange(len(model)) == 3, np.nan, model).astype(np.float32),
+    }[fault]
+    with pytest.raises(TaskError, match="model"):
+        it.event(task(it, [0], model), data)
+
+
+def test_same_task_gives_the_same_labels_whatever_ran_before(tmp_path, data):
+    it = client(tmp_path)
+    first = it.train(task(it, [0, 1, 2]), data)
+    it.train(task(it, [3, 4], round=9), data)
+    assert np.array_equal(it.train(task(it, [0, 1, 2]), data), first)
