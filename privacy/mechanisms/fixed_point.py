@@ -1,8 +1,8 @@
-"""Probabilities as integers over 2⁶⁴, computed so exactly that rounding is the only error.
+"""Probabilities as integers over a power of two, with rounding as the only error.
 
 A double carries 53 bits, so a threshold computed with it is off by up to 2⁻⁵⁴, and by far more
 in relative terms where the probability is small. The thresholds are therefore computed with 60
-decimal digits, once, when a mechanism is constructed.
+decimal digits (199 bits), once, when a mechanism is constructed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,18 @@ def to_decimal(x: float | Fraction | Decimal) -> Decimal:
     return CONTEXT.create_decimal(x)
 
 
-def round_up(probability: Decimal) -> int:
-    """The smallest integer number of 2⁻⁶⁴ units that is not below ``probability``."""
-    return int(CONTEXT.multiply(probability, Decimal(ONE)).to_integral_value(decimal.ROUND_CEILING))
+def round_up(probability: Decimal, bits: int = 64) -> int:
+    """The smallest integer number of 2⁻ᵇⁱᵗˢ units that is not below ``probability``."""
+    return _scaled(probability, bits, decimal.ROUND_CEILING)
+
+
+def round_down(probability: Decimal, bits: int = 64) -> int:
+    """The largest integer number of 2⁻ᵇⁱᵗˢ units that is not above ``probability``."""
+    return _scaled(probability, bits, decimal.ROUND_FLOOR)
+
+
+def _scaled(probability: Decimal, bits: int, rounding: str) -> int:
+    return int(CONTEXT.multiply(probability, Decimal(1 << bits)).to_integral_value(rounding))
 
 
 def log_ratio(numerator: int, denominator: int) -> float:
