@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from learning.checks import require_integer, require_number
 
+_TURNS = 16
+
 
 def even_sizes(total: int, clients: int) -> NDArray[np.int64]:
     """``total`` cut into ``clients`` sizes that differ by at most one, the larger ones first."""
@@ -55,10 +57,11 @@ def draw_counts(
 ) -> NDArray[np.int64]:
     """Counts (clients, classes): client i draws ``sizes[i]`` examples, by ``proportions[i]``.
 
-    Clients draw in order, without replacement. Where a class runs out, the rest is drawn from the
-    classes left in the client's own proportions, and where these are all 0, in proportion to
-    what is left. Each further draw means that a class ran out, so a client takes at most
-    ``classes + 1`` of them.
+    Without replacement. Where a class has run out, the rest is drawn from the classes left, in
+    the client's own proportions, and where these are all 0, in proportion to what is left. The
+    clients draw a sixteenth of their examples at a time, in turn: were each to draw all of its
+    own at once, the last ones would be left with a single class. (Acar et al. 2021,
+    arXiv:2111.04263, let a random client draw one example at a time in their code.)
 
     Args:
         sizes: shape (clients,), with a sum of at most that of ``available``.
@@ -68,16 +71,18 @@ def draw_counts(
     """
     left = available.copy()
     counts = np.zeros(proportions.shape, dtype=np.int64)
-    for client, size in enumerate(sizes):
-        missing = int(size)
-        while missing:
-            weights = np.where(left > 0, proportions[client], 0.0)
-            if weights.sum() == 0:
-                weights = left.astype(np.float64)
-            drawn = np.minimum(rng.multinomial(missing, weights / weights.sum()), left)
-            counts[client] += drawn
-            left -= drawn
-            missing -= int(drawn.sum())
+    for turn in range(_TURNS):
+        portions = (turn + 1) * sizes // _TURNS - turn * sizes // _TURNS
+        for client in np.flatnonzero(portions):
+            missing = int(portions[client])
+            while missing:  # another draw means that a class ran out, so there are few
+                weights = np.where(left > 0, proportions[client], 0.0)
+                if weights.sum() == 0:
+                    weights = left.astype(np.float64)
+                drawn = np.minimum(rng.multinomial(missing, weights / weights.sum()), left)
+                counts[client] += drawn
+                left -= drawn
+                missing -= int(drawn.sum())
     return counts
 
 

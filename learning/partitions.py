@@ -88,7 +88,8 @@ class Dirichlet:
     ``per="client"`` (Hsu, Qi and Brown 2019, arXiv:1909.06335, section 3; PrivateKT): client i
     draws its mixture of classes q_i ~ Dir(α·1_C), then its N/n examples from the classes in these
     proportions, without replacement. Where a class has run out, the rest follows q_i over the
-    classes left, so late clients are less skewed. Sizes differ by at most one. Hsu et al. write
+    classes left; clients draw by turns, so that this meets all alike
+    (``learning.allocation.draw_counts``). Sizes differ by at most one. Hsu et al. write
     Dir(α'·p) for a prior p that sums to 1: with p uniform, α' = α·C.
 
     ``per="class"`` (Yurochkin et al. 2019, arXiv:1905.12022; Li et al. 2022, arXiv:2102.02079):

@@ -18,8 +18,8 @@ def partition_picture(counts: NDArray[np.int64], path: str | Path, title: str) -
     """Writes a PNG: every client's number of examples, above its mixture of classes.
 
     The mixture is a heat map of each class's share of the client's own examples, so that small
-    clients are as readable as large ones. One colour scale for every picture, of one hue and
-    rising lightness (matplotlib's ``cividis``, made for colour-blind readers).
+    clients are as readable as large ones: white where the client lacks the class. One hue, so it
+    reads without colour vision; the same scale in every picture, so that two can be compared.
 
     Args:
         counts: examples per client and class, shape (clients, classes).
@@ -33,6 +33,7 @@ def partition_picture(counts: NDArray[np.int64], path: str | Path, title: str) -
     if counts.ndim != 2 or not counts.size:
         raise ValueError(f"counts={counts.shape}: must have the shape (clients, classes)")
     # Figure without pyplot: no global state, and Agg draws without a display.
+    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -40,27 +41,33 @@ def partition_picture(counts: NDArray[np.int64], path: str | Path, title: str) -
     sizes = counts.sum(axis=1)
     shares = (counts / np.maximum(sizes, 1)[:, None]).T
     width = float(np.clip(2.5 + 0.14 * clients, 6, 14))
-    height = float(np.clip(2.2 + 0.24 * classes, 3.6, 9))
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 0.5 + 0.16 * classes])
+    heat_height = float(np.clip(0.25 * classes, 1, 8))
+    figure = Figure(figsize=(width, heat_height + 2.2), dpi=120, layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, heat_height])
 
-    edges = np.arange(clients + 1) - 0.5
-    above.stairs(sizes, edges, fill=True, color="#31446b")
-    above.set_ylim(bottom=0)
+    # Beyond a hundred clients the gaps between bars would be thinner than a pixel.
+    gap = 0.2 if clients <= 100 else 0.0
+    above.bar(np.arange(clients), sizes, width=1 - gap, color="#2b5c8a")
     above.set_ylabel("examples")
     above.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     above.spines[["top", "right"]].set_visible(False)
     above.set_title(title, loc="left", fontsize=11)
 
+    # Square-root colours: with ten classes most shares are small, and 0.05 must differ from 0.15.
     mesh = below.pcolormesh(
-        edges, np.arange(classes + 1) - 0.5, shares, cmap="cividis", vmin=0, vmax=1
+        np.arange(clients + 1) - 0.5,
+        np.arange(classes + 1) - 0.5,
+        shares,
+        cmap="Blues",
+        norm=PowerNorm(0.5, vmin=0, vmax=1),
     )
+    below.set_title("class's share of the client's examples", loc="left", fontsize=9)
     below.set_xlabel("client")
     below.set_ylabel("class")
     below.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     below.yaxis.set_major_locator(MaxNLocator(min(classes, 20), integer=True))
     below.invert_yaxis()
-    figure.colorbar(mesh, ax=below, label="share of the client's", pad=0.01)
+    figure.colorbar(mesh, ax=below, pad=0.01, ticks=[0, 0.1, 0.5, 1])
     _save(figure, Path(path))
 
 
