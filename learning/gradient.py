@@ -9,29 +9,40 @@ from learning.flat import FlatModel
 
 
 class AutogradBackend:
-    """Computes gradients of the mean cross-entropy for whatever module ``flat`` holds."""
+    """Gradients of the mean cross-entropy, and plain descent along them.
 
-    def __init__(self, flat: FlatModel) -> None:
+    Args:
+        flat: the model.
+        input_shape: (channels, height, width).
+
+    Attributes:
+        wants_ones: whether rows of examples must end in a column of ones.
+    """
+
+    wants_ones = False
+
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        channels, height, width = input_shape
         self._flat = flat
+        self._shape = (-1, height, width, channels)
 
-    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """The flat gradient (d,) of the mean cross-entropy of a batch.
+    def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
+        """The flat gradient (d,) of the mean cross-entropy of a batch, valid until the next call.
 
         Args:
-            x: float32 (B, C, H, W).
+            rows: float32 (B, H*W*C), images with their channels last.
             y: float32 (B, classes), the target distributions.
         """
         gradient = self._flat.gradient.zero_()
         with torch.enable_grad():
-            logits = self._flat.module(x)
-        # The loss's own value is not needed, and its gradient is softmax − target.
-        residual = torch.softmax(logits.detach(), dim=1).sub_(y).div_(len(x))
-        logits.backward(residual)
+            logits = self._flat.module(rows.view(self._shape).permute(0, 3, 1, 2))
+        # The loss's own value is not needed, and its gradient is softmax - target.
+        logits.backward(torch.softmax(logits.detach(), dim=1).sub_(y).div_(len(rows)))
         return gradient
 
-    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """One plain step: w ← retention·w − lr·g."""
-        gradient = self.gradient(x, y)
+    def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """One plain step: w ← retention·w - lr·g."""
+        gradient = self.gradient(rows, y)
         if retention != 1:
             self._flat.vector.mul_(retention)
         self._flat.vector.sub_(gradient, alpha=lr)

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from learning.batches import BatchLoader
+from learning.chain import ChainBackend, supports
 from learning.evaluation import Evaluation, evaluate_logits
 from learning.flat import FlatModel
 from learning.gradient import AutogradBackend
@@ -21,6 +23,7 @@ from learning.optimiser import Optimisation, Optimiser
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64] | NDArray[np.float32]
 Indices = NDArray[np.integer[Any]]
+Batches = Iterator[tuple[Tensor, Tensor]]
 
 
 class Trainer:
@@ -70,7 +73,11 @@ class Trainer:
         self._module = self._flat.module
         self._init = getattr(module, "init", "torch")
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        self._backend = AutogradBackend(self._flat)
+        backend = ChainBackend if supports(self._module) else AutogradBackend
+        self._backend = backend(self._flat, self.input_shape)
+        self._loader = BatchLoader(
+            self.input_shape, num_classes, self._backend.wants_ones, self._device
+        )
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
 
@@ -165,9 +172,14 @@ class Trainer:
         how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: must be at least 1")
-        x = self._examples(images, indices)
-        y = self._targets(labels, indices, len(images), soft_targets)
-        limit = _steps(epochs, steps, len(x), batch_size)
+        self._check_images(images)
+        chosen = _indices(indices, len(images))
+        targets = self._targets(labels, chosen, len(images), soft_targets)
+        source = as_tensor(images)
+        if self._device.type != "cpu":
+            source = (source if chosen is None else source[chosen]).to(self._device)
+            chosen = None
+        limit = _steps(epochs, steps, len(targets), batch_size)
         anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
         if self._dropouts:
             # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
@@ -175,21 +187,28 @@ class Trainer:
             for layer in self._dropouts:
                 layer.rng = masks
         self._module.train()
-        batches = _batches(len(x), batch_size, limit, rng)
-        if how.is_plain:
-            for batch in batches:
-                batch = batch.to(self._device)
-                self._backend.descend(x[batch], y[batch], how.lr, how.retention)
-                if how.pull:
-                    self._flat.vector.add_(anchor_vector, alpha=how.pull)
-            return
+        batches = self._loader.batches(
+            source, targets, chosen, size=batch_size, steps=limit, rng=rng
+        )
+        with torch.no_grad():
+            if how.is_plain:
+                self._descend(batches, how, anchor_vector)
+            else:
+                self._optimise(batches, how, anchor_vector)
+
+    def _descend(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
+        for rows, y in batches:
+            self._backend.descend(rows, y, how.lr, how.retention)
+            if how.pull:
+                self._flat.vector.add_(anchor, alpha=how.pull)
+
+    def _optimise(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
         if self._optimiser is None:
             self._optimiser = Optimiser(self.num_parameters, self._device)
         self._optimiser.reset()
-        for batch in batches:
-            batch = batch.to(self._device)
-            gradient = self._backend.gradient(x[batch], y[batch])
-            self._optimiser.step(self._flat.vector, gradient, anchor_vector, how)
+        for rows, y in batches:
+            gradient = self._backend.gradient(rows, y)
+            self._optimiser.step(self._flat.vector, gradient, anchor, how)
 
     def logits(self, images: Images, batch_size: int = 4096) -> NDArray[np.float32]:
         """The model's outputs (N, num_classes) in inference mode."""
@@ -207,19 +226,8 @@ class Trainer:
         """Accuracy and mean cross-entropy over all ``images``."""
         return evaluate_logits(self.logits(images), labels)
 
-    def _examples(self, images: Images, indices: Indices | None) -> Tensor:
-        self._check_images(images)
-        x = as_tensor(images)
-        if indices is not None:
-            if len(indices) and (indices.min() < 0 or indices.max() >= len(images)):
-                raise ValueError(f"indices={indices.min()}..{indices.max()}: outside the images")
-            x = x[torch.from_numpy(indices.astype(np.int64))]
-        if len(x) == 0:
-            raise ValueError("images=(): must hold at least one example to train on")
-        return x.to(self._device)
-
     def _targets(
-        self, labels: Labels, indices: Indices | None, count: int, soft_targets: bool
+        self, labels: Labels, indices: Tensor | None, count: int, soft_targets: bool
     ) -> Tensor:
         classes = self.num_classes
         shape = (count, classes) if soft_targets else (count,)
@@ -227,7 +235,7 @@ class Trainer:
             raise ValueError(
                 f"labels={labels.shape}: must be {shape} for soft_targets={soft_targets}"
             )
-        chosen = labels if indices is None else labels[indices]
+        chosen = labels if indices is None else labels[indices.numpy()]
         if soft_targets:
             if not (np.all(chosen >= 0) and np.allclose(chosen.sum(axis=1), 1, atol=1e-3)):
                 raise ValueError("labels=soft: every row must be a distribution over the classes")
@@ -272,9 +280,10 @@ def _steps(epochs: int | None, steps: int | None, count: int, batch_size: int) -
     return value if epochs is None else value * -(-count // batch_size)
 
 
-def _batches(count: int, size: int, steps: int, rng: np.random.Generator) -> Iterator[Tensor]:
-    while steps > 0:
-        order = torch.from_numpy(rng.permutation(count))
-        for batch in order.split(size)[:steps]:
-            steps -= 1
-            yield batch
+def _indices(indices: Indices | None, count: int) -> Tensor | None:
+    if indices is not None and len(indices) and (indices.min() < 0 or indices.max() >= count):
+        raise ValueError(f"indices={indices.min()}..{indices.max()}: must be below {count}")
+    chosen = count if indices is None else len(indices)
+    if chosen == 0:
+        raise ValueError("images=(): must hold at least one example to train on")
+    return None if indices is None else torch.from_numpy(indices.astype(np.int64))

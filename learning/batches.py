@@ -1,0 +1,87 @@
+"""Shuffled mini-batches out of resident arrays, gathered into buffers that are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Examples gathered at a time: enough to spread the cost of a gather over many small steps, few
+# enough to stay in cache and to bound memory whatever the size of a data set.
+_GATHERED = 2048
+
+
+class BatchLoader:
+    """Serves batches as rows: each image flattened with its channels last.
+
+    Args:
+        input_shape: (channels, height, width).
+        num_classes: width of the targets.
+        ones: whether each row ends in a 1, for models that keep a bias as a row of a matrix.
+        device: where the batches go.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        ones: bool,
+        device: torch.device,
+    ) -> None:
+        self._input_shape = input_shape
+        self._num_classes = num_classes
+        self._ones = ones
+        self._device = device
+        self._allocate(0)
+
+    def batches(
+        self,
+        images: Tensor,
+        targets: Tensor,
+        indices: Tensor | None,
+        *,
+        size: int,
+        steps: int,
+        rng: np.random.Generator,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield ``steps`` batches, in a fresh order for every pass over the examples.
+
+        Args:
+            images: (N, C, H, W), on the device.
+            targets: (n, num_classes), on the device.
+            indices: (n,), which of the images the targets belong to; all of them if None.
+            size: examples per batch; the last batch of a pass may be smaller.
+            steps: how many batches, over as many passes as that takes.
+            rng: draws the orders.
+
+        Yields:
+            Rows (B, H*W*C), with the column of ones if asked for, and targets (B, num_classes).
+            Both are overwritten later.
+        """
+        at_once = max(1, _GATHERED // size) * size
+        self._reserve(min(at_once, len(targets)))
+        while steps > 0:
+            order = torch.from_numpy(rng.permutation(len(targets))).to(self._device)
+            for part in order[: steps * size].split(at_once):
+                chosen = part if indices is None else indices[part]
+                count = len(part)
+                torch.index_select(images, 0, chosen, out=self._images[:count])
+                torch.index_select(targets, 0, part, out=self._targets[:count])
+                rows = self._rows[:count].split(size)
+                yield from zip(rows, self._targets[:count].split(size), strict=True)
+                steps -= len(rows)
+
+    def _reserve(self, count: int) -> None:
+        """Make room for ``count`` examples."""
+        if count > len(self._rows):
+            self._allocate(count)
+
+    def _allocate(self, count: int) -> None:
+        channels, height, width = self._input_shape
+        features = channels * height * width
+        self._rows = torch.ones(count, features + self._ones, device=self._device)
+        channels_last = self._rows[:, :features].view(count, height, width, channels)
+        self._images = channels_last.permute(0, 3, 1, 2)
+        self._targets = torch.empty(count, self._num_classes, device=self._device)

@@ -1,0 +1,159 @@
+"""Gradients of plain sequences of layers, written out by hand instead of by autograd.
+
+For small models the arithmetic is a fraction of a step; the rest is autograd's bookkeeping, the
+optimiser's passes over the parameters and fresh memory. A chain of stages has none of these: its
+buffers are made once per batch size, and a plain SGD step moves each parameter by the very matrix
+product that computes its gradient. ``learning.gradient`` is the general way, and the reference
+that tests hold this one to.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from learning.flat import FlatModel
+from learning.layers import Dropout, Flatten
+from learning.stages import (
+    ActivationStage,
+    Affine,
+    ConvolutionStage,
+    DropoutStage,
+    FlattenStage,
+    LinearStage,
+    MaxPoolStage,
+    Stage,
+    pair,
+)
+
+# Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
+_PLANS_KEPT = 8
+
+
+def supports(module: nn.Module) -> bool:
+    """Whether ``module`` is a sequence of layers that a chain can compute."""
+    if not isinstance(module, nn.Sequential):
+        return False
+    layers = list(module)
+    kinds = [type(layer) for layer in layers]
+    if kinds[:2] != [Flatten, nn.Linear] and kinds[:1] != [nn.Conv2d]:
+        return False
+    activations = [kind in (nn.ReLU, nn.Tanh) for kind in kinds]
+    if any(a and b for a, b in pairwise(activations)):
+        return False
+    return kinds[-1] is nn.Linear and all(_supports_layer(layer) for layer in layers)
+
+
+def _supports_layer(layer: nn.Module) -> bool:
+    if type(layer) is nn.Conv2d:
+        return (
+            layer.stride == layer.dilation == (1, 1)
+            and layer.groups == 1
+            and layer.padding_mode == "zeros"
+            and not isinstance(layer.padding, str)
+        )
+    if type(layer) is nn.MaxPool2d:
+        return (
+            pair(layer.stride) == pair(layer.kernel_size)
+            and pair(layer.padding) == (0, 0)
+            and pair(layer.dilation) == (1, 1)
+            and not (layer.ceil_mode or layer.return_indices)
+        )
+    return type(layer) in (Flatten, nn.Linear, nn.ReLU, nn.Tanh, Dropout)
+
+
+class _Plan:
+    """The stages for one batch size and one target vector."""
+
+    def __init__(self, stages: list[Stage], probabilities: Tensor) -> None:
+        self._forward = [stage.forward for stage in stages]
+        self._backward = [stage.backward for stage in reversed(stages)]
+        self._probabilities = probabilities
+
+    def run(self, x: Tensor, y: Tensor, scale: float, retention: float) -> None:
+        for forward in self._forward:
+            x = forward(x)
+        # The loss's own value is not needed, and its gradient is softmax - target.
+        residual = torch.softmax(x, 1, out=self._probabilities).sub_(y)
+        for backward in self._backward:
+            residual = backward(residual, scale, retention)  # type: ignore[assignment]
+
+
+class ChainBackend:
+    """What ``learning.gradient.AutogradBackend`` is, for modules that ``supports`` accepts.
+
+    Args:
+        flat: the model.
+        input_shape: (channels, height, width).
+
+    Attributes:
+        wants_ones: whether rows of examples must end in a column of ones.
+    """
+
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        channels, height, width = input_shape
+        self._flat = flat
+        self._layers: list[tuple[str, nn.Module, torch.Size]] = []
+        # Channels-last, as PyTorch sees it: its kernels choose their layout by the strides.
+        x = flat.vector.new_zeros(1, height, width, channels).permute(0, 3, 1, 2)
+        flat.module.eval()
+        with torch.no_grad():
+            for name, layer in flat.module.named_children():
+                shape = x.shape if x.dim() == 2 else x.permute(0, 2, 3, 1).shape
+                self._layers.append((name, layer, shape[1:]))
+                x = layer(x)
+        self._num_classes = x.shape[1]
+        if isinstance(self._layers[0][1], Flatten):
+            # The first linear layer takes the rows as they come.
+            del self._layers[0]
+        first, self._shape = self._layers[0][1:]
+        self.wants_ones = isinstance(first, nn.Linear) and first.bias is not None
+        self._plan = lru_cache(_PLANS_KEPT)(self._build)
+
+    def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
+        """The flat gradient (d,) of the mean cross-entropy; see ``AutogradBackend.gradient``."""
+        self._run(rows, y, False, 1 / len(rows), 0.0)
+        return self._flat.gradient
+
+    def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """One plain step: w <- retention·w - lr·g."""
+        self._run(rows, y, True, -lr / len(rows), retention)
+
+    def _run(self, rows: Tensor, y: Tensor, descend: bool, scale: float, retention: float) -> None:
+        x = rows if len(self._shape) == 1 else rows.view(-1, *self._shape)
+        self._plan(len(rows), descend).run(x, y, scale, retention)
+
+    def _build(self, batch: int, descend: bool) -> _Plan:
+        vector = self._flat.vector
+        parameters = self._flat.views(vector)
+        targets = parameters if descend else self._flat.views(self._flat.gradient)
+        stages: list[Stage] = []
+        out: Tensor | None = None
+        # From the last layer to the first, since each says where it wants its input.
+        for index, (name, layer, shape) in reversed(list(enumerate(self._layers))):
+            stage: Stage
+            match layer:
+                case nn.Linear():
+                    own, moved = _affine(parameters, name), _affine(targets, name)
+                    stage = LinearStage(own, moved, batch, out, index == 0)
+                case nn.Conv2d():
+                    own, moved = _affine(parameters, name), _affine(targets, name)
+                    stage = ConvolutionStage(layer, own, moved, index == 0)
+                case nn.MaxPool2d():
+                    stage = MaxPoolStage(layer)
+                case nn.ReLU() | nn.Tanh():
+                    stage = ActivationStage(layer, out)
+                case Dropout():
+                    stage = DropoutStage(layer, vector.new_empty(batch, *shape), out)
+                case _:
+                    stage = FlattenStage((batch, *shape), out)
+            stages.insert(0, stage)
+            out = stage.input
+        return _Plan(stages, vector.new_empty(batch, self._num_classes))
+
+
+def _affine(views: dict[str, Tensor], layer: str) -> Affine:
+    return views[f"{layer}.weight"], views.get(f"{layer}.bias")
