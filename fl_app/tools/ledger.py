@@ -1,0 +1,202 @@
+"""``murmur ledger``: what the clients of this device have released, and whether it still adds up.
+
+``show`` lists the clients with what each has spent, or one client's releases; ``verify`` reads
+everything and says which entry is wrong, if one is. Exit status: 0, or 1 where the ledger cannot
+be trusted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from privacy.accounting import epsilon
+from privacy.events import Event, RepeatedEvent
+from privacy.ledger import Ledger, LedgerError
+
+
+def main(argv: list[str]) -> int:
+    """Run the tool with the words after ``murmur ledger``; the exit status."""
+    options = _parser().parse_args(argv)
+    try:
+        with Ledger(options.path, create=False) as ledger:
+            if options.action == "verify":
+                _verify(ledger, options)
+            elif options.client is None:
+                _show_clients(ledger, options)
+            else:
+                _show_releases(ledger, options)
+    except LedgerError as error:
+        if options.json:
+            print(json.dumps({"intact": False, "reason": str(error)}))
+        else:
+            print(f"murmur ledger: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def describe(event: Event) -> str:
+    """``event`` on one line, for people."""
+    if isinstance(event, RepeatedEvent):
+        return f"{event.count} x {describe(event.event)}"
+    parts = []
+    for name in (f.name for f in fields(event)):
+        value = getattr(event, name)
+        if isinstance(value, tuple):
+            parts.extend(describe(part) for part in value)
+        elif isinstance(value, Event):
+            parts.append(describe(value))
+        else:
+            parts.append(f"{name}={value:g}")
+    return f"{type(event).__name__.removesuffix('Event')}({', '.join(parts)})"
+
+
+@dataclass
+class _Life:
+    """What the ledger says of one client, but for what it cost."""
+
+    first: str
+    last: str = ""
+    releases: int = 0
+    runs: set[str] = field(default_factory=set)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="murmur ledger", description="Print or verify what a device's clients have released."
+    )
+    parser.add_argument("action", choices=("show", "verify"))
+    parser.add_argument("path", type=Path, metavar="PATH", help="the ledger's database file")
+    parser.add_argument("--client", metavar="ID", help="only this client")
+    parser.add_argument("--json", action="store_true", help="print JSON; infinite is `null`")
+    parser.add_argument(
+        "--delta",
+        type=_delta,
+        default=1e-5,
+        help="the delta at which epsilon is shown (default 1e-5)",
+    )
+    return parser
+
+
+def _delta(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} must lie in [0, 1)")
+    return value
+
+
+def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
+    ledger.verify()
+    clients = ledger.clients() if options.client is None else [options.client]
+    releases = sum(len(ledger.events(client)) for client in clients)
+    if options.json:
+        print(json.dumps({"intact": True, "clients": len(clients), "releases": releases}))
+    else:
+        whose = f"{len(clients)} clients" if options.client is None else f"client {clients[0]}"
+        print(f"{ledger.path}: intact; {releases} releases by {whose}")
+
+
+def _show_clients(ledger: Ledger, options: argparse.Namespace) -> None:
+    lives: dict[str, _Life] = {}
+    for entry in ledger.entries():
+        if entry.client is not None:
+            life = lives.setdefault(entry.client, _Life(first=entry.time))
+            life.last = entry.time
+            life.releases += 1
+            life.runs.add(entry.run)
+    rows = [
+        {
+            "client": client,
+            "releases": lives[client].releases,
+            "runs": len(lives[client].runs),
+            "first": lives[client].first,
+            "last": lives[client].last,
+            "epsilon": _spent(ledger, client, options.delta),
+        }
+        for client in ledger.clients()
+    ]
+    if options.json:
+        print(json.dumps({"delta": options.delta, "clients": rows}))
+        return
+    shown = [
+        {
+            **row,
+            "first": _minute(lives[client].first),
+            "last": _minute(lives[client].last),
+            "epsilon": _number(row["epsilon"]),
+        }
+        for client, row in zip(ledger.clients(), rows, strict=True)
+    ]
+    _print_table(f"charged to each client, at delta={options.delta:g} (times in UTC)", shown)
+
+
+def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
+    entries = list(ledger.entries(options.client))
+    spent = _spent(ledger, options.client, options.delta)
+    if options.json:
+        releases = [
+            {
+                "entry": entry.position,
+                "time": entry.time,
+                "run": entry.run,
+                "round": entry.round,
+                "purpose": entry.purpose,
+                "event": entry.event.to_dict(),
+            }
+            for entry in entries
+        ]
+        about = {"client": options.client, "delta": options.delta, "epsilon": spent}
+        print(json.dumps({**about, "releases": releases}))
+        return
+    rows = [
+        {
+            "entry": entry.position,
+            "time": _minute(entry.time),
+            "run": entry.run,
+            "round": entry.round,
+            "purpose": entry.purpose,
+            "release": describe(entry.event),
+        }
+        for entry in entries
+    ]
+    _print_table(
+        f"client {options.client}: {len(rows)} releases, together epsilon={_number(spent)} at "
+        f"delta={options.delta:g}",
+        rows,
+    )
+
+
+def _spent(ledger: Ledger, client: str, delta: float) -> float | None:
+    """The proven ε of all that ``client`` has released; None where it is infinite."""
+    spend = epsilon(ledger.spent(client), delta).epsilon
+    return spend if spend < float("inf") else None
+
+
+def _number(value: object) -> str:
+    return "infinite" if value is None else f"{value:.4g}"
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _print_table(title: str, rows: Sequence[dict[str, object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(title if rows else f"{title}: nothing"))
+    if not rows:
+        return
+    table = Table()
+    for name, value in rows[0].items():
+        numeric = not isinstance(value, str) or name == "epsilon"
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(value)) for value in row.values()))
+    console.print(table)

@@ -1,0 +1,144 @@
+"""The ledger as its users see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from privacy.events import ComposedEvent, Event
+from privacy.ledger.entry import (
+    Charge,
+    Entry,
+    Outcome,
+    composed,
+    event_from_text,
+    require_digest,
+)
+from privacy.ledger.log import Log
+from privacy.ledger.rules import Admission, Batch, answer, kept_reply
+
+_PAGE = 1_000
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Ledger:
+    """What the clients of this node have released, ever.
+
+    ``path``: the database; its ``.key``, ``.head`` and ``.lock`` files lie beside it. With
+    ``create=False`` a ledger that is not there is refused rather than begun. ``clock`` gives the
+    time that entries carry. POSIX, on a local disk. Threads may share a ledger, processes open
+    their own.
+
+    Opening verifies all entries of a ledger of fewer than 10,000, and those since the last sealed
+    snapshot of a longer one; ``verify`` always reads everything. Every method raises LedgerError
+    when the ledger is damaged, altered, cut short or unusable.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        create: bool = True,
+        clock: Callable[[], datetime] = _now,
+        busy_seconds: float = 30.0,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._log = Log(self.path, create=create, clock=clock, busy_seconds=busy_seconds)
+
+    def charge(self, charges: Sequence[Charge], admit: Admission | None = None) -> list[Outcome]:
+        """Charge releases before they happen, all in one transaction; one outcome for each.
+
+        ``admit`` decides while writers are kept out, so that no two processes can each find room
+        for the same last bit of a budget. It is asked again about a charge that was made before
+        but never answered. A refused charge leaves no entry and does not touch the others.
+        """
+        if not charges:
+            return []
+        with self._log.writing() as transaction:
+            batch = Batch(self._log, transaction, admit)
+            return [batch.decide(charge) for charge in charges]
+
+    def store_reply(self, request: str, reply: bytes, *, keep_rounds: int = 1) -> bytes:
+        """Commit the answer to ``request``; returns the bytes that may now leave.
+
+        These are ``reply``, or those of another process that answered the same request first.
+        Of the same run, only replies of the newest ``keep_rounds`` rounds are kept; what older
+        ones answered stays answered. Raises Refusal when ``request`` was answered and its reply
+        is no longer kept. Where nothing was charged, the reply holds nothing of a client's and
+        is not stored.
+        """
+        require_digest("request", request)
+        if keep_rounds < 1:
+            raise ValueError(f"keep_rounds={keep_rounds}: must be at least 1")
+        with self._log.writing() as transaction:
+            return answer(self._log, transaction, request, reply, keep_rounds)
+
+    def reply(self, request: str) -> bytes | None:
+        """The stored answer of an earlier identical request, byte for byte; None without one."""
+        with self._log.reading():
+            return kept_reply(self._log, request)
+
+    def spent(self, client: int | str) -> ComposedEvent:
+        """All that ``client`` has released in its life, equal releases counted together."""
+        with self._log.reading():
+            return composed(self._log.history.spends.get(str(client), {}))
+
+    def events(self, client: int | str, run: str | None = None) -> list[Event]:
+        """All releases of ``client``, in ``run`` or ever; equal ones stand together."""
+        if run is None:
+            with self._log.reading():
+                tally = Counter(self._log.history.spends.get(str(client), {}))
+        else:
+            tally = Counter(entry.body for entry in self.entries(client, run))
+        return [event_from_text(text) for text in sorted(tally.elements())]
+
+    def clients(self) -> list[str]:
+        """Every client that was ever charged; numbers first, in their order."""
+        with self._log.reading():
+            return sorted(self._log.history.spends, key=_natural)
+
+    def entries(self, client: int | str | None = None, run: str | None = None) -> Iterator[Entry]:
+        """Entries in order, each with its seal checked; only those of a client or run, if named."""
+        where = "position > ?"
+        values: list[int | str] = [0]
+        for column, value in (("client", client), ("run", run)):
+            if value is not None:
+                where += f" AND {column} = ?"
+                values.append(str(value))
+        while True:
+            with self._log.reading():
+                rows = self._log.rows(f"WHERE {where} ORDER BY position LIMIT {_PAGE}", *values)
+                page = [self._log.sealer.check(entry) for entry in rows]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            values[0] = page[-1].position
+
+    def verify(self) -> None:
+        """Read everything: each entry, its place in the chain, the anchor, the stored replies.
+
+        Raises LedgerError that says which entry is wrong, and how.
+        """
+        with self._log.verified():
+            for (request,) in self._log.execute("SELECT request FROM replies").fetchall():
+                kept_reply(self._log, request)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._log.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _natural(name: str) -> tuple[bool, int, str]:
+    number = name.isdecimal()
+    return (not number, len(name) if number else 0, name)
