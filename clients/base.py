@@ -30,7 +30,8 @@ from privacy.noise import NoiseGenerator
 class Task:
     """What the server asks of one client in one round; everything in it may be hostile.
 
-    ``model``: flat parameters (d,), float32. ``arrays`` and ``settings``: what the algorithm's
+    ``purpose``: "train", or another stage that the algorithm has ("label", "evaluate"). A client
+    answers once for each (run, round, purpose), and each answer is charged by itself. ``model``: flat parameters (d,), float32. ``arrays`` and ``settings``: what the algorithm's
     server half sends beside it.
     """
 
@@ -39,6 +40,7 @@ class Task:
     model: NDArray[np.float32]
     arrays: Mapping[str, NDArray]
     settings: Mapping[str, object]
+    purpose: str = "train"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,12 @@ class LocalData:
 
 @dataclass(frozen=True)
 class ClientSetup:
-    """What the host gives to a client class: its tools, its public data and its budget."""
+    """What the host gives to a client class: its tools, its public data and its budget.
+
+    ``client_sizes``: examples of every client, where the federation has made them public (in
+    simulation they are known; on devices None). ``state_folder``: what a client must remember
+    from round to round goes into a file of its own there.
+    """
 
     trainer: Trainer
     public: NDArray[np.float32]
@@ -63,6 +70,7 @@ class ClientSetup:
     budget: Budget
     seed: int
     state_folder: Path
+    client_sizes: tuple[int, ...] | None = None
 
 
 class TaskError(ValueError):

@@ -16,8 +16,10 @@ app = ClientApp()
 
 
 @app.train()
-def train(message: Message, context: Context) -> Message:
-    """Let every client that the message names do its round."""
+@app.query()
+@app.evaluate()
+def answer(message: Message, context: Context) -> Message:
+    """Let every client that the message names do what it asks; all kinds go the same way."""
     config = from_run_config(context.run_config)
     node = node_for(config, run_folder_path(config.run_dir, config.results_dir, context.run_id))
     return Message(node.answer(message.content), reply_to=message)

@@ -43,6 +43,8 @@ class Experiment:
             num_clients=self.federation.num_clients,
             cohort_size=self.federation.cohort_size,
             quorum=self.federation.quorum,
+            client_sizes=self.population.client_sizes(),
+            seeded_noise=self.privacy.noise == "seeded",
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
 

@@ -54,6 +54,7 @@ class Node:
             budget=privacy.budget(federation.num_rounds),
             seed=config.seed,
             state_folder=self.folder / "clients",
+            client_sizes=self.population.client_sizes(),
         )
         self.client: Client = build(config.strategy.client, "strategy", setup)
         self.seeded = privacy.noise == "seeded"
@@ -63,7 +64,10 @@ class Node:
         self.ledger = Ledger(self.folder / "ledger.sqlite")
 
     def answer(self, content: RecordDict) -> RecordDict:
-        """The reply to one training message, for all the clients that it names."""
+        """The reply to one message, for all the clients that it names.
+
+        What returns is what the ledger has stored: no byte leaves that is not committed.
+        """
         request = digest(content)
         stored = self.ledger.reply(request)
         if stored is not None:
@@ -83,22 +87,19 @@ class Node:
             else:
                 refused[int(charge.client)] = outcome.reason
         reply = self._contribute([task for task in tasks if task.client in allowed], refused)
-        self.ledger.store_reply(
-            request, encode_reply(reply), run=self.folder.name, round=tasks[0].round
-        )
-        return reply
+        return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
 
     def _charge(self, task: Task, request: str) -> Charge:
         event = self.client.event(task, self._data(task.client))
         self._check_policy(task.client, event)
         run = self.folder.name
-        return Charge(task.client, run, task.round, "train", request, event)
+        return Charge(task.client, run, task.round, task.purpose, request, event)
 
     def _check_policy(self, client: int, event: Event) -> None:
         self.policy.check(
             algorithm=self.config.strategy.name,
             event=event,
-            spent=self.ledger.events(client) if self.policy.counts_lifetime else (),
+            spent=(self.ledger.spent(client),) if self.policy.counts_lifetime else (),
             delta=self.delta,
             seeded_noise=self.seeded and not isinstance(event, NonPrivateEvent),
             now=datetime.now(UTC),
@@ -140,7 +141,8 @@ class Node:
 
     def _noise(self, task: Task) -> NoiseGenerator:
         if self.seeded:
-            return NoiseGenerator.seeded(self.config.seed, "noise", task.round, task.client)
+            parts = (self.config.seed, task.purpose, task.round, task.client)
+            return NoiseGenerator.seeded("client noise", *parts)
         return _noise_of_this_thread()
 
     def _reason(self, task: Task, error: Exception) -> str:
@@ -177,13 +179,16 @@ def parse_tasks(content: RecordDict) -> list[Task]:
     """One task for each client that a message names; ValueError if the message is malformed."""
     settings = dict(content.config_records["task"])
     number, clients = settings.pop("round"), settings.pop("clients")
+    purpose = settings.pop("purpose", "train")
     if not isinstance(number, int) or number < 1:
         raise ValueError(f"round={number!r}: must be an integer of at least 1")
+    if not isinstance(purpose, str):
+        raise ValueError(f"purpose={purpose!r}: must be a word")
     if not isinstance(clients, list) or not clients or len(set(clients)) != len(clients):
         raise ValueError(f"clients={clients!r}: must be a list of distinct ids, at least one")
     arrays = {name: array.numpy() for name, array in content.array_records["model"].items()}
     model = arrays.pop("model")
-    return [Task(number, int(client), model, arrays, settings) for client in clients]
+    return [Task(number, int(client), model, arrays, settings, purpose) for client in clients]
 
 
 def digest(content: RecordDict) -> str:

@@ -27,6 +27,10 @@ class Population:
     public: NDArray[np.float32]
     shards: list[NDArray[np.int64]]
 
+    def client_sizes(self) -> tuple[int, ...]:
+        """Examples of every client."""
+        return tuple(len(rows) for rows in self.shards)
+
     def class_counts(self) -> NDArray[np.int64]:
         """Examples of each class at each client (clients, classes)."""
         labels, classes = self.dataset.train.labels, self.dataset.num_classes

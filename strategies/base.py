@@ -26,6 +26,7 @@ from learning.trainer import Trainer
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.budget import Budget
 from privacy.events import Event, RepeatedEvent
+from privacy.noise import NoiseGenerator
 from privacy.statement import Exposure, Statement, by_participations
 
 Parameters = NDArray[np.float32]
@@ -38,7 +39,8 @@ class ServerSetup:
 
     ``cohort_size``: clients sampled in each round out of ``num_clients``. ``quorum``: the share of
     the cohort that must answer for a round to count. ``public``: the unlabelled pool
-    (P, C, H, W), ``test`` the server's own test set.
+    (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
+    public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
     """
 
     trainer: Trainer
@@ -49,6 +51,14 @@ class ServerSetup:
     num_clients: int
     cohort_size: int
     quorum: float
+    client_sizes: tuple[int, ...] | None = None
+    seeded_noise: bool = False
+
+    def noise(self, purpose: str, number: int) -> NoiseGenerator:
+        """Where the server itself must add noise in round ``number``."""
+        if self.seeded_noise:
+            return NoiseGenerator.seeded(self.seed, "server noise", purpose, number)
+        return NoiseGenerator.from_os()
 
     def __post_init__(self) -> None:
         if not 1 <= self.cohort_size <= self.num_clients:
@@ -201,7 +211,9 @@ class CohortStrategy(Strategy):
             if clients is None:
                 continue  # a duplicate, or a node that was not asked
             if reply.has_error():
-                self._fail(clients, f"node failed: {reply.error.reason}")
+                # Ray's reasons are whole tracebacks; the last line says what happened.
+                reason = reply.error.reason.strip().splitlines() or ["no reason given"]
+                self._fail(clients, f"node failed: {reason[-1]}")
                 continue
             self.round.bytes_up += _size(reply.content)
             try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def describe(event: Event) -> str:
     """``event`` on one line, for people."""
     if isinstance(event, RepeatedEvent):
         return f"{event.count} x {describe(event.event)}"
-    parts = []
+    parts: list[str] = []
     for name in (f.name for f in fields(event)):
         value = getattr(event, name)
         if isinstance(value, tuple):
@@ -184,7 +184,7 @@ def _minute(time: str) -> str:
     return time[:16].replace("T", " ")
 
 
-def _print_table(title: str, rows: Sequence[dict[str, object]]) -> None:
+def _print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
