@@ -63,9 +63,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         except (OSError, EOFError, zlib.error) as error:
             raise damaged(path, error) from error
     # Two zero bytes, the type (8: unsigned byte), the number of dimensions, then each one.
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+    start = 4 + 4 * content[3] if len(content) >= 4 else 4
+    if len(content) < start or content[:3] != b"\x00\x00\x08":
         raise damaged(path, "it does not start like an IDX file of bytes")
-    start = 4 + 4 * content[3]
     shape = tuple(np.frombuffer(content[4:start], ">u4").tolist())
     if len(content) - start != math.prod(shape):
         raise damaged(
