@@ -45,3 +45,26 @@ def bernoulli_exp(
         number = (int(draws[lane]) << 64) | int(rng.uint64(1)[0])
         heads[lane] = number < round_down(exp_neg(exact_x(int(lane))), bits=128)
     return heads
+
+
+def flip_exp(x: NDArray[np.float64], rng: NoiseGenerator) -> NDArray[np.bool_]:
+    """Heads with probability e⁻ˣ, to within a relative 2⁻¹⁰⁰ however small it is.
+
+    A coin of e⁻ˣ is as many coins of e⁻¹⁶ as fit and one of the rest, all heads.
+
+    Args:
+        x: exponents in [0, ∞), shape (n,), taken as exact.
+        rng: the noise stream.
+
+    Returns:
+        Outcomes, shape (n,).
+    """
+    heads = np.ones(x.size, dtype=np.bool_)
+    left, lanes = x.astype(np.float64), np.arange(x.size)
+    while lanes.size:
+        part = np.minimum(left, 16.0)
+        won = bernoulli_exp(part, part.__getitem__, rng.uint64(lanes.size), rng)
+        heads[lanes[~won]] = False
+        more = won & (left > 16.0)
+        left, lanes = left[more] - 16.0, lanes[more]
+    return heads

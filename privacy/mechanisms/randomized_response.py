@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privacy.events import RandomizedResponseEvent
 from privacy.mechanisms.fixed_point import CONTEXT, ONE, exp_neg, log_ratio, round_up
+from privacy.mechanisms.uniform import uniform_below
 from privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 15  # labels per pass: the working arrays stay in the second-level cache
@@ -156,20 +157,10 @@ def _randomize(
     if uneven_from < lie:
         uneven = np.flatnonzero(draws - np.uint64(uneven_from) < np.uint64(lie - uneven_from))
         # These have decided to lie: only which label to report is drawn again.
-        draws[uneven] = _uniform_below(others, uneven.size, rng) * np.uint64(per_category)
+        draws[uneven] = uniform_below(others, uneven.size, rng) * np.uint64(per_category)
     # The truth is shift C, hence the same label again modulo C.
     shift = np.minimum(draws // np.uint64(per_category), np.uint64(others)).astype(np.uint16)
     shift += truth
     shift += 1
     np.subtract(shift, categories, out=shift, where=shift >= categories)
     out[:] = shift
-
-
-def _uniform_below(bound: int, n: int, rng: NoiseGenerator) -> NDArray[np.uint64]:
-    """``n`` integers uniform in [0, bound), exactly, for 2 ≤ bound < 2⁶⁴."""
-    out = np.full(n, bound, dtype=np.uint64)
-    pending = np.arange(n)
-    while pending.size:
-        out[pending] = rng.uint64(pending.size) // np.uint64(ONE // bound)
-        pending = pending[out[pending] >= bound]
-    return out

@@ -1,0 +1,129 @@
+"""The discrete Laplace (two-sided geometric) mechanism on a grid.
+
+P(X = x) = (1−r)/(1+r) · r^|x| with r = e^(−step/scale): Ghosh, Roughgarden and Sundararajan
+(2009). Pure ε-DP with ε = Δ₁/scale, for the L1 sensitivity Δ₁ of what lies on the grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privacy.events import PureEvent
+from privacy.mechanisms.categorical import BITS, TOTAL, Categorical
+from privacy.mechanisms.fixed_point import CONTEXT, exp_neg, round_up, to_decimal
+from privacy.mechanisms.geometric import geometric
+from privacy.mechanisms.integer_noise import Grid, add_noise, in_steps
+from privacy.mechanisms.quantization import quantized_l1_sensitivity
+from privacy.mechanisms.validation import require_positive
+from privacy.noise import NoiseGenerator
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace:
+    """Rounds to a grid and adds discrete Laplace noise, in integers.
+
+    Every output's probability is within 2⁻⁶⁴ of the ideal one. Nothing is cut off in the tails,
+    and the logarithm of the ratio of two outputs' probabilities, which is what pure DP bounds,
+    is off by less than 2⁻⁶⁴ for ε up to 10⁶.
+
+    Attributes:
+        scale: b, in the units of x; 1/16 to 2⁴⁰ grid steps.
+        sensitivity: L1 sensitivity Δ₁ of x before rounding, in the units of x.
+        grid: the step, a power of two.
+        dimension: number of entries of x, which rounding needs: the sensitivity grows by one
+            step for each. None if x lies on the grid already; anything else is then refused.
+    """
+
+    scale: float
+    sensitivity: float
+    grid: float = 1.0
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        Grid(self.grid, self.dimension)
+        in_steps("scale", self.scale, self.grid)
+        require_positive("sensitivity", self.sensitivity)
+
+    @classmethod
+    def calibrated(
+        cls, epsilon: float, sensitivity: float, grid: float = 1.0, dimension: int | None = None
+    ) -> DiscreteLaplace:
+        """The mechanism with privacy ``epsilon``, the growth through rounding included.
+
+        Raises:
+            ValueError: an argument is out of range, or the grid does not suit the scale.
+        """
+        require_positive("epsilon", epsilon)
+        Grid(grid, dimension)
+        steps = quantized_l1_sensitivity(sensitivity, grid, dimension or 0)
+        return cls(steps * grid / epsilon, sensitivity, grid, dimension)
+
+    @property
+    def epsilon(self) -> float:
+        """Pure ε, with the sensitivity that rounding adds."""
+        steps = quantized_l1_sensitivity(self.sensitivity, self.grid, self.dimension or 0)
+        return steps * self.grid / self.scale
+
+    def event(self) -> PureEvent:
+        """One release of a whole vector.
+
+        Not a ``LaplaceEvent``: in composition the discrete mechanism is slightly weaker than
+        the continuous one of the same scale, the more so the coarser the grid.
+        """
+        return PureEvent(epsilon=self.epsilon)
+
+    def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
+        """Round ``x`` to the grid and add noise.
+
+        Args:
+            x: finite numbers, shape (…, dimension), or any shape if they lie on the grid; every
+                vector along the last axis is one release.
+            rng: the noise stream.
+
+        Returns:
+            Multiples of ``grid``, same shape.
+
+        Raises:
+            ValueError: ``x`` is not finite, beyond 2⁵² steps, of another shape, or off a grid
+                that it should lie on.
+        """
+        integers = Grid(self.grid, self.dimension).quantize(x)
+        return np.multiply(self.privatize_integers(integers, rng), self.grid, dtype=np.float64)
+
+    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """Add noise to ``k``, integers in grid steps; the result can be summed exactly.
+
+        Raises:
+            ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
+        """
+        return add_noise(k, _sampler(in_steps("scale", self.scale, self.grid)), rng)
+
+
+class DiscreteLaplaceSampler:
+    """Integers with P(X = x) ∝ e^(−|x|/scale): a sign or 0, times 1 plus a geometric variable."""
+
+    def __init__(self, scale: Fraction) -> None:
+        rate = to_decimal(1 / scale)
+        # P(X > 0) = P(X < 0) = r/(1 + r), and given either, |X| − 1 is geometric.
+        ratio = exp_neg(rate)
+        side = round_up(CONTEXT.divide(ratio, CONTEXT.add(ratio, 1)), BITS)
+        self._signs = Categorical([TOTAL - 2 * side, side, side])
+        self._beyond = geometric(rate)
+
+    def sample(self, n: int, rng: NoiseGenerator) -> NDArray[np.int64]:
+        """``n`` independent draws, shape (n,); meant for blocks of some ten thousand."""
+        out = self._beyond.sample(n, rng)
+        out += 1
+        out *= np.array([0, 1, -1]).take(self._signs.sample(n, rng), mode="clip")
+        return out
+
+
+@lru_cache(maxsize=64)
+def _sampler(scale: Fraction) -> DiscreteLaplaceSampler:
+    return DiscreteLaplaceSampler(scale)

@@ -1,0 +1,29 @@
+"""Uniform integers and, for the idealised mechanisms only, uniform doubles."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.mechanisms.fixed_point import ONE
+from privacy.noise import NoiseGenerator
+
+
+def uniform_below(bound: int, n: int, rng: NoiseGenerator) -> NDArray[np.uint64]:
+    """``n`` integers uniform in [0, bound), exactly, by rejection; 1 ≤ bound < 2⁶⁴."""
+    if bound == 1:
+        return np.zeros(n, dtype=np.uint64)
+    out = np.full(n, bound, dtype=np.uint64)
+    pending = np.arange(n)
+    while pending.size:
+        out[pending] = rng.uint64(pending.size) // np.uint64(ONE // bound)
+        pending = pending[out[pending] >= bound]
+    return out
+
+
+def uniform_open(n: int, rng: NoiseGenerator) -> NDArray[np.float64]:
+    """``n`` doubles in (0, 1): the centres of 2⁵² equal intervals, so never 0 and never 1."""
+    centres = (rng.uint64(n) >> np.uint64(12)).astype(np.float64)
+    centres += 0.5
+    centres *= 2.0**-52
+    return centres
