@@ -18,7 +18,6 @@ class BatchLoader:
 
     Args:
         input_shape: (channels, height, width).
-        num_classes: width of the targets.
         ones: whether each row ends in a 1, for models that keep a bias as a row of a matrix.
         device: where the batches go.
     """
@@ -26,12 +25,10 @@ class BatchLoader:
     def __init__(
         self,
         input_shape: tuple[int, int, int],
-        num_classes: int,
         ones: bool,
         device: torch.device,
     ) -> None:
         self._input_shape = input_shape
-        self._num_classes = num_classes
         self._ones = ones
         self._device = device
         self._allocate(0)
@@ -50,28 +47,37 @@ class BatchLoader:
 
         Args:
             images: (N, C, H, W), on the device.
-            targets: (n, num_classes), on the device.
+            targets: (num_classes, n), on the device.
             indices: (n,), which of the images the targets belong to; all of them if None.
             size: examples per batch; the last batch of a pass may be smaller.
             steps: how many batches, over as many passes as that takes.
             rng: draws the orders.
 
         Yields:
-            Rows (B, H*W*C), with the column of ones if asked for, and targets (B, num_classes).
-            Both are overwritten later.
+            Rows (B, H*W*C), with the column of ones if asked for, overwritten later; and targets
+            (num_classes, B).
         """
-        at_once = max(1, _GATHERED // size) * size
-        self._reserve(min(at_once, len(targets)))
+        count = targets.shape[1]
+        one_pass = [size] * (count // size) + [count % size] * (count % size > 0)
+        # A gather holds whole passes, or a part of one where the examples are many.
+        passes = max(1, _GATHERED // count)
+        at_once = len(one_pass) * passes if count <= _GATHERED else max(1, _GATHERED // size)
         while steps > 0:
-            order = torch.from_numpy(rng.permutation(len(targets))).to(self._device)
-            for part in order[: steps * size].split(at_once):
+            sizes = (one_pass * passes)[:steps]
+            steps -= len(sizes)
+            drawn = -(-len(sizes) // len(one_pass))
+            orders = [torch.from_numpy(rng.permutation(count)) for _ in range(drawn)]
+            order = torch.cat(orders).to(self._device)
+            start = 0
+            for first in range(0, len(sizes), at_once):
+                group = sizes[first : first + at_once]
+                part = order[start : start + sum(group)]
+                start += len(part)
                 chosen = part if indices is None else indices[part]
-                count = len(part)
-                torch.index_select(images, 0, chosen, out=self._images[:count])
-                torch.index_select(targets, 0, part, out=self._targets[:count])
-                rows = self._rows[:count].split(size)
-                yield from zip(rows, self._targets[:count].split(size), strict=True)
-                steps -= len(rows)
+                self._reserve(len(part))
+                torch.index_select(images, 0, chosen, out=self._images[: len(part)])
+                rows = self._rows[: len(part)].split(group)
+                yield from zip(rows, targets[:, part].split(group, dim=1), strict=True)
 
     def _reserve(self, count: int) -> None:
         """Make room for ``count`` examples."""
@@ -84,4 +90,3 @@ class BatchLoader:
         self._rows = torch.ones(count, features + self._ones, device=self._device)
         channels_last = self._rows[:, :features].view(count, height, width, channels)
         self._images = channels_last.permute(0, 3, 1, 2)
-        self._targets = torch.empty(count, self._num_classes, device=self._device)

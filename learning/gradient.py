@@ -17,9 +17,11 @@ class AutogradBackend:
 
     Attributes:
         wants_ones: whether rows of examples must end in a column of ones.
+        guard: the context in which to call the methods.
     """
 
     wants_ones = False
+    guard = torch.no_grad
 
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
         channels, height, width = input_shape
@@ -31,13 +33,13 @@ class AutogradBackend:
 
         Args:
             rows: float32 (B, H*W*C), images with their channels last.
-            y: float32 (B, classes), the target distributions.
+            y: float32 (classes, B), the target distributions.
         """
         gradient = self._flat.gradient.zero_()
         with torch.enable_grad():
             logits = self._flat.module(rows.view(self._shape).permute(0, 3, 1, 2))
         # The loss's own value is not needed, and its gradient is softmax - target.
-        logits.backward(torch.softmax(logits.detach(), dim=1).sub_(y).div_(len(rows)))
+        logits.backward(torch.softmax(logits.detach(), dim=1).sub_(y.t()).div_(len(rows)))
         return gradient
 
     def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:

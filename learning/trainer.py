@@ -75,9 +75,7 @@ class Trainer:
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
         backend = ChainBackend if supports(self._module) else AutogradBackend
         self._backend = backend(self._flat, self.input_shape)
-        self._loader = BatchLoader(
-            self.input_shape, num_classes, self._backend.wants_ones, self._device
-        )
+        self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
 
@@ -179,7 +177,7 @@ class Trainer:
         if self._device.type != "cpu":
             source = (source if chosen is None else source[chosen]).to(self._device)
             chosen = None
-        limit = _steps(epochs, steps, len(targets), batch_size)
+        limit = _steps(epochs, steps, targets.shape[1], batch_size)
         anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
         if self._dropouts:
             # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
@@ -190,7 +188,7 @@ class Trainer:
         batches = self._loader.batches(
             source, targets, chosen, size=batch_size, steps=limit, rng=rng
         )
-        with torch.no_grad():
+        with self._backend.guard():
             if how.is_plain:
                 self._descend(batches, how, anchor_vector)
             else:
@@ -239,13 +237,13 @@ class Trainer:
         if soft_targets:
             if not (np.all(chosen >= 0) and np.allclose(chosen.sum(axis=1), 1, atol=1e-3)):
                 raise ValueError("labels=soft: every row must be a distribution over the classes")
-            return torch.tensor(chosen, dtype=torch.float32, device=self._device)
+            return torch.tensor(chosen.T, dtype=torch.float32, device=self._device)
         if chosen.min() < 0 or chosen.max() >= classes:
             raise ValueError(
                 f"labels={chosen.min()}..{chosen.max()}: must be from 0 to {classes - 1}"
             )
-        one_hot = np.zeros((len(chosen), classes), np.float32)
-        one_hot[np.arange(len(chosen)), chosen] = 1
+        one_hot = np.zeros((classes, len(chosen)), np.float32)
+        one_hot[chosen, np.arange(len(chosen))] = 1
         return torch.from_numpy(one_hot).to(self._device)
 
     def _check_images(self, images: Images) -> None:
