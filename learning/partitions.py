@@ -106,7 +106,7 @@ class Dirichlet:
     alpha: float = 0.5
     per: str = "client"
     min_size: int = 1
-    max_retries: int = 1000
+    max_retries: int = 100
 
     def __post_init__(self) -> None:
         require_concentration("alpha", self.alpha)
@@ -223,7 +223,7 @@ class Legacy:
     alpha: float = 0.5
     local_size: int | None = None
     min_size: int = 1
-    max_retries: int = 1000
+    max_retries: int = 100
 
     def __post_init__(self) -> None:
         require_concentration("alpha", self.alpha)
