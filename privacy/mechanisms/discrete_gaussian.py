@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from privacy.events import DiscreteGaussianEvent
 from privacy.mechanisms.discrete_gaussian_sampler import discrete_gaussian_sampler
 from privacy.mechanisms.integer_noise import Grid, add_noise, in_steps
-from privacy.mechanisms.quantization import quantized_l2_sensitivity
+from privacy.mechanisms.quantization import quantized_l1_sensitivity, quantized_l2_sensitivity
 from privacy.mechanisms.validation import require_positive, require_probability
 from privacy.mechanisms.zcdp import zcdp_from_epsilon_delta
 from privacy.noise import NoiseGenerator
@@ -64,21 +64,26 @@ class DiscreteGaussian:
         require_positive("epsilon", epsilon)
         require_probability("delta", delta)
         Grid(grid, dimension)
-        steps = quantized_l2_sensitivity(sensitivity, grid, dimension or 0)
         rho = zcdp_from_epsilon_delta(epsilon, delta)
-        return cls(steps * grid / math.sqrt(2 * rho), sensitivity, grid, dimension)
+        sigma = _sensitivity_steps(sensitivity, grid, dimension) * grid / math.sqrt(2 * rho)
+        return cls(sigma, sensitivity, grid, dimension)
+
+    @property
+    def sensitivity_steps(self) -> float:
+        """L2 sensitivity of the integers, in grid steps, with what rounding adds."""
+        return _sensitivity_steps(self.sensitivity, self.grid, self.dimension)
 
     @property
     def rho(self) -> float:
         """ρ of zero-concentrated DP, with the sensitivity that rounding adds."""
-        event = self.event()
-        return (event.sensitivity / event.sigma) ** 2 / 2
+        return (self.sensitivity_steps * self.grid / self.sigma) ** 2 / 2
 
     def event(self) -> DiscreteGaussianEvent:
         """One release of a whole vector, in grid steps, with what rounding adds."""
         return DiscreteGaussianEvent(
             sigma=self.sigma / self.grid,
-            sensitivity=quantized_l2_sensitivity(self.sensitivity, self.grid, self.dimension or 0),
+            sensitivity=self.sensitivity_steps,
+            scalar=self.dimension == 1,
         )
 
     def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
@@ -107,3 +112,9 @@ class DiscreteGaussian:
         """
         sampler = discrete_gaussian_sampler(in_steps("sigma", self.sigma, self.grid))
         return add_noise(k, sampler, rng)
+
+
+def _sensitivity_steps(sensitivity: float, grid: float, dimension: int | None) -> float:
+    if dimension == 1:  # a whole number, which the accountant of scalars needs
+        return float(quantized_l1_sensitivity(sensitivity, grid, dimension))
+    return quantized_l2_sensitivity(sensitivity, grid, dimension or 0)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.events import PureEvent
+from privacy.events import LaplaceEvent
 from privacy.mechanisms.categorical import BITS, TOTAL, Categorical
 from privacy.mechanisms.fixed_point import CONTEXT, exp_neg, round_up, to_decimal
 from privacy.mechanisms.geometric import geometric
 from privacy.mechanisms.integer_noise import Grid, add_noise, in_steps
+from privacy.mechanisms.laplace import laplace_scale
 from privacy.mechanisms.quantization import quantized_l1_sensitivity
 from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
@@ -59,24 +60,24 @@ class DiscreteLaplace:
         Raises:
             ValueError: an argument is out of range, or the grid does not suit the scale.
         """
-        require_positive("epsilon", epsilon)
         Grid(grid, dimension)
         steps = quantized_l1_sensitivity(sensitivity, grid, dimension or 0)
-        return cls(steps * grid / epsilon, sensitivity, grid, dimension)
+        return cls(laplace_scale(epsilon, steps * grid), sensitivity, grid, dimension)
+
+    @property
+    def sensitivity_steps(self) -> int:
+        """L1 sensitivity of the integers, in grid steps, with what rounding adds."""
+        return quantized_l1_sensitivity(self.sensitivity, self.grid, self.dimension or 0)
 
     @property
     def epsilon(self) -> float:
         """Pure ε, with the sensitivity that rounding adds."""
-        steps = quantized_l1_sensitivity(self.sensitivity, self.grid, self.dimension or 0)
-        return steps * self.grid / self.scale
+        return 1 / self.event().noise_multiplier
 
-    def event(self) -> PureEvent:
-        """One release of a whole vector.
-
-        Not a ``LaplaceEvent``: in composition the discrete mechanism is slightly weaker than
-        the continuous one of the same scale, the more so the coarser the grid.
-        """
-        return PureEvent(epsilon=self.epsilon)
+    def event(self) -> LaplaceEvent:
+        """One release of a whole vector."""
+        steps = self.sensitivity_steps
+        return LaplaceEvent(self.scale / (steps * self.grid), sensitivity_steps=steps)
 
     def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
         """Round ``x`` to the grid and add noise.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,17 +40,16 @@ class Laplace:
     @classmethod
     def calibrated(cls, epsilon: float, sensitivity: float, *, idealized: bool = False) -> Laplace:
         """The mechanism with privacy ``epsilon``."""
-        require_positive("epsilon", epsilon)
-        return cls(sensitivity / epsilon, sensitivity, idealized)
+        return cls(laplace_scale(epsilon, sensitivity), sensitivity, idealized)
 
     @property
     def epsilon(self) -> float:
         """Pure ε = Δ₁/b."""
-        return self.sensitivity / self.scale
+        return 1 / self.event().noise_multiplier
 
     def event(self) -> LaplaceEvent:
         """One release of a whole vector."""
-        return LaplaceEvent(noise_multiplier=self.scale / self.sensitivity)
+        return LaplaceEvent(self.scale / self.sensitivity, sensitivity_steps=0)
 
     def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
         """``x`` plus independent noise in every entry, any shape; finite, at most 36b.
@@ -66,3 +66,17 @@ class Laplace:
             # |uniform| is never 1, so the logarithm is finite.
             block -= np.copysign(self.scale * np.log1p(-np.abs(uniform)), uniform)
         return values
+
+
+def laplace_scale(epsilon: float, sensitivity: float) -> float:
+    """The scale Δ₁/ε, rounded such that no rounding takes the ε of it past ``epsilon``.
+
+    Raises:
+        ValueError: ``epsilon`` or ``sensitivity`` is not finite and above 0.
+    """
+    require_positive("epsilon", epsilon)
+    require_positive("sensitivity", sensitivity)
+    scale = sensitivity / epsilon
+    while 1 / (scale / sensitivity) > epsilon:
+        scale = math.nextafter(scale, math.inf)
+    return scale

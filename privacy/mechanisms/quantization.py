@@ -8,6 +8,7 @@ less than one grid step more per coordinate: the functions here say by how much 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,18 +70,18 @@ def quantize_stochastic(x: ArrayLike, grid: float, rng: NoiseGenerator) -> NDArr
     return floor.astype(np.int64) + up
 
 
-def quantized_l1_sensitivity(sensitivity: float, grid: float, dimension: int) -> float:
+def quantized_l1_sensitivity(sensitivity: float, grid: float, dimension: int) -> int:
     """L1 sensitivity, in grid steps, of a quantised vector of ``dimension`` coordinates.
 
     Rounding a and b, to nearest or stochastically with the same random number, gives integers
-    no further apart than |a − b|/grid + 1: in all, sensitivity/grid + dimension.
+    no further apart than |a − b|/grid + 1: in all, ⌈sensitivity/grid⌉ + dimension.
 
     Args:
         sensitivity: L1 sensitivity of the real vector, in the units of x.
         grid: the step.
         dimension: number of coordinates in which neighbours can differ.
     """
-    return sensitivity / grid + dimension
+    return math.ceil(Fraction(sensitivity) / Fraction(grid)) + dimension
 
 
 def quantized_l2_sensitivity(sensitivity: float, grid: float, dimension: int) -> float:
@@ -132,7 +133,7 @@ def quantize_simplex(p: ArrayLike, total: int) -> NDArray[np.int64]:
     return (floor + (rank < missing)).astype(np.int64)
 
 
-def quantized_simplex_sensitivity(total: int, dimension: int, change: float = 2.0) -> float:
+def quantized_simplex_sensitivity(total: int, dimension: int, change: float = 2.0) -> int:
     """L1 sensitivity, in steps of 1/total, of ``quantize_simplex``.
 
     Largest remainders move a vector by L1 dimension/2 steps at most, hence two vectors apart by
@@ -144,7 +145,7 @@ def quantized_simplex_sensitivity(total: int, dimension: int, change: float = 2.
         change: L1 sensitivity of the probability vector, divided by its sum: 2 for an
             arbitrary one, 2/n for a mean over n records of which one is replaced.
     """
-    return min(2.0 * total, change * total + dimension)
+    return min(2 * total, math.ceil(Fraction(change) * total) + dimension)
 
 
 def _in_steps(x: ArrayLike, grid: float) -> NDArray[np.float64]:
