@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # Examples gathered at a time: enough to spread the cost of a gather over many small steps, few
@@ -90,3 +92,70 @@ class BatchLoader:
         self._rows = torch.ones(count, features + self._ones, device=self._device)
         channels_last = self._rows[:, :features].view(count, height, width, channels)
         self._images = channels_last.permute(0, 3, 1, 2)
+
+
+def index_tensor(indices: NDArray[np.integer[Any]] | None, count: int) -> Tensor | None:
+    """``indices`` (n,) as int64, checked to lie in [0, ``count``); None stands for all.
+
+    Raises:
+        ValueError: an index is out of range, or there is no example at all.
+    """
+    if (count if indices is None else len(indices)) == 0:
+        raise ValueError("images=(): must hold at least one example to train on")
+    if indices is None:
+        return None
+    if indices.min() < 0 or indices.max() >= count:
+        raise ValueError(f"indices={indices.min()}..{indices.max()}: must be from 0 to {count - 1}")
+    return torch.from_numpy(indices.astype(np.int64))
+
+
+def target_matrix(
+    labels: NDArray[np.int64] | NDArray[np.float32],
+    indices: Tensor | None,
+    shape: tuple[int, int],
+    soft: bool,
+) -> Tensor:
+    """Labels as distributions, float32 (classes, n), one-hot where they are classes.
+
+    Args:
+        labels: integers (N,), or distributions (N, classes) if ``soft``.
+        indices: (n,), which of them; all if None.
+        shape: (N, classes).
+        soft: whether labels are distributions.
+
+    Raises:
+        ValueError: labels have another shape or type, name no class or are no distributions.
+    """
+    expected, kind = (shape, np.floating) if soft else (shape[:1], np.integer)
+    if labels.shape != expected or not np.issubdtype(labels.dtype, kind):
+        raise ValueError(
+            f"labels={labels.dtype}{labels.shape}: must be {kind.__name__} {expected} "
+            f"for soft_targets={soft}"
+        )
+    chosen = labels if indices is None else labels[indices.numpy()]
+    if soft:
+        if not ((chosen >= 0).all() and np.allclose(chosen.sum(axis=1), 1, atol=1e-3)):
+            raise ValueError("labels=soft: every row must be a distribution over the classes")
+        return torch.tensor(chosen.T, dtype=torch.float32)
+    classes = shape[1]
+    if chosen.min() < 0 or chosen.max() >= classes:
+        raise ValueError(f"labels={chosen.min()}..{chosen.max()}: must be from 0 to {classes - 1}")
+    one_hot = np.zeros((classes, len(chosen)), np.float32)
+    one_hot[chosen, np.arange(len(chosen))] = 1
+    return torch.from_numpy(one_hot)
+
+
+def count_steps(epochs: int | None, steps: int | None, count: int, batch_size: int) -> int:
+    """How many batches of ``batch_size`` to train on, for ``epochs`` over ``count`` examples.
+
+    Raises:
+        ValueError: not exactly one of ``epochs`` and ``steps`` is set, or a value is too small.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: must be at least 1")
+    if (epochs is None) == (steps is None):
+        raise ValueError(f"epochs={epochs}: set either epochs or steps (steps={steps})")
+    name, value = ("steps", steps) if epochs is None else ("epochs", epochs)
+    if value is None or value < 0:
+        raise ValueError(f"{name}={value}: must be at least 0")
+    return value if epochs is None else value * -(-count // batch_size)

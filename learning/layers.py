@@ -33,13 +33,15 @@ class Dropout(nn.Module):
         self.rng: np.random.Generator | None = None
 
     def draw(self, out: Tensor) -> Tensor:
-        """Fill ``out`` (contiguous float32, any shape, on the CPU) with 0 or ``scale``."""
+        """Fill ``out`` (float32, contiguous) with 0 for dropped units and ``scale`` for kept ones."""
         if self.rng is None:
-            raise RuntimeError("Dropout.rng is not set: training dropout needs a generator")
+            raise RuntimeError("Dropout.rng is not set: dropout in training needs a generator")
         bits = np.frombuffer(self.rng.bytes(2 * out.numel()), dtype="<u2")
         kept = (bits < self.threshold).reshape(out.shape)
-        np.multiply(kept, np.float32(self.scale), out=out.numpy())
-        return out
+        if out.is_cpu:
+            np.multiply(kept, np.float32(self.scale), out=out.numpy())
+            return out
+        return out.copy_(torch.from_numpy(kept)).mul_(self.scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop units of ``x`` in training mode; return it unchanged otherwise."""
@@ -48,7 +50,7 @@ class Dropout(nn.Module):
         # Drawn in memory order, so that the mask does not depend on who runs the layer.
         images = x.dim() == 4
         shape = x.permute(0, 2, 3, 1).shape if images else x.shape
-        mask = self.draw(torch.empty(shape)).to(x.device)
+        mask = self.draw(torch.empty(shape, device=x.device))
         return x * (mask.permute(0, 3, 1, 2) if images else mask)
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from learning.batches import BatchLoader
+from learning.batches import BatchLoader, count_steps, index_tensor, target_matrix
 from learning.chain import ChainBackend, supports
 from learning.evaluation import Evaluation, evaluate_logits
 from learning.flat import FlatModel
@@ -168,16 +168,14 @@ class Trainer:
             ValueError: an argument is outside its range or of the wrong shape.
         """
         how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: must be at least 1")
         self._check_images(images)
-        chosen = _indices(indices, len(images))
-        targets = self._targets(labels, chosen, len(images), soft_targets)
-        source = as_tensor(images)
+        chosen = index_tensor(indices, len(images))
+        targets = target_matrix(labels, chosen, (len(images), self.num_classes), soft_targets)
+        limit = count_steps(epochs, steps, targets.shape[1], batch_size)
+        source, targets = as_tensor(images), targets.to(self._device)
         if self._device.type != "cpu":
             source = (source if chosen is None else source[chosen]).to(self._device)
             chosen = None
-        limit = _steps(epochs, steps, targets.shape[1], batch_size)
         anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
         if self._dropouts:
             # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
@@ -209,42 +207,28 @@ class Trainer:
             self._optimiser.step(self._flat.vector, gradient, anchor, how)
 
     def logits(self, images: Images, batch_size: int = 4096) -> NDArray[np.float32]:
-        """The model's outputs (N, num_classes) in inference mode."""
+        """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
+
+        The last bits of an image's logits may depend on which images share its batch.
+        """
         self._check_images(images)
         self._module.eval()
-        result = np.empty((len(images), self.num_classes), np.float32)
+        channels, height, width = self.input_shape
         source = as_tensor(images)
+        result = torch.empty(len(images), self.num_classes)
         with torch.inference_mode():
+            # A copy, channels-last and aligned: results must not depend on the caller's memory.
+            room = min(batch_size, len(images))
+            buffer = torch.empty(room, height, width, channels, device=self._device)
             for start in range(0, len(images), batch_size):
-                batch = source[start : start + batch_size].to(self._device)
-                result[start : start + batch_size] = self._module(batch).cpu().numpy()
-        return result
+                part = source[start : start + batch_size]
+                batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)
+                result[start : start + batch_size] = self._module(batch)
+        return result.numpy()
 
     def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy and mean cross-entropy over all ``images``."""
         return evaluate_logits(self.logits(images), labels)
-
-    def _targets(
-        self, labels: Labels, indices: Tensor | None, count: int, soft_targets: bool
-    ) -> Tensor:
-        classes = self.num_classes
-        shape = (count, classes) if soft_targets else (count,)
-        if labels.shape != shape:
-            raise ValueError(
-                f"labels={labels.shape}: must be {shape} for soft_targets={soft_targets}"
-            )
-        chosen = labels if indices is None else labels[indices.numpy()]
-        if soft_targets:
-            if not (np.all(chosen >= 0) and np.allclose(chosen.sum(axis=1), 1, atol=1e-3)):
-                raise ValueError("labels=soft: every row must be a distribution over the classes")
-            return torch.tensor(chosen.T, dtype=torch.float32, device=self._device)
-        if chosen.min() < 0 or chosen.max() >= classes:
-            raise ValueError(
-                f"labels={chosen.min()}..{chosen.max()}: must be from 0 to {classes - 1}"
-            )
-        one_hot = np.zeros((classes, len(chosen)), np.float32)
-        one_hot[chosen, np.arange(len(chosen))] = 1
-        return torch.from_numpy(one_hot).to(self._device)
 
     def _check_images(self, images: Images) -> None:
         if images.shape[1:] != self.input_shape or images.dtype != np.float32:
@@ -267,21 +251,3 @@ def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
         raise ValueError(f"input_shape={tuple(shape)}: must be (channels, height, width), above 0")
     channels, height, width = (int(size) for size in shape)
     return channels, height, width
-
-
-def _steps(epochs: int | None, steps: int | None, count: int, batch_size: int) -> int:
-    if (epochs is None) == (steps is None):
-        raise ValueError(f"epochs={epochs}: set either epochs or steps (steps={steps})")
-    name, value = ("epochs", epochs) if epochs is not None else ("steps", steps)
-    if value is None or value < 0:
-        raise ValueError(f"{name}={value}: must be at least 0")
-    return value if epochs is None else value * -(-count // batch_size)
-
-
-def _indices(indices: Indices | None, count: int) -> Tensor | None:
-    if indices is not None and len(indices) and (indices.min() < 0 or indices.max() >= count):
-        raise ValueError(f"indices={indices.min()}..{indices.max()}: must be below {count}")
-    chosen = count if indices is None else len(indices)
-    if chosen == 0:
-        raise ValueError("images=(): must hold at least one example to train on")
-    return None if indices is None else torch.from_numpy(indices.astype(np.int64))
