@@ -11,11 +11,27 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from fl_app.results import RunFolder
 
 TOOLS = {
     "ledger": "print or verify a device's ledger",
 }
+
+
+@dataclass
+class Job:
+    """One run of this command: what was asked, where it went, how it ended."""
+
+    overrides: list[str]
+    folder: RunFolder | None = None
+    status: int = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +52,6 @@ def _hydra(arguments: list[str]) -> int:
     """Check every job of the command, then let Hydra start them."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
-    from omegaconf import DictConfig
 
     from fl_app.config import CONF, compose, expand_sweep
 
@@ -46,19 +61,29 @@ def _hydra(arguments: list[str]) -> int:
             compose(job)
     else:
         compose(overrides)
-    statuses: list[int] = []
+    jobs: list[Job] = []
 
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-    def job(config: DictConfig) -> None:
-        statuses.append(run(list(HydraConfig.get().overrides.task)))
+    def job(_: DictConfig) -> None:
+        jobs.append(run(list(HydraConfig.get().overrides.task)))
 
     sys.argv = [sys.argv[0], *arguments]
     job()
-    return max(statuses, default=0)
+    if len(jobs) > 1:
+        from fl_app.sweep import show_sweep
+
+        show_sweep(jobs)
+    return max((job.status for job in jobs), default=0)
 
 
-def run(overrides: list[str]) -> int:
-    """One run from its overrides to its summary; the exit status."""
+def run(overrides: list[str]) -> Job:
+    """One run from its overrides to its summary."""
+    job = Job(overrides)
+    job.status = _run(job)
+    return job
+
+
+def _run(job: Job) -> int:
     from rich.console import Console
 
     from fl_app.config import ConfigError, build, compose
@@ -66,14 +91,14 @@ def run(overrides: list[str]) -> int:
     from fl_app.progress import LiveProgress, summary_table
     from fl_app.results import RunFolder
 
-    console = Console()
+    console, overrides = Console(), job.overrides
     try:
         config = compose(overrides)
         path = new_run_dir(config.results_dir) if config.run_dir is None else Path(config.run_dir)
-        overrides = [*overrides, f"run_dir={path.absolute()}"]
+        overrides = [*overrides, *absolute_paths(config), f"run_dir={path.absolute()}"]
         experiment = Experiment(config)
         engine = build(config.engine, "engine")
-        folder = RunFolder(path.absolute())
+        job.folder = folder = RunFolder(path.absolute())
     except ConfigError as error:
         print(f"murmur: {error}", file=sys.stderr)
         return 2
@@ -93,6 +118,15 @@ def run(overrides: list[str]) -> int:
     console.print((folder.path / "privacy.txt").read_text(), markup=False, highlight=False, soft_wrap=True)
     console.print(f"results: {folder.path}", markup=False, soft_wrap=True)
     return 0
+
+
+def absolute_paths(config: DictConfig) -> list[str]:
+    """Overrides that pin the paths which the user typed: the apps run in another folder."""
+    from omegaconf import OmegaConf
+
+    keys = ("dataset.root", "dataset.path", "dataset.cache", "privacy.policy")
+    typed = {key: OmegaConf.select(config, key) for key in keys}
+    return [f"{key}={Path(path).absolute()}" for key, path in typed.items() if path is not None]
 
 
 def new_run_dir(results_dir: str | None) -> Path:

@@ -126,7 +126,7 @@ def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
             raise ConfigError(f"{path}.{key}={value}: unknown; {_nearest(key, parameters)}")
         hint = hints.get(key, Any)
         try:
-            TypeAdapter(hint).validate_python(value)
+            TypeAdapter(hint, config={"strict": True}).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             name = getattr(hint, "__name__", None) or str(hint)

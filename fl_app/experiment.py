@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ from flwr.serverapp import Grid
 from omegaconf import DictConfig
 
 from fl_app.config import build
-from fl_app.population import Population, population
+from fl_app.population import Population, build_client, build_trainer, population
 from fl_app.results import RunFolder
 from fl_app.settings import FederationSettings, PrivacySettings
-from learning.trainer import Trainer
 from privacy.accounting import epsilon
 from strategies.base import CohortStrategy, ServerSetup
 
@@ -31,9 +31,9 @@ class Experiment:
         self.privacy: PrivacySettings = build(config.privacy, "privacy")
         self.population: Population = population(config)
         dataset = self.population.dataset
-        self.trainer = Trainer(
-            build(config.model, "model"), dataset.input_shape, dataset.num_classes
-        )
+        self.trainer = build_trainer(config, dataset)
+        # Only to refuse what the clients would refuse, before any work starts.
+        build_client(config, self.population, self.trainer, Path())
         setup = ServerSetup(
             trainer=self.trainer,
             public=self.population.public,

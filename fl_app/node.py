@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 from safetensors.numpy import load, save
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import Client, LocalData, Task, TaskError
 from fl_app.config import build
-from fl_app.population import Population, population
-from fl_app.settings import FederationSettings, PrivacySettings
+from fl_app.population import Population, build_client, build_trainer, population
+from fl_app.settings import PrivacySettings
 from learning.contribution import Sum
-from learning.trainer import Trainer
 from privacy.events import Event, NonPrivateEvent
 from privacy.ledger import Charge, Ledger
 from privacy.noise import NoiseGenerator
@@ -42,21 +41,10 @@ class Node:
         folder.mkdir(parents=True, exist_ok=True)
         self.population: Population = population(config)
         privacy: PrivacySettings = build(config.privacy, "privacy")
-        federation: FederationSettings = build(config.federation, "federation")
-        dataset = self.population.dataset
-        self.trainer = Trainer(
-            build(config.model, "model"), dataset.input_shape, dataset.num_classes
+        self.trainer = build_trainer(config, self.population.dataset)
+        self.client: Client = build_client(
+            config, self.population, self.trainer, folder / "clients"
         )
-        setup = ClientSetup(
-            trainer=self.trainer,
-            public=self.population.public,
-            test=(dataset.test.images, dataset.test.labels),
-            budget=privacy.budget(federation.num_rounds),
-            seed=config.seed,
-            state_folder=self.folder / "clients",
-            client_sizes=self.population.client_sizes(),
-        )
-        self.client: Client = build(config.strategy.client, "strategy", setup)
         self.seeded = privacy.noise == "seeded"
         self.delta = privacy.delta
         self.simulated = privacy.policy is None

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
+from clients.base import Client, ClientSetup
 from fl_app.config import ConfigError, build
-from fl_app.settings import FederationSettings
-from learning.datasets import Dataset
+from fl_app.settings import FederationSettings, PrivacySettings
+from learning.datasets import DataError, Dataset
 from learning.public_pool import split_public
 from learning.seeding import experiment_rng
+from learning.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,32 @@ def population(config: DictConfig) -> Population:
     """The population that ``config`` describes."""
     needed = {key: config[key] for key in ("dataset", "partition", "federation", "seed")}
     return _population(OmegaConf.to_yaml(OmegaConf.create(needed), resolve=True))
+
+
+def build_trainer(config: DictConfig, dataset: Dataset) -> Trainer:
+    """The model of ``config.model`` for this data set, ready to train."""
+    try:
+        return Trainer(build(config.model, "model"), dataset.input_shape, dataset.num_classes)
+    except ValueError as error:
+        raise ConfigError(f"model.{error}") from error
+
+
+def build_client(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> Client:
+    """The client class of ``config.strategy``, with its tools and its budget."""
+    privacy: PrivacySettings = build(config.privacy, "privacy")
+    federation: FederationSettings = build(config.federation, "federation")
+    setup = ClientSetup(
+        trainer=trainer,
+        public=people.public,
+        test=(people.dataset.test.images, people.dataset.test.labels),
+        budget=privacy.budget(federation.num_rounds),
+        seed=config.seed,
+        state_folder=state_folder,
+        client_sizes=people.client_sizes(),
+    )
+    return build(config.strategy.client, "strategy", setup)
 
 
 @functools.lru_cache(maxsize=2)
@@ -77,4 +106,7 @@ def _population(description: str) -> Population:
 
 @functools.lru_cache(maxsize=2)
 def _dataset(description: str) -> Dataset:
-    return build(OmegaConf.create(description), "dataset")
+    try:
+        return build(OmegaConf.create(description), "dataset")
+    except DataError as error:
+        raise ConfigError(f"dataset: {error}") from error

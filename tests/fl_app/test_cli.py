@@ -1,0 +1,100 @@
+"""The `murmur` command as a user meets it: results, one clear error, exit status, no leftovers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MURMUR = str(Path(sys.executable).parent / "murmur")
+SMALL = ["engine=inline", "federation.num_clients=4", "federation.num_rounds=2",
+         "strategy.local.epochs=1"]
+
+
+def murmur(cwd, *words, **environment):
+    return subprocess.run(
+        [MURMUR, *words],
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "200", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_run_prints_rounds_summary_statement_and_folder(tmp_path):
+    done = murmur(tmp_path, *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "round 2/2  accuracy" in done.stdout
+    assert "ε proven" in done.stdout
+    assert "Privacy statement: PrivateKT" in done.stdout
+    folder = Path(done.stdout.rsplit("results: ", 1)[1].strip())
+    assert (folder / "metrics.json").exists()
+    assert folder.parent == tmp_path / "runs"
+
+
+def test_a_sweep_ends_with_one_table_of_all_jobs(tmp_path):
+    done = murmur(tmp_path, "-m", *SMALL, "privacy.epsilon=2,inf", "strategy.K=1,2")
+    assert done.returncode == 0, done.stderr
+    table = Path(done.stdout.rsplit("sweep: ", 1)[1].strip()).read_text().splitlines()
+    assert table[0].startswith("| privacy.epsilon | strategy.K | accuracy")
+    assert [row.split(" | ")[0:2] for row in table[2:]] == [
+        ["| 2", "1"], ["| 2", "2"], ["| inf", "1"], ["| inf", "2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["strategy=privatkt"], ["strategy=privatkt", "did you mean privatekt"]),
+        (["privacy.epsilon=-3"], ["privacy.epsilon=-3", "above 0"]),
+        (["privacy.epsilon=0"], ["privacy.epsilon=0", "above 0"]),
+        (["strategy.K=400"], ["strategy.K=400", "1..360"]),
+        (["federation.num_clients=5000"], ["num_clients=5000", "1077"]),
+        (["dataset=mnist", "dataset.root=/no/such/folder", "dataset.download=false"],
+         ["/no/such/folder", "dataset.root"]),
+        (["strategy=fedavg", "privacy.epsilon=3"], ["epsilon=3", "privacy=none"]),
+        (["privacy.epsilonn=3"], ["privacy.epsilonn=3", "privacy.epsilon"]),
+        (["federation.num_rounds=ten"], ["federation.num_rounds=ten", "int"]),
+        (["model.hidden=[-4]"], ["hidden"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_bad_input_gets_one_error_and_leaves_nothing(tmp_path, words, named):
+    done = murmur(tmp_path, *SMALL[:1], *words, MURMUR_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for word in named:
+        assert word in lines[0]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_corrupt_archive_is_named(tmp_path):
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (raw / f"{name}-ubyte.gz").write_bytes(b"not an archive")
+    words = ["engine=inline", "dataset=mnist", f"dataset.root={tmp_path / 'data'}",
+             "dataset.download=false", f"dataset.cache={tmp_path / 'cache'}"]
+    done = murmur(tmp_path, *words)
+    assert done.returncode == 2
+    assert "ubyte.gz" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_unwritable_results_folder_is_named(tmp_path):
+    (tmp_path / "runs").write_text("a file in the way")
+    done = murmur(tmp_path, *SMALL)
+    assert done.returncode == 2
+    assert "results_dir" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_one_bad_job_stops_a_sweep_before_any_work(tmp_path):
+    done = murmur(tmp_path, "-m", *SMALL, "strategy=privatekt,privatkt")
+    assert done.returncode == 2
+    assert "privatkt" in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,72 @@
+"""Same seed, same result, bit for bit, however the cohort is spread over nodes and workers."""
+
+import pytest
+from safetensors.numpy import load_file
+
+from tests.fl_app.running import run_inline
+
+
+def weights(folder):
+    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+
+
+def comparable(run):
+    return [
+        {k: v for k, v in row.items() if k not in ("seconds", "bytes_up", "bytes_down")}
+        for row in run.rows()
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["privatekt", "fedavg"])
+def test_result_does_not_depend_on_nodes_or_workers(tmp_path, strategy):
+    choice = f"strategy={strategy}"
+    reference = run_inline(tmp_path / "one", choice, workers=1)
+    for name, engine in {
+        "two workers": {"workers": 2},
+        "four workers": {"workers": 4},
+        "one client per node": {"workers": 2, "nodes": 6},
+    }.items():
+        other = run_inline(tmp_path / name.replace(" ", "-"), choice, **engine)
+        assert comparable(other) == comparable(reference), name
+        assert weights(other.path) == weights(reference.path), name
+
+
+def test_another_seed_gives_another_result(tmp_path):
+    one = run_inline(tmp_path / "1", "seed=1")
+    two = run_inline(tmp_path / "2", "seed=2")
+    assert weights(one.path) != weights(two.path)
+
+
+def test_noise_of_the_operating_system_differs_from_run_to_run(tmp_path):
+    settings = ["privacy.noise=os", "privacy.epsilon=0.5", "federation.num_rounds=3"]
+    one, two = run_inline(tmp_path / "1", *settings), run_inline(tmp_path / "2", *settings)
+    assert weights(one.path) != weights(two.path)
+
+
+def test_interrupted_run_resumes_to_the_result_of_an_uninterrupted_one(tmp_path):
+    whole = run_inline(tmp_path / "whole", "federation.num_rounds=4")
+    run_inline(tmp_path / "cut", "federation.num_rounds=2")
+    resumed = run_inline(tmp_path / "cut", "federation.num_rounds=4")
+    assert comparable(resumed) == comparable(whole)
+    assert weights(resumed.path) == weights(whole.path)
+
+
+def test_round_lost_between_ledger_and_checkpoint_is_answered_from_the_ledger(tmp_path):
+    whole = run_inline(tmp_path / "whole", "federation.num_rounds=3")
+    cut = run_inline(tmp_path / "cut", "federation.num_rounds=2")
+    before = cut.checkpoint_path.read_bytes()
+    run_inline(tmp_path / "cut", "federation.num_rounds=3")
+    # As if killed after round 3's answers were stored and before its checkpoint was.
+    cut.checkpoint_path.write_bytes(before)
+    resumed = run_inline(tmp_path / "cut", "federation.num_rounds=3")
+    assert comparable(resumed) == comparable(whole)
+    assert weights(resumed.path) == weights(whole.path)
+
+
+def test_all_reference_strategies_run_and_say_that_they_are_not_private(tmp_path):
+    for strategy in ("fedavg", "fedprox", "local_only", "centralised"):
+        run = run_inline(tmp_path / strategy, f"strategy={strategy}", "federation.num_clients=1",
+                         "federation.clients_per_round=1")
+        assert run.metrics()["epsilon_proven"] == "infinity"
+        assert "NOT PRIVATE" in (run.path / "privacy.txt").read_text()
+        assert run.metrics()["accuracy"] > 0.2, strategy
