@@ -30,6 +30,9 @@ class Categorical:
 
     The table takes 128 KiB. Up to about a thousand categories, fewer than 2% of the draws need
     more than the table.
+
+    Attributes:
+        weights: as given.
     """
 
     def __init__(self, weights: Sequence[int]) -> None:
@@ -45,6 +48,7 @@ class Categorical:
             raise ValueError(f"{len(weights)} weights: must be 1 to {(1 << 15) - 1}")
         if min(weights) < 0 or sum(weights) != TOTAL:
             raise ValueError("weights: must not be negative and must sum to 2**128")
+        self.weights = tuple(weights)
         # Category i holds the 128-bit numbers from the i-th step up to below the next one.
         # A step at 2¹²⁸ lies above every number: only categories of weight 0 follow it.
         steps = list(accumulate(weights))[:-1]
