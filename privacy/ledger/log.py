@@ -99,10 +99,8 @@ class Log:
     def verified(self) -> Iterator[None]:
         """Read all there is with writers kept out, then let the caller look at its own tables."""
         with self._thread_lock, self._reasons(), self._locked():
-            problem = self.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if problem != "ok":
-                raise LedgerError(f"the database is damaged: {problem}")
             schema.check(self._connection)
+            self._check_database()
             self._catch_up()
             history = History()
             for _ in history.verified(self.rows("ORDER BY position"), self.sealer):
@@ -152,6 +150,8 @@ class Log:
         schema.check(self._database)
         self.history = self._snapshot() or History()
         self.base = self.history.position
+        if self.base == 0:
+            self._check_database()
         self._catch_up()
         if self._check_anchor().position < self.history.position:
             # A process was killed between its commit and its anchor: what it committed counts.
@@ -162,6 +162,12 @@ class Log:
             raise LedgerError(f"the key file {self._sidecar.key} is missing")
         schema.create(self.path, self._busy_seconds)
         self._sidecar.create_key(Anchor(self.history.position, self.history.seal))
+
+    def _check_database(self) -> None:
+        """LedgerError if SQLite itself finds damage; reads the whole file."""
+        problem = self.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise LedgerError(f"the database is damaged: {problem}")
 
     def _catch_up(self) -> None:
         """Take in what was appended since; the last entry known must still be there."""

@@ -1,0 +1,138 @@
+"""What the ledger's entries hold, and what its files look like."""
+
+import hashlib
+import sqlite3
+import stat
+from datetime import UTC, datetime
+
+import pytest
+
+from privacy.events import NonPrivateEvent, PureEvent, RandomizedResponseEvent
+from privacy.ledger import Charge, Ledger, LedgerError
+from privacy.ledger import log as ledger_log
+
+LABELS = RandomizedResponseEvent(2.5, 10)
+
+
+def digest(*parts):
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def charge(client=1, run="run", round=1, event=LABELS):
+    return Charge(client, run, round, "train", digest(run, round), event)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def ledger(path):
+    with Ledger(path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("client", ""),
+        ("client", 1.5),
+        ("client", "a\nb"),
+        ("client", "\ud800"),
+        ("run", ""),
+        ("run", None),
+        ("run", "r" * 257),
+        ("purpose", "\x00"),
+        ("round", -1),
+        ("round", 2**63),
+        ("round", True),
+        ("round", 1.0),
+        ("request", "xyz"),
+        ("request", "AB" * 32),
+        ("request", b"ab" * 32),
+        ("event", {"kind": "PureEvent"}),
+    ],
+)
+def test_a_charge_that_could_not_be_told_apart_later_is_not_accepted(field, value):
+    good = {
+        "client": 1,
+        "run": "r",
+        "round": 1,
+        "purpose": "train",
+        "request": digest(),
+        "event": LABELS,
+    }
+    Charge(**good)
+    with pytest.raises(ValueError, match=f"^{field}="):
+        Charge(**{**good, field: value})
+
+
+def test_unprotected_releases_are_counted_too(ledger):
+    ledger.charge([charge(1, event=NonPrivateEvent())])
+    assert ledger.events(1) == [NonPrivateEvent()]
+
+
+def test_a_ledger_that_must_exist_is_not_begun(path):
+    with pytest.raises(LedgerError, match="no such ledger"):
+        Ledger(path, create=False)
+    assert not path.parent.joinpath("ledger.sqlite.key").exists()
+    Ledger(path).close()
+    Ledger(path, create=False).close()
+
+
+def test_entries_carry_their_place_their_time_and_their_purpose(path):
+    clock = iter(datetime(2026, 1, 1, 12, minute, tzinfo=UTC) for minute in range(9))
+    with Ledger(path, clock=lambda: next(clock)) as ledger:
+        ledger.charge([charge(1), charge(2)])
+        ledger.store_reply(charge().request, b"x")
+        entries = list(ledger.entries())
+    assert [entry.position for entry in entries] == [1, 2, 3]
+    assert [entry.time for entry in entries] == [
+        "2026-01-01T12:00:00.000+00:00",
+        "2026-01-01T12:00:00.000+00:00",
+        "2026-01-01T12:01:00.000+00:00",
+    ]
+    assert [entry.kind for entry in entries] == ["charge", "charge", "answer"]
+    assert entries[0].event == LABELS and entries[0].purpose == "train"
+    assert entries[2].body == hashlib.sha256(b"x").hexdigest()
+    assert [entry.previous for entry in entries[1:]] == [entry.seal for entry in entries[:-1]]
+
+
+@pytest.mark.parametrize("statement", ["UPDATE entries SET client = '9'", "DELETE FROM entries"])
+def test_the_database_itself_refuses_to_change_entries(ledger, path, statement):
+    ledger.charge([charge(1)])
+    with sqlite3.connect(path) as database, pytest.raises(sqlite3.IntegrityError, match="never"):
+        database.execute(statement)
+    ledger.verify()
+
+
+def test_only_the_owner_can_read_the_files(ledger, path):
+    ledger.charge([charge(1)])
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
+
+
+def test_a_closed_ledger_refuses(ledger):
+    ledger.close()
+    with pytest.raises(LedgerError, match="closed"):
+        ledger.charge([charge(1)])
+
+
+def test_long_ledgers_open_from_a_snapshot_and_know_the_same(path, monkeypatch):
+    monkeypatch.setattr(ledger_log, "_SNAPSHOT_EVERY", 50)
+    with Ledger(path) as ledger:
+        for number in range(60):
+            ledger.charge([charge(c, round=number, event=PureEvent(1.0 + c)) for c in range(4)])
+        expected = {client: ledger.events(client) for client in ledger.clients()}
+    with Ledger(path) as ledger:
+        base = ledger._log.base
+        assert 50 <= base <= 240 - 50
+        assert {client: ledger.events(client) for client in ledger.clients()} == expected
+        assert len(list(ledger.entries())) == 240
+        ledger.verify()
+        # That a question of long ago was never answered is known from verified entries only.
+        old = ledger.charge([charge(0, round=0, event=PureEvent(1.0))])[0]
+        assert (old.status, old.code) == ("refused", "too-old")
+        recent = ledger.charge([charge(0, round=59, event=PureEvent(1.0))])
+        assert [outcome.status for outcome in recent] == ["repeated"]

@@ -1,0 +1,288 @@
+"""A ledger that was altered, cut short or replaced is noticed, and everything is refused."""
+
+import hashlib
+import json
+import shutil
+import sqlite3
+
+import pytest
+
+from privacy.events import RandomizedResponseEvent
+from privacy.ledger import Charge, Ledger, LedgerError
+from privacy.ledger import log as ledger_log
+
+EVENT = RandomizedResponseEvent(2.5, 10)
+
+
+def digest(*parts):
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def charges(number, clients=(1, 2, 3)):
+    return [Charge(c, "run", number, "train", digest(number), EVENT) for c in clients]
+
+
+def fill(path, rounds=range(4)):
+    with Ledger(path) as ledger:
+        for number in rounds:
+            ledger.charge(charges(number))
+            ledger.store_reply(digest(number), b"reply %d" % number)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Four rounds of three clients: entries 1–3 charges, 4 an answer, and so on to 16."""
+    fill(tmp_path / "ledger.sqlite")
+    return tmp_path / "ledger.sqlite"
+
+
+def sidecar(path, suffix):
+    return path.with_name(path.name + suffix)
+
+
+def edit(path, *statements):
+    """What an intruder with the file does: triggers off, change, triggers back as they were."""
+    database = sqlite3.connect(path, isolation_level=None)
+    triggers = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    triggers = triggers.fetchall()
+    for name, _ in triggers:
+        database.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        database.execute(statement)
+    for _, sql in triggers:
+        database.execute(sql)
+    database.close()
+
+
+def assert_refused(path, reason):
+    """It cannot be opened, however often one tries."""
+    for create in (True, False, True):
+        with pytest.raises(LedgerError, match=reason):
+            Ledger(path, create=create)
+
+
+CHEAPER = json.dumps({"categories": 10, "epsilon": 0.1, "kind": "RandomizedResponseEvent"})
+
+EDITS = {
+    "a release made cheaper": (
+        f"UPDATE entries SET body = '{CHEAPER}' WHERE position = 6",
+        r"entry 6 \(charge, client 2, run run, round 1\): its contents do not match its seal",
+    ),
+    "a charge moved to somebody else": (
+        "UPDATE entries SET client = '9' WHERE position = 6",
+        "entry 6 .*do not match its seal",
+    ),
+    "another time": ("UPDATE entries SET time = '2020' WHERE position = 1", "entry 1 .*seal"),
+    "another round": ("UPDATE entries SET round = 77 WHERE position = 16", "entry 16 .*seal"),
+    "a forged seal": ("UPDATE entries SET seal = zeroblob(32) WHERE position = 9", "entry 9 "),
+    "an answer taken back": ("DELETE FROM entries WHERE position = 8", "entry 8 is missing"),
+    "the first entry removed": ("DELETE FROM entries WHERE position = 1", "entry 1 is missing"),
+    "the last entry removed": (
+        "DELETE FROM entries WHERE position = 16",
+        "ends at entry 15, but had 16: the database was cut short",
+    ),
+    "everything removed": ("DELETE FROM entries", "ends at entry 0, but had 16"),
+    "a client's whole life removed": (
+        "DELETE FROM entries WHERE client = '2'",
+        "entry 2 is missing",
+    ),
+    "a gap closed by renumbering": (
+        "DELETE FROM entries WHERE position = 2; "
+        "UPDATE entries SET position = position - 1 WHERE position > 2",
+        "entry 2 .*does not follow entry 1",
+    ),
+    "two entries exchanged": (
+        "UPDATE entries SET position = 99 WHERE position = 2; "
+        "UPDATE entries SET position = 2 WHERE position = 3; "
+        "UPDATE entries SET position = 3 WHERE position = 99",
+        "entry 2 .*does not follow entry 1",
+    ),
+    "an entry added": (
+        "INSERT INTO entries SELECT 17, time, kind, client, run, 99, purpose, request, body, "
+        "(SELECT seal FROM entries WHERE position = 16), seal FROM entries WHERE position = 1",
+        "entry 17 .*seal",
+    ),
+    "a trigger removed": (
+        "DROP TRIGGER IF EXISTS entries_never_change",
+        "never_change' is missing",
+    ),
+    "a trigger added": (
+        "CREATE TRIGGER forget AFTER INSERT ON entries BEGIN DELETE FROM replies;END",
+        "'forget' is altered",
+    ),
+    "an index removed": ("DROP INDEX one_charge", "'one_charge' is missing"),
+    "a table replaced": ("DROP TABLE replies; CREATE TABLE replies (x)", "'replies' is altered"),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_of_the_database_is_noticed_and_named(path, what):
+    statements, reason = EDITS[what]
+    if what == "a trigger removed":
+        sqlite3.connect(path, isolation_level=None).execute(statements)
+    else:
+        edit(path, *statements.split("; "))
+    assert_refused(path, reason)
+
+
+def test_an_untouched_ledger_passes_the_same_handling(path):
+    edit(path, "SELECT 1")
+    with Ledger(path, create=False) as ledger:
+        ledger.verify()
+        assert len(list(ledger.entries())) == 16
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "reason"),
+    [
+        (".head", None, "the anchor .* is missing"),
+        (".head", b"", "the anchor .* is damaged"),
+        (".head", b'{"position": 3}\n', "the anchor .* is damaged"),
+        (".head", b"\xff\x00", "the anchor .* is damaged"),
+        (".key", None, "the key file .* is missing"),
+        (".key", b"", "does not hold a key"),
+        (".key", b"ab" * 31, "does not hold a key"),
+        (".key", b"ab" * 32, "entry 1 .*seal"),
+        ("", None, "the database is missing|there is no such ledger"),
+        ("", b"", "is altered|is missing"),
+        ("", b"not a database" * 1000, "not a database"),
+    ],
+)
+def test_a_missing_or_damaged_file_is_noticed(path, suffix, content, reason):
+    file = sidecar(path, suffix)
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    assert_refused(path, reason)
+
+
+def test_a_lost_key_is_not_replaced_by_a_new_one(path):
+    sidecar(path, ".key").unlink()
+    path.unlink()
+    assert_refused(path, "key file .* is missing|no such ledger")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8])
+def test_a_database_cut_off_in_the_middle_is_noticed(path, share):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    assert_refused(path, "damaged|malformed|cut short")
+
+
+def test_an_old_copy_of_the_database_is_noticed(path, tmp_path):
+    shutil.copy(path, tmp_path / "old")
+    fill(path, rounds=range(4, 6))
+    shutil.copy(tmp_path / "old", path)
+    assert_refused(path, "ends at entry 16, but had 24: the database was cut short")
+
+
+def test_a_lost_write_ahead_log_is_noticed(path):
+    ledger = Ledger(path)
+    ledger.charge(charges(10))
+    content = path.read_bytes(), sidecar(path, ".head").read_bytes()
+    ledger.close()
+    path.write_bytes(content[0])
+    sidecar(path, ".head").write_bytes(content[1])
+    assert_refused(path, "cut short")
+
+
+def test_a_forged_or_foreign_anchor_is_noticed(path, tmp_path):
+    head = sidecar(path, ".head")
+    line = json.loads(head.read_text())
+    edit(path, "DELETE FROM entries WHERE position = 16")
+    head.write_text(json.dumps({**line, "position": 15}))
+    assert_refused(path, "the anchor .* was altered")
+    fill(tmp_path / "other" / "ledger.sqlite")
+    shutil.copy(sidecar(tmp_path / "other" / "ledger.sqlite", ".head"), head)
+    assert_refused(path, "the anchor .* was altered, or belongs to another")
+
+
+def test_an_old_anchor_is_accepted_and_brought_up_to_date(path):
+    """A process may be killed between its commit and its anchor; nothing is lost by that."""
+    head = sidecar(path, ".head")
+    old = head.read_bytes()
+    fill(path, rounds=[4])
+    head.write_bytes(old)
+    with Ledger(path) as ledger:
+        ledger.verify()
+        assert len(ledger.events(1)) == 5
+    assert json.loads(head.read_bytes())["position"] == 20
+
+
+def test_a_stored_reply_that_was_altered_is_not_sent(path):
+    edit(path, "UPDATE replies SET reply = x'00'")
+    with Ledger(path) as ledger:
+        for use in (lambda: ledger.reply(digest(3)), ledger.verify):
+            with pytest.raises(LedgerError, match=r"stored reply .* is not the one"):
+                use()
+
+
+def test_a_process_at_work_notices_that_entries_go_away_or_change(path):
+    for statement, reason in (
+        ("DELETE FROM entries WHERE position = 16", "entry 16 was there and is gone"),
+        ("UPDATE entries SET seal = zeroblob(32) WHERE position = 16", "entry 16 was there"),
+    ):
+        copy = path.with_name("copy.sqlite")
+        for suffix in ("", ".key", ".head"):
+            shutil.copy(sidecar(path, suffix), sidecar(copy, suffix))
+        with Ledger(copy) as ledger:
+            edit(copy, statement)
+            for _ in range(2):
+                with pytest.raises(LedgerError, match=reason):
+                    ledger.charge(charges(20))
+                with pytest.raises(LedgerError, match=reason):
+                    ledger.spent(1)
+
+
+def test_a_process_at_work_does_not_believe_entries_that_it_cannot_verify(path):
+    with Ledger(path) as ledger:
+        edit(path, EDITS["an entry added"][0])
+        for _ in range(2):
+            with pytest.raises(LedgerError, match=r"entry 17 .*seal"):
+                ledger.charge(charges(20))
+
+
+def test_verify_notices_what_happens_to_old_entries_while_it_is_open(path):
+    with Ledger(path) as ledger:
+        edit(path, EDITS["a release made cheaper"][0])
+        with pytest.raises(LedgerError, match=r"entry 6 .*seal"):
+            ledger.verify()
+        with pytest.raises(LedgerError, match=r"entry 6 .*seal"):
+            list(ledger.entries())
+
+
+class TestBehindASnapshot:
+    """Old entries of a long ledger are read by ``verify`` only; till then they do no harm."""
+
+    @pytest.fixture
+    def long(self, path, monkeypatch):
+        monkeypatch.setattr(ledger_log, "_SNAPSHOT_EVERY", 40)
+        fill(path, rounds=range(4, 40))
+        with Ledger(path) as ledger:
+            assert ledger._log.base > 40
+        return path
+
+    def test_an_edit_changes_nothing_that_is_believed_and_verify_finds_it(self, long):
+        edit(long, EDITS["a release made cheaper"][0])
+        with Ledger(long) as ledger:
+            assert ledger.events(2) == [EVENT] * 40
+            with pytest.raises(LedgerError, match=r"entry 6 .*seal"):
+                ledger.verify()
+
+    def test_an_answer_taken_back_does_not_open_its_question_again(self, long):
+        edit(long, "DELETE FROM entries WHERE position = 8")
+        with Ledger(long) as ledger:
+            outcomes = ledger.charge(charges(1))
+            assert [outcome.status for outcome in outcomes] == ["refused"] * 3
+            with pytest.raises(LedgerError, match="entry 8 is missing"):
+                ledger.verify()
+
+    def test_an_altered_snapshot_is_noticed(self, long):
+        edit(long, "UPDATE snapshots SET history = replace(history, '\"1\":', '\"9\":')")
+        assert_refused(long, "snapshot was altered")
+
+    def test_a_removed_snapshot_only_costs_time(self, long):
+        edit(long, "DELETE FROM snapshots")
+        with Ledger(long) as ledger:
+            ledger.verify()
+            assert ledger.events(2) == [EVENT] * 40
