@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from learning.flat import FlatModel
+from learning.gradient import Backend
 from learning.layers import Dropout, Flatten
+from learning.optimiser import Optimisation
 from learning.stages import (
     ActivationStage,
     Affine,
@@ -65,8 +67,13 @@ def _supports_layer(layer: nn.Module) -> bool:
     return type(layer) in (Flatten, nn.Linear, nn.ReLU, nn.Tanh, Dropout)
 
 
-class _Plan:
-    """The stages for one batch size and one target vector."""
+class Plan:
+    """The stages for one batch size and one target vector.
+
+    Args:
+        stages: the first reads the batch, the last writes into ``logits``.
+        logits: (B, classes), stored classes first.
+    """
 
     def __init__(self, stages: list[Stage], logits: Tensor) -> None:
         self._forward = [stage.forward for stage in stages]
@@ -77,6 +84,7 @@ class _Plan:
         self._dy = self._residual.t()
 
     def run(self, x: Tensor, y: Tensor, scale: float, retention: float) -> None:
+        """Forward and backward for inputs ``x`` and targets ``y`` (classes, B); see ``Stage``."""
         for forward in self._forward:
             x = forward(x)
         # The loss's own value is not needed, and its gradient is softmax - target.
@@ -86,17 +94,8 @@ class _Plan:
             dy = backward(dy, scale, retention)  # type: ignore[assignment]
 
 
-class ChainBackend:
-    """What ``learning.gradient.AutogradBackend`` is, for modules that ``supports`` accepts.
-
-    Args:
-        flat: the model.
-        input_shape: (channels, height, width).
-
-    Attributes:
-        wants_ones: whether rows of examples must end in a column of ones.
-        guard: the context in which to call the methods; its buffers are bound to it.
-    """
+class ChainBackend(Backend):
+    """Works for modules that ``supports`` accepts."""
 
     guard = torch.inference_mode
 
@@ -122,19 +121,22 @@ class ChainBackend:
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
-        """The flat gradient (d,) of the mean cross-entropy; see ``AutogradBackend.gradient``."""
+        """See ``Backend``."""
         batch = rows.shape[0]
         x = rows if self._image is None else rows.view(batch, *self._image)
         self._plan(batch, False).run(x, y, 1 / batch, 0.0)
         return self._flat.gradient
 
     def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """One plain step: w <- retention·w - lr·g."""
+        """See ``Backend``."""
         batch = rows.shape[0]
         x = rows if self._image is None else rows.view(batch, *self._image)
         self._plan(batch, True).run(x, y, -lr / batch, retention)
 
-    def _build(self, batch: int, descend: bool) -> _Plan:
+    def after_step(self, how: Optimisation) -> None:
+        """Nothing: these models have no constraint and no state of their own."""
+
+    def _build(self, batch: int, descend: bool) -> Plan:
         vector = self._flat.vector
         parameters = self._flat.views(vector)
         targets = parameters if descend else self._flat.views(self._flat.gradient)
@@ -161,7 +163,7 @@ class ChainBackend:
                     stage = FlattenStage((batch, *shape), out)
             stages.insert(0, stage)
             out = stage.input
-        return _Plan(stages, logits)
+        return Plan(stages, logits)
 
 
 def _affine(views: dict[str, Tensor], layer: str) -> Affine:

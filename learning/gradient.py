@@ -1,15 +1,20 @@
-"""Gradients by PyTorch's autograd, for any module."""
+"""What trains a model: the protocol, and the general way, PyTorch's autograd."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
 from learning.flat import FlatModel
+from learning.optimiser import Optimisation
+from learning.optimiser import Optimisation
 
 
-class AutogradBackend:
-    """Gradients of the mean cross-entropy, and plain descent along them.
+class Backend:
+    """How ``learning.trainer.Trainer`` moves a model; a module may bring its own as ``backend``.
 
     Args:
         flat: the model.
@@ -17,16 +22,14 @@ class AutogradBackend:
 
     Attributes:
         wants_ones: whether rows of examples must end in a column of ones.
-        guard: the context in which to call the methods.
+        guard: makes the context of one call of ``Trainer.train``.
     """
 
-    wants_ones = False
-    guard = torch.no_grad
+    wants_ones: bool = False
+    guard: Callable[[], AbstractContextManager[object]] = torch.no_grad
 
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
-        channels, height, width = input_shape
-        self._flat = flat
-        self._shape = (-1, height, width, channels)
+        raise NotImplementedError
 
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
         """The flat gradient (d,) of the mean cross-entropy of a batch, valid until the next call.
@@ -35,6 +38,26 @@ class AutogradBackend:
             rows: float32 (B, H*W*C), images with their channels last.
             y: float32 (classes, B), the target distributions.
         """
+        raise NotImplementedError
+
+    def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """One plain step: w ← retention·w - lr·gradient."""
+        raise NotImplementedError
+
+    def after_step(self, how: Optimisation) -> None:
+        """Whatever a model needs after each step, of either kind. Nothing by default."""
+
+
+class AutogradBackend(Backend):
+    """Works for any module."""
+
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        channels, height, width = input_shape
+        self._flat = flat
+        self._shape = (-1, height, width, channels)
+
+    def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
+        """See ``Backend``."""
         gradient = self._flat.gradient.zero_()
         with torch.enable_grad():
             logits = self._flat.module(rows.view(self._shape).permute(0, 3, 1, 2))
@@ -43,8 +66,11 @@ class AutogradBackend:
         return gradient
 
     def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """One plain step: w ← retention·w - lr·g."""
+        """See ``Backend``."""
         gradient = self.gradient(rows, y)
         if retention != 1:
             self._flat.vector.mul_(retention)
         self._flat.vector.sub_(gradient, alpha=lr)
+
+    def after_step(self, how: Optimisation) -> None:
+        """Nothing: these models have no constraint and no state of their own."""

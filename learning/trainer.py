@@ -73,7 +73,9 @@ class Trainer:
         self._module = self._flat.module
         self._init = getattr(module, "init", "torch")
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        backend = ChainBackend if supports(self._module) else AutogradBackend
+        default = ChainBackend if supports(self._module) else AutogradBackend
+        # A model whose steps are more than a gradient's brings its own backend.
+        backend = getattr(module, "backend", default)
         self._backend = backend(self._flat, self.input_shape)
         self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
         self._optimiser: Optimiser | None = None
@@ -179,9 +181,9 @@ class Trainer:
         anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
         if self._dropouts:
             # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
-            masks = np.random.Generator(np.random.SFC64(rng.integers(2**63)))
+            bits = np.random.SFC64(rng.integers(2**63))
             for layer in self._dropouts:
-                layer.rng = masks
+                layer.bits = bits
         self._module.train()
         batches = self._loader.batches(
             source, targets, chosen, size=batch_size, steps=limit, rng=rng
@@ -197,6 +199,7 @@ class Trainer:
             self._backend.descend(rows, y, how.lr, how.retention)
             if how.pull:
                 self._flat.vector.add_(anchor, alpha=how.pull)
+            self._backend.after_step(how)
 
     def _optimise(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
         if self._optimiser is None:
@@ -205,6 +208,7 @@ class Trainer:
         for rows, y in batches:
             gradient = self._backend.gradient(rows, y)
             self._optimiser.step(self._flat.vector, gradient, anchor, how)
+            self._backend.after_step(how)
 
     def logits(self, images: Images, batch_size: int = 4096) -> NDArray[np.float32]:
         """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
