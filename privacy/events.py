@@ -74,10 +74,14 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class DiscreteGaussianEvent(Event):
-    """Discrete Gaussian noise on integers: ``sigma`` and L2 ``sensitivity`` in grid steps."""
+    """Discrete Gaussian noise on integers: ``sigma`` and L2 ``sensitivity`` in grid steps.
+
+    ``scalar``: one number, not a vector; then more than concentrated DP can be said.
+    """
 
     sigma: float
     sensitivity: float
+    scalar: bool = False
 
     def __post_init__(self) -> None:
         _require_positive("sigma", self.sigma)
@@ -86,12 +90,21 @@ class DiscreteGaussianEvent(Event):
 
 @dataclass(frozen=True)
 class LaplaceEvent(Event):
-    """Laplace noise (continuous or discrete): ``noise_multiplier`` = scale / L1 sensitivity."""
+    """Laplace noise (continuous or discrete): ``noise_multiplier`` = scale / L1 sensitivity.
+
+    ``sensitivity_steps``: the L1 sensitivity in steps of the grid on which discrete noise was
+    added; 0 for continuous noise. Left out, only ε = 1 / ``noise_multiplier`` is relied on.
+    """
 
     noise_multiplier: float
+    sensitivity_steps: int | None = None
 
     def __post_init__(self) -> None:
         _require_positive("noise_multiplier", self.noise_multiplier)
+        if self.sensitivity_steps is not None and self.sensitivity_steps < 0:
+            raise ValueError(
+                f"sensitivity_steps={self.sensitivity_steps}: must be at least 0, or left out"
+            )
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,7 @@ class PoissonSampledEvent(Event):
     event: Event
 
     def __post_init__(self) -> None:
+        _require_event(self.event)
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate={self.rate}: must lie in (0, 1]")
 
@@ -134,6 +148,7 @@ class SecurelySummedEvent(Event):
     honest_clients: int
 
     def __post_init__(self) -> None:
+        _require_event(self.event)
         _require_count("honest_clients", self.honest_clients)
 
 
@@ -148,6 +163,7 @@ class ShuffledEvent(Event):
     honest_clients: int
 
     def __post_init__(self) -> None:
+        _require_event(self.event)
         _require_count("honest_clients", self.honest_clients)
 
 
@@ -159,6 +175,7 @@ class RepeatedEvent(Event):
     count: int
 
     def __post_init__(self) -> None:
+        _require_event(self.event)
         _require_count("count", self.count)
 
 
@@ -167,6 +184,10 @@ class ComposedEvent(Event):
     """All of ``events``, adaptively, on the same unit."""
 
     events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        for event in self.events:
+            _require_event(event)
 
 
 def event_from_dict(plain: Mapping[str, Any]) -> Event:
@@ -206,3 +227,8 @@ def _require_positive(name: str, value: float) -> None:
 def _require_count(name: str, value: int) -> None:
     if value < 1:
         raise ValueError(f"{name}={value}: must be at least 1")
+
+
+def _require_event(value: object) -> None:
+    if not isinstance(value, Event):
+        raise ValueError(f"event={value!r}: must be an event")

@@ -7,23 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from privacy.accounting import privacy_loss, randomized_response, rdp
+from privacy.accounting import pld, privacy_loss, rdp, zcdp
 from privacy.accounting.flatten import flatten, pure_epsilon
+from privacy.accounting.losses import split
 from privacy.accounting.threat import Adjacency, Threat
-from privacy.events import (
-    Event,
-    GaussianEvent,
-    NonPrivateEvent,
-    PureEvent,
-    RandomizedBitsEvent,
-    RandomizedResponseEvent,
-)
+from privacy.events import Event, GaussianEvent, NonPrivateEvent, ShuffledEvent
 
 _METHODS = {
     "basic": "basic composition",
     "exact": "exact privacy-loss distribution",
+    "pld": "privacy-loss distribution, rounded up",
+    "shuffle": "privacy-loss distribution of the clone bound for shuffling",
     "rdp": "Rényi differential privacy",
-    "zcdp": "zero-concentrated differential privacy",
+    "zcdp": "concentrated differential privacy",
     "none": "no protection",
 }
 
@@ -32,8 +28,9 @@ _METHODS = {
 class Spend:
     """What events cost: ``epsilon`` at ``delta`` against ``threat``.
 
-    ``epsilon`` is the smallest of ``bounds`` (by method), each of which is proven; ``method``
-    says in words where it comes from. Infinite for a release without protection.
+    ``epsilon`` is the smallest of ``bounds`` (by method: basic, rdp, zcdp, exact, pld,
+    shuffle), each of which is proven; ``method`` says in words where it comes from. Infinite
+    for a release without protection.
     """
 
     epsilon: float
@@ -51,31 +48,13 @@ def epsilon(
 ) -> Spend:
     """What ``event`` costs a unit at ``delta`` in [0, 1), as ``threat`` sees it.
 
-    ``adjacency`` matters for Poisson sampling only, which is no help under replace-one here.
-    Raises ValueError for a ``delta`` out of range.
+    ``adjacency`` matters for Poisson sampling only, from which nothing is gained here under
+    replace-one. Raises ValueError for a ``delta`` out of range.
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta}: must lie in [0, 1)")
     spend = _epsilon(event, float(delta), Threat(threat), Adjacency(adjacency))
     return replace(spend, bounds=dict(spend.bounds))
-
-
-@lru_cache(maxsize=4096)
-def _epsilon(event: Event, delta: float, threat: Threat, adjacency: Adjacency) -> Spend:
-    leaves = flatten(event, threat, adjacency)
-    if any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
-        return Spend(math.inf, delta, threat, _METHODS["none"], {"none": math.inf})
-    bounds = {"basic": _basic(leaves, delta)}
-    if delta > 0:
-        bounds["rdp"] = rdp.epsilon(leaves, delta)
-    exact = _exact_parts(leaves)
-    if exact is not None:
-        bounds["exact"] = privacy_loss.epsilon(exact[0], delta, exact[1])
-    bounds = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
-    if not bounds:
-        return Spend(math.inf, delta, threat, _METHODS["none"], {"none": math.inf})
-    best = min(bounds, key=lambda name: bounds[name])
-    return Spend(bounds[best], delta, threat, _METHODS[best], bounds)
 
 
 def delta(
@@ -84,50 +63,68 @@ def delta(
     threat: Threat = Threat.LOCAL,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
 ) -> float:
-    """The smallest proven δ at which ``event`` costs at most ``epsilon``; in [0, 1]."""
+    """The smallest proven δ at which ``event`` costs at most ``epsilon``; in [0, 1].
+
+    Raises ValueError for an ``epsilon`` below 0.
+    """
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon}: must be at least 0")
-    leaves = flatten(event, threat, adjacency)
+    leaves = flatten(event, Threat(threat), Adjacency(adjacency))
     if any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
         return 1.0
     if _basic(leaves, 0.0) <= epsilon:
         return 0.0
-    bounds = [rdp.delta(leaves, epsilon)]
-    exact = _exact_parts(leaves)
-    if exact is not None:
-        bounds.append(privacy_loss.delta(exact[0], epsilon, exact[1]))
+    bounds = [1.0, rdp.delta(leaves, epsilon)]
+    parts, gaussian_mu, rest = split(leaves)
+    if not rest:
+        bounds.append(privacy_loss.delta(parts, epsilon, gaussian_mu))
+    elif all(pld.supports(leaf) for leaf in rest):
+        composed = pld.compose(rest, parts, gaussian_mu, epsilon)
+        bounds.append(float(composed.get_delta_for_epsilon(epsilon)))
     return min(bounds)
 
 
+@lru_cache(maxsize=4096)
+def _epsilon(event: Event, delta: float, threat: Threat, adjacency: Adjacency) -> Spend:
+    leaves = flatten(event, threat, adjacency)
+    bounds = {"none": math.inf}
+    if not any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
+        bounds = _bounds(leaves, delta)
+    best = min(bounds, key=lambda name: bounds[name])
+    return Spend(bounds[best], delta, threat, _METHODS[best], bounds)
+
+
+def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
+    """Every finite bound by its method, or {"none": inf}."""
+    bounds = {"basic": _basic(leaves, delta)}
+    parts, gaussian_mu, rest = split(leaves)
+    if delta > 0:
+        bounds["rdp"] = rdp.epsilon(leaves, delta)
+        bounds["zcdp"] = zcdp.to_epsilon(zcdp.rho(leaves), delta)
+    if not rest:
+        shuffled = any(isinstance(leaf, ShuffledEvent) for leaf in leaves)
+        name = "shuffle" if shuffled else "exact"
+        bounds[name] = privacy_loss.epsilon(parts, delta, gaussian_mu)
+    elif delta > 0 and all(pld.supports(leaf) for leaf in rest):
+        composed = pld.compose(rest, parts, gaussian_mu, bounds["rdp"])
+        bounds["pld"] = float(composed.get_epsilon_for_delta(delta))
+    return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
+
+
 def _basic(leaves: Mapping[Event, int], delta: float) -> float:
-    """Σ ε_i with δ shared evenly by the releases that need one."""
-    needy = sum(count for leaf, count in leaves.items() if pure_epsilon(leaf) is None)
+    """Σ ε_i, with δ shared evenly by the releases that need one."""
+    sharing = sum(count for leaf, count in leaves.items() if pure_epsilon(leaf) is None)
     total = 0.0
     for leaf, count in leaves.items():
         pure = pure_epsilon(leaf)
-        if pure is None:
-            share = delta / needy
-            pure = rdp.epsilon({leaf: 1}, share) if share > 0 else math.inf
-        total += count * pure
+        total += count * (_alone(leaf, delta / sharing) if pure is None else pure)
     return total
 
 
-def _exact_parts(
-    leaves: Mapping[Event, int],
-) -> tuple[list[privacy_loss.LatticeLoss], float] | None:
-    """Finite losses and the one Gaussian that ``leaves`` amount to; None if something else."""
-    parts = []
-    squared_mu = 0.0
-    for leaf, count in leaves.items():
-        if isinstance(leaf, RandomizedResponseEvent):
-            parts.append(randomized_response.loss(leaf.epsilon, leaf.categories, count))
-        elif isinstance(leaf, PureEvent):
-            parts.append(randomized_response.loss(leaf.epsilon, 2, count))
-        elif isinstance(leaf, RandomizedBitsEvent):
-            one_bit = math.log1p(2 * leaf.gamma) - math.log1p(-2 * leaf.gamma)
-            parts.append(randomized_response.loss(one_bit, 2, count * leaf.sensitivity_bits))
-        elif isinstance(leaf, GaussianEvent):
-            squared_mu += count / leaf.noise_multiplier**2
-        else:
-            return None
-    return parts, math.sqrt(squared_mu)
+def _alone(leaf: Event, delta: float) -> float:
+    """ε of one release that is not pure."""
+    if delta == 0:
+        return math.inf
+    if isinstance(leaf, GaussianEvent):
+        return privacy_loss.epsilon([], delta, 1 / leaf.noise_multiplier)
+    return rdp.epsilon({leaf: 1}, delta)

@@ -1,4 +1,4 @@
-"""k-ary randomised response: exact composition, Rényi divergence, calibration.
+"""k-ary randomised response: its probabilities and its exact composition.
 
 A label is kept with probability e^{ε0}/(e^{ε0}+C−1), otherwise one of the other C − 1 is
 reported. For two neighbours the loss of one label is +ε0, −ε0 or 0, and no pair of inputs is
@@ -12,8 +12,7 @@ import math
 import numpy as np
 
 from privacy.accounting import privacy_loss
-from privacy.accounting.privacy_loss import Floats, LatticeLoss
-from privacy.accounting.search import decreasing_root
+from privacy.accounting.lattice import LatticeLoss
 
 
 def report_probabilities(epsilon: float, categories: int) -> tuple[float, float]:
@@ -47,27 +46,3 @@ def composed_epsilon(epsilon: float, categories: int, count: int, delta: float) 
 def composed_delta(epsilon: float, categories: int, count: int, total: float) -> float:
     """Exact δ(``total``) of ``count`` labels, each reported at ``epsilon``."""
     return privacy_loss.delta([loss(epsilon, categories, count)], total)
-
-
-def renyi_divergence(epsilon: float, categories: int, orders: Floats) -> Floats:
-    """D_α = ln(p^α q^{1−α} + q^α p^{1−α} + (C−2)q)/(α−1) of one label, shape of ``orders``."""
-    part = loss(epsilon, categories)
-    return privacy_loss.log_mgf_of(part.losses, part.probabilities, orders - 1) / (orders - 1)
-
-
-def epsilon_per_label(total: float, categories: int, count: int, delta: float) -> float:
-    """The largest ε0 with which ``count`` labels cost at most ``total`` at ``delta``.
-
-    Raises ValueError if ``total`` or ``count`` is not above 0.
-    """
-    if not (total > 0 and math.isfinite(total)):
-        raise ValueError(f"total={total}: must be finite and above 0")
-    if count < 1:
-        raise ValueError(f"count={count}: must be at least 1")
-    basic = total / count
-
-    # Searched as total/ε0, so that the root from above is an ε0 from below.
-    def excess(inverse: float) -> float:
-        return composed_epsilon(1 / inverse, categories, count, delta) - total
-
-    return 1 / decreasing_root(excess, 1 / (total + 1 + math.log(count)), 1 / basic, 1e-9)

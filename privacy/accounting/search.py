@@ -51,22 +51,21 @@ def decreasing_root(
         return high
     side = 0
     for _ in range(200):
-        if high - low <= relative * max(abs(low), abs(high)):
+        nearest = relative * max(abs(low), abs(high)) / 2
+        if high - low <= 2 * nearest:
             break
         middle = (low + high) / 2
         if math.isfinite(value_low) and math.isfinite(value_high) and value_low > value_high:
             middle = (low * value_high - high * value_low) / (value_high - value_low)
-        if not low < middle < high:
-            break
+        # Off the ends by a little, so that an end which is the root draws in the other one.
+        middle = min(max(middle, low + nearest), high - nearest)
         value = function(middle)
         if value <= 0:
             high, value_high = middle, value
-            if side == -1:
-                value_low /= 2
+            value_low = value_low / 2 if side == -1 else value_low
             side = -1
         else:
             low, value_low = middle, value
-            if side == 1:
-                value_high /= 2
+            value_high = value_high / 2 if side == 1 else value_high
             side = 1
     return high

@@ -1,0 +1,91 @@
+"""DP-SGD: the Gaussian mechanism on Poisson samples of the records.
+
+Neighbours differ by one record more or less (or by one record nulled, which costs the same).
+The worst pair is P = (1−q)·N(0, m²) + q·N(1, m²) against Q = N(0, m²), in this direction
+(Mironov, Talwar, Zhang 2019).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from privacy.accounting.rdp_conversion import to_epsilon
+from privacy.accounting.renyi import Pair
+from privacy.accounting.search import decreasing_root
+
+_HIGHEST_ORDER = 10_000.0
+_REACH = 12.0
+_INTEGER_ORDERS = range(2, 65)
+
+
+def sampled_divergence(rate: float, noise_multiplier: float, order: float) -> float:
+    """D_α of one step; inf above order 10⁴, where it is no use.
+
+    By the trapezoidal rule: the integrand is analytic within πm² of the real axis and decays
+    like a Gaussian, so the rule's error falls like e^{−2π²m²/h}, with this h below float
+    rounding. Where that would be long, D at the next integer order, which is larger.
+    """
+    if rate == 1:
+        return order / (2 * noise_multiplier**2)
+    if order > _HIGHEST_ORDER:
+        return math.inf
+    if order > 32 or noise_multiplier < 0.1:
+        return sampled_divergence_integer(rate, noise_multiplier, math.ceil(order))
+    m = noise_multiplier
+    h = min(m, m**2) / 4
+    x = np.arange(-_REACH * m, order + _REACH * m, h)
+    log_base = math.log(h / (m * math.sqrt(2 * math.pi))) - (x / m) ** 2 / 2
+    gain = (2 * x - 1) / (2 * m**2)
+    log_ratio = np.where(
+        gain < 30,
+        np.log1p(rate * np.expm1(np.minimum(gain, 30))),
+        gain + np.log(rate + (1 - rate) * np.exp(-np.maximum(gain, 30))),
+    )
+    return float(Pair(log_base, log_ratio).divergence(order))
+
+
+def sampled_divergence_integer(rate: float, noise_multiplier: float, order: int) -> float:
+    """D_α of one step at an integer order, in closed form (Mironov et al. 2019, eq. 5)."""
+    if rate == 1:
+        return order / (2 * noise_multiplier**2)
+    i = np.arange(order + 1, dtype=np.float64)
+    log_choose = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
+    log_chance = log_choose + i * math.log(rate) + (order - i) * math.log1p(-rate)
+    return float(logsumexp(log_chance + (i * i - i) / (2 * noise_multiplier**2))) / (order - 1)
+
+
+def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """ε of ``steps`` steps by Rényi accounting at the integer orders 2 … 64."""
+    return min(
+        to_epsilon(steps * sampled_divergence_integer(rate, noise_multiplier, order), order, delta)
+        for order in _INTEGER_ORDERS
+    )
+
+
+def noise_multiplier(epsilon_target: float, delta: float, rate: float, steps: int) -> float:
+    """The smallest σ / clipping norm for ``epsilon_target`` by ``epsilon`` (above).
+
+    Raises ValueError for settings out of range, or an ε that no noise up to 10⁴ reaches.
+    """
+    if not (epsilon_target > 0 and math.isfinite(epsilon_target)):
+        raise ValueError(f"epsilon={epsilon_target}: must be finite and above 0")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta}: must lie in (0, 1)")
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate={rate}: must lie in (0, 1]")
+    if steps < 1:
+        raise ValueError(f"steps={steps}: must be at least 1")
+    most = math.log(1e4)
+
+    def excess(log_multiplier: float) -> float:
+        return epsilon(rate, math.exp(log_multiplier), steps, delta) - epsilon_target
+
+    if excess(most) > 0:
+        raise ValueError(
+            f"epsilon={epsilon_target}: no noise up to 10000 reaches it in {steps} steps at "
+            f"sampling rate {rate:g} and δ={delta:g}; raise epsilon or take fewer steps"
+        )
+    return math.exp(decreasing_root(excess, math.log(1e-2), most, 1e-9))

@@ -1,0 +1,102 @@
+"""NbAFL's noise: the paper's closed forms for uploads and broadcasts, and K-random scheduling.
+
+Wei et al., IEEE TIFS 15 (2020), arXiv 1911.00222. Symbols: T rounds, L exposures per client,
+N clients, K of them drawn per round, C clip, m the smallest data set's size, p_i weights,
+c = √(2 ln(1.25/δ)). All σ are per coordinate. c is valid below ε = 1 only; what the noise
+proves is in ``privacy.accounting.gaussian``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from privacy.accounting.gaussian import classical_constant
+
+
+def upload_sigma(
+    epsilon: float, delta: float, exposures: int, clip: float, smallest_dataset: int
+) -> float:
+    """σ_U = c·L·Δ_U/ε with Δ_U = 2C/m."""
+    return classical_constant(delta) * exposures * 2 * clip / smallest_dataset / epsilon
+
+
+def broadcast_sigma(
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    exposures: int,
+    clip: float,
+    smallest_dataset: int,
+    weights: Sequence[float],
+) -> float:
+    """σ_D, what the server adds for outsiders who see all T broadcasts; 0 if none is needed.
+
+    ``weights`` p_i sum to 1. σ_D² = (2cTC·max p/(mε))² − σ_U² Σ p_i², which for equal weights
+    is (2cC/(mNε))²·(T² − L²N).
+    """
+    unit = classical_constant(delta) * 2 * clip / (smallest_dataset * epsilon)
+    needed = (rounds * max(weights)) ** 2
+    present = exposures**2 * sum(weight**2 for weight in weights)
+    return unit * math.sqrt(max(0.0, needed - present))
+
+
+def scheduling_gamma(epsilon: float, exposures: int, clients: int, scheduled: int) -> float:
+    """γ = −ln(1 − K/N + (K/N) e^{−ε/(L√K)})."""
+    ratio = scheduled / clients
+    return -math.log1p(ratio * math.expm1(-epsilon / (exposures * math.sqrt(scheduled))))
+
+
+def scheduling_b(epsilon: float, rounds: int, clients: int, scheduled: int) -> float:
+    """The paper's b = −(T/ε) ln(1 − N/K + (N/K) e^{−ε/T}); inf where the logarithm has none.
+
+    It follows from the lower side of subsampling, which does not bind; see
+    ``scheduling_b_proven``.
+    """
+    inside = 1 + clients / scheduled * math.expm1(-epsilon / rounds)
+    return -rounds / epsilon * math.log(inside) if inside > 0 else math.inf
+
+
+def scheduling_b_proven(epsilon: float, rounds: int, clients: int, scheduled: int) -> float:
+    """b⁺ = (T/ε) ln(1 + (N/K)(e^{ε/T} − 1)) ≤ b, from the side of subsampling that binds."""
+    return rounds / epsilon * math.log1p(clients / scheduled * math.expm1(epsilon / rounds))
+
+
+def scheduled_broadcast_factor(
+    epsilon: float,
+    rounds: int,
+    exposures: int,
+    clients: int,
+    scheduled: int,
+    proven: bool = False,
+) -> float:
+    """σ_D · mε/(2cC) under K-random scheduling: √(T²/b² − L²K)/K, 0 if no noise is needed.
+
+    Paper: needed if T > ε/γ, tested first. ``proven``: with b⁺, needed if T > b⁺L√K.
+    K = N gives the formula without scheduling.
+    """
+    if proven:
+        b = scheduling_b_proven(epsilon, rounds, clients, scheduled)
+        if rounds <= b * exposures * math.sqrt(scheduled):
+            return 0.0
+    else:
+        if rounds <= epsilon / scheduling_gamma(epsilon, exposures, clients, scheduled):
+            return 0.0
+        b = scheduling_b(epsilon, rounds, clients, scheduled)
+    return math.sqrt(max(0.0, (rounds / b) ** 2 - exposures**2 * scheduled)) / scheduled
+
+
+def scheduled_broadcast_sigma(
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    exposures: int,
+    clip: float,
+    smallest_dataset: int,
+    clients: int,
+    scheduled: int,
+    proven: bool = False,
+) -> float:
+    """σ_D under K-random scheduling, equal weights 1/K."""
+    factor = scheduled_broadcast_factor(epsilon, rounds, exposures, clients, scheduled, proven)
+    return factor * 2 * classical_constant(delta) * clip / (smallest_dataset * epsilon)

@@ -1,0 +1,91 @@
+"""Privacy-loss distributions of sampled and discrete Gaussians, by ``dp_accounting``.
+
+The library is imported when the first such release is accounted for: it takes a second, and
+most runs have none. Every rounding in it is upwards ("pessimistic").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from privacy.accounting.lattice import LatticeLoss
+from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, PoissonSampledEvent
+
+_FINEST = 1e-4
+_CELLS = 20_000
+
+
+def supports(leaf: Event) -> bool:
+    """Whether this module has a distribution for one elementary release."""
+    if isinstance(leaf, DiscreteGaussianEvent):
+        return leaf.scalar and float(leaf.sensitivity).is_integer()
+    return isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent)
+
+
+def compose(
+    rest: Mapping[Event, int], parts: Sequence[LatticeLoss], gaussian_mu: float, scale: float
+) -> Any:
+    """A ``dp_accounting`` distribution of all of it together.
+
+    ``rest``: releases that this module ``supports``, with counts; ``parts`` and
+    ``gaussian_mu``: what else was released (``losses.split``). ``scale``: about how large ε
+    will be; sets the lattice.
+    """
+    step = _step(scale)
+    total = None
+    for leaf, count in rest.items():
+        total = _join(total, _one(leaf, step), count)
+    for part in parts:
+        total = _join(total, _from_lattice(part, step), part.count)
+    if gaussian_mu:
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        gaussian = pld.from_gaussian_mechanism(1 / gaussian_mu, value_discretization_interval=step)
+        total = _join(total, gaussian, 1)
+    return total
+
+
+def _step(scale: float) -> float:
+    """A lattice of 2^j steps, so that nearby scales share cached distributions."""
+    if not math.isfinite(scale):
+        return _FINEST
+    return _FINEST * 2.0 ** max(0, math.ceil(math.log2(max(scale, 1e-9) / (_CELLS * _FINEST))))
+
+
+def _join(total: Any, one: Any, count: int) -> Any:
+    many = one.self_compose(count) if count > 1 else one
+    return many if total is None else total.compose(many)
+
+
+@lru_cache(maxsize=64)
+def _one(leaf: Event, step: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if isinstance(leaf, DiscreteGaussianEvent):
+        return pld.from_discrete_gaussian_mechanism(
+            leaf.sigma,
+            int(leaf.sensitivity),
+            value_discretization_interval=step,
+            use_connect_dots=True,
+        )
+    if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent):
+        return pld.from_gaussian_mechanism(
+            leaf.event.noise_multiplier,
+            sampling_prob=leaf.rate,
+            value_discretization_interval=step,
+        )
+    raise ValueError(f"event={leaf!r}: has no distribution here")
+
+
+def _from_lattice(part: LatticeLoss, step: float) -> Any:
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    fitted = part.on_step(step)
+    masses = {
+        fitted.lowest + i: float(mass) for i, mass in enumerate(fitted.probabilities) if mass > 0
+    }
+    return pld.PrivacyLossDistribution(pld_pmf.create_pmf(masses, step, 0.0, True))
