@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from learning.flat import FlatModel
 from learning.gradient import Backend
 from learning.layers import Dropout, Flatten
-from learning.optimiser import Optimisation
 from learning.stages import (
     ActivationStage,
     Affine,
@@ -122,19 +121,17 @@ class ChainBackend(Backend):
 
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``."""
-        batch = rows.shape[0]
-        x = rows if self._image is None else rows.view(batch, *self._image)
-        self._plan(batch, False).run(x, y, 1 / batch, 0.0)
+        self._run(rows, y, False, 1 / rows.shape[0], 0.0)
         return self._flat.gradient
 
     def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """See ``Backend``."""
+        self._run(rows, y, True, -lr / rows.shape[0], retention)
+
+    def _run(self, rows: Tensor, y: Tensor, descend: bool, scale: float, retention: float) -> None:
         batch = rows.shape[0]
         x = rows if self._image is None else rows.view(batch, *self._image)
-        self._plan(batch, True).run(x, y, -lr / batch, retention)
-
-    def after_step(self, how: Optimisation) -> None:
-        """Nothing: these models have no constraint and no state of their own."""
+        self._plan(batch, descend).run(x, y, scale, retention)
 
     def _build(self, batch: int, descend: bool) -> Plan:
         vector = self._flat.vector

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from learning.flat import FlatModel
 from learning.optimiser import Optimisation
-from learning.optimiser import Optimisation
 
 
 class Backend:
@@ -71,6 +70,3 @@ class AutogradBackend(Backend):
         if retention != 1:
             self._flat.vector.mul_(retention)
         self._flat.vector.sub_(gradient, alpha=lr)
-
-    def after_step(self, how: Optimisation) -> None:
-        """Nothing: these models have no constraint and no state of their own."""
