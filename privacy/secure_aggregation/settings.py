@@ -1,0 +1,92 @@
+"""``conf/privacy``: whether contributions are summed securely, and how strictly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from privacy.secure_aggregation.terms import Terms
+
+MODES = ("off", "simulated", "on")
+
+
+@dataclass(frozen=True)
+class SecureSumSettings:
+    """How a cohort sums securely.
+
+    ``mode``: "on", "off", or "simulated" (the sum is taken directly and only the statement speaks
+    of secure aggregation). ``threshold``: share of a client's share holders that must survive, in
+    [0.5, 1). ``minimum``: share of the cohort that must be in a sum, in (0, 1]; None: as
+    ``threshold``. ``neighbours``: see ``Terms``; None: all. ``colluders``: clients that may side
+    with the server; their noise is not counted. ``max_weight``: the largest weight of one client
+    where the server does not know the clients' sizes.
+    """
+
+    mode: str = "off"
+    threshold: float = 0.67
+    minimum: float | None = None
+    neighbours: int | None = None
+    colluders: int = 0
+    max_weight: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode={self.mode!r}: must be one of {', '.join(MODES)}")
+        if not 0.5 <= self.threshold < 1:
+            raise ValueError(f"threshold={self.threshold}: must lie in [0.5, 1)")
+        if self.minimum is not None and not 0 < self.minimum <= 1:
+            raise ValueError(f"minimum={self.minimum}: must lie in (0, 1], or be null")
+        if self.neighbours is not None and (self.neighbours < 2 or self.neighbours % 2):
+            raise ValueError(
+                f"neighbours={self.neighbours}: must be even and at least 2, or null for all"
+            )
+        if self.colluders < 0:
+            raise ValueError(f"colluders={self.colluders}: must be at least 0")
+        if self.max_weight is not None and self.max_weight < 1:
+            raise ValueError(f"max_weight={self.max_weight}: must be at least 1, or null")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the protocol runs."""
+        return self.mode == "on"
+
+    def least_survivors(self, cohort: int) -> int:
+        """The fewest clients of a cohort of that size whose sum is revealed."""
+        share = self.threshold if self.minimum is None else self.minimum
+        return max(2, self.colluders + 2, math.ceil(share * cohort))
+
+    def terms(self, run: str, round: int, clients: Sequence[int], length: int, bits: int) -> Terms:
+        """The terms of one sum over ``clients``.
+
+        ValueError when so few clients cannot meet the settings.
+        """
+        cohort = tuple(sorted(clients))
+        whole = self.neighbours is None or self.neighbours >= len(cohort)
+        neighbours = None if whole else self.neighbours
+        holders = len(cohort) if neighbours is None else neighbours + 1
+        return Terms(
+            run=run,
+            round=round,
+            clients=cohort,
+            length=length,
+            bits=bits,
+            threshold=math.floor(self.threshold * holders) + 1,
+            minimum=self.least_survivors(len(cohort)),
+            neighbours=neighbours,
+            colluders=self.colluders,
+        )
+
+    def accept(self, terms: Terms) -> None:
+        """What a client checks before it joins: ValueError for terms laxer than its own."""
+        own = self.terms(terms.run, terms.round, terms.clients, terms.length, terms.bits)
+        for name in ("threshold", "minimum", "colluders"):
+            if getattr(terms, name) < getattr(own, name):
+                raise ValueError(
+                    f"{name}={getattr(terms, name)}: this client takes part from "
+                    f"{getattr(own, name)} on"
+                )
+        if terms.neighbours != own.neighbours:
+            raise ValueError(
+                f"neighbours={terms.neighbours}: this client takes part with {own.neighbours} only"
+            )
