@@ -44,6 +44,9 @@ class Codec(Protocol):
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """``total`` if it can be a sum of releases of total ``weight``, else MalformedError."""
 
+    def limits(self, weight: int) -> tuple[int, int]:
+        """The least and the greatest integer that a sum of total ``weight`` can hold."""
+
     @property
     def capacity(self) -> int:
         """The largest total weight whose sum cannot overflow 64 bits."""
@@ -81,6 +84,10 @@ class LabelCodec:
             raise MalformedError(f"a histogram row does not sum to the weight {weight}")
         return total
 
+    def limits(self, weight: int) -> tuple[int, int]:
+        """Counts from nobody to everybody."""
+        return 0, weight
+
     @property
     def capacity(self) -> int:
         """A histogram cell holds at most the total weight; a row is summed when checked."""
@@ -113,6 +120,10 @@ class BitCodec:
         if total.size and (total.min() < 0 or total.max() > weight):
             raise MalformedError(f"a bit count lies outside 0..{weight}")
         return total
+
+    def limits(self, weight: int) -> tuple[int, int]:
+        """Counts from nobody to everybody."""
+        return 0, weight
 
     @property
     def capacity(self) -> int:
@@ -154,10 +165,15 @@ class WeightCodec:
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
         _require(total, np.int64, self.shape)
-        limit = int(self.bound * 2**self.fraction_bits) * weight
+        _, limit = self.limits(weight)
         if total.size and max(int(total.max()), -int(total.min())) > limit:
             raise MalformedError(f"a summed weight exceeds {self.bound:g} × {weight}")
         return total
+
+    def limits(self, weight: int) -> tuple[int, int]:
+        """± weight · bound."""
+        limit = int(self.bound * 2**self.fraction_bits) * weight
+        return -limit, limit
 
     @property
     def capacity(self) -> int:
