@@ -31,17 +31,13 @@ def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
     if x.dtype.kind != "f":
         raise ValueError(f"x of dtype {x.dtype}: must hold floats")
     require_finite("x", x)
-    largest = np.abs(x).max(initial=0).astype(np.float64)
-    if largest == 0:
+    if _length(x) <= bound:
         return x.copy()
-    # Entries up to 1: their squares neither overflow nor vanish together.
-    unit = x / largest
-    length = np.linalg.norm(unit)
-    if largest * length <= bound:
-        return x.copy()
-    factor, shrink = bound / length, float(np.finfo(x.dtype).eps)
+    # Entries up to 1 first: their squares neither overflow nor vanish together.
+    unit = x / _largest(x)
+    factor, shrink = bound / _length(unit), float(np.finfo(x.dtype).eps)
     out = (unit * factor).astype(x.dtype)
-    while np.linalg.norm(out.astype(np.float64)) > bound:
+    while _length(out) > bound:
         factor *= 1 - shrink
         shrink *= 2
         out = (unit * factor).astype(x.dtype)
@@ -74,3 +70,13 @@ def project_simplex(x: ArrayLike) -> NDArray[np.float64]:
     size = np.count_nonzero(descending * support > excess, axis=-1, keepdims=True)
     shift = np.take_along_axis(excess, size - 1, axis=-1) / size
     return np.maximum(points - shift, 0)
+
+
+def _largest(x: NDArray[Any]) -> np.float64:
+    return np.abs(x).max(initial=0).astype(np.float64)
+
+
+def _length(x: NDArray[Any]) -> float:
+    """The L2 norm in float64, also where squares would overflow or vanish."""
+    largest = _largest(x)
+    return float(largest) * float(np.linalg.norm(x / largest)) if largest else 0.0
