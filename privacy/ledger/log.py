@@ -158,7 +158,7 @@ class Log:
             self._write_anchor()
 
     def _begin(self) -> None:
-        if self._sidecar.head.exists() and self._sidecar.read_anchor(None).position:
+        if self._sidecar.was_used():
             raise LedgerError(f"the key file {self._sidecar.key} is missing")
         schema.create(self.path, self._busy_seconds)
         self._sidecar.create_key(Anchor(self.history.position, self.history.seal))
@@ -217,12 +217,16 @@ class Log:
         return History.from_text(row[0])
 
     def _check_anchor(self) -> Anchor:
-        anchor = self._sidecar.read_anchor(self.sealer)
+        anchor, damaged = self._sidecar.read_anchor(self.sealer)
         if anchor.position > self.history.position:
             raise LedgerError(
                 f"it ends at entry {self.history.position}, but had {anchor.position}: the "
                 "database was cut short, or replaced by an old copy"
             )
+        if damaged and anchor.position == self.history.position:
+            # A power cut while the anchor was written comes after a commit, so leaves the
+            # database ahead of the other anchor.
+            raise LedgerError(f"the anchor {self._sidecar.head} is damaged")
         if anchor.position > 0:
             entry = next(self.rows("WHERE position = ?", anchor.position), None)
             if entry is None or self.sealer.check(entry).seal != anchor.seal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -16,6 +15,9 @@ from privacy.ledger.history import Sealer
 
 _KEY_BYTES = 32
 _POLL_SECONDS = 0.0005
+# Far enough apart that no disk writes both at once.
+_SLOT_BYTES = 4096
+_sync_data = getattr(os, "fdatasync", os.fsync)
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,19 @@ class Sidecar:
         The key comes last: where a key exists, an anchor and a database must exist as well.
         """
         sealer = Sealer(os.urandom(_KEY_BYTES))
-        self.write_anchor(anchor, sealer)
+        _replace(self.head, 2 * _slot(anchor, sealer))
+        _sync_folder(self.head.parent)
         _replace(self.key, sealer.key.hex().encode() + b"\n")
         _sync_folder(self.key.parent)
         return sealer
+
+    def was_used(self) -> bool:
+        """Whether the anchor speaks of entries; for want of a key, its seal is not checked."""
+        if not self.head.exists():
+            return False
+        content = self.head.read_bytes()
+        firsts = [content[start:].split(maxsplit=1)[:1] for start in (0, _SLOT_BYTES)]
+        return any(first not in ([], [b"0"]) for first in firsts)
 
     def read_key(self) -> Sealer:
         """The device's key; LedgerError when it is not one."""
@@ -88,31 +99,53 @@ class Sidecar:
         return Sealer(key)
 
     def write_anchor(self, anchor: Anchor, sealer: Sealer) -> None:
-        """Replace the anchor; on disk when this returns or, after a power cut, the one before."""
-        text = _anchor_text(anchor)
-        line = {"position": anchor.position, "seal": anchor.seal.hex()}
-        line["anchor_seal"] = sealer.seal("anchor", text).hex()
-        _replace(self.head, json.dumps(line).encode() + b"\n")
+        """Put ``anchor`` on disk in place of the older of the two that the file holds.
 
-    def read_anchor(self, sealer: Sealer | None) -> Anchor:
-        """The anchor, its seal checked unless ``sealer`` is None; LedgerError if it is damaged."""
+        The newer one stays until the next time, so that a power cut in the middle leaves one.
+        """
+        kept = [found.position if found else -1 for found in self._slots(sealer)]
+        descriptor = os.open(self.head, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            line = json.loads(self.head.read_text(encoding="ascii"))
-            anchor = Anchor(int(line["position"]), bytes.fromhex(line["seal"]))
-            seal = bytes.fromhex(line["anchor_seal"])
+            os.pwrite(descriptor, _slot(anchor, sealer), _SLOT_BYTES * kept.index(min(kept)))
+            _sync_data(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read_anchor(self, sealer: Sealer) -> tuple[Anchor, bool]:
+        """The newest anchor, and whether the other one is damaged.
+
+        LedgerError if neither can be read.
+        """
+        slots = self._slots(sealer)
+        anchors = [found for found in slots if found is not None]
+        if not anchors:
+            raise LedgerError(f"the anchor {self.head} is damaged, or belongs to another key")
+        return max(anchors, key=lambda anchor: anchor.position), len(anchors) < len(slots)
+
+    def _slots(self, sealer: Sealer) -> list[Anchor | None]:
+        """Both anchors in the file; None for one that is not whole or not genuine."""
+        try:
+            content = self.head.read_bytes()
         except FileNotFoundError:
             raise LedgerError(f"the anchor {self.head} is missing") from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise LedgerError(f"the anchor {self.head} is damaged: {error!r}") from error
-        if sealer is not None and not sealer.holds("anchor", _anchor_text(anchor), seal):
-            raise LedgerError(
-                f"the anchor {self.head} was altered, or belongs to another ledger's key"
-            )
-        return anchor
+        return [_anchor(content[start : start + _SLOT_BYTES], sealer) for start in (0, _SLOT_BYTES)]
 
 
-def _anchor_text(anchor: Anchor) -> str:
-    return f"{anchor.position} {anchor.seal.hex()}"
+def _slot(anchor: Anchor, sealer: Sealer) -> bytes:
+    text = f"{anchor.position} {anchor.seal.hex()}"
+    line = f"{text} {sealer.seal('anchor', text).hex()}"
+    return line.encode().ljust(_SLOT_BYTES - 1) + b"\n"
+
+
+def _anchor(slot: bytes, sealer: Sealer) -> Anchor | None:
+    try:
+        text, _, seal = slot.decode("ascii").strip().rpartition(" ")
+        position, last = text.split()
+        if sealer.holds("anchor", text, bytes.fromhex(seal)):
+            return Anchor(int(position), bytes.fromhex(last))
+    except ValueError:
+        pass
+    return None
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -91,7 +91,7 @@ def test_killed_200_times_the_ledger_never_shows_less_than_was_released(tmp_path
     assert len(left) > 100 and half_done > 20 and replayed > 0
 
 
-@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize("step", range(1, 8))
 def test_killed_at_any_step_of_its_creation_it_can_still_be_begun(tmp_path, step):
     path = tmp_path / "ledger.sqlite"
 
@@ -114,7 +114,7 @@ def test_killed_at_any_step_of_its_creation_it_can_still_be_begun(tmp_path, step
         Ledger(path).close()
 
     status = exit_status(in_child(work))
-    assert status == (-signal.SIGKILL if step <= 5 else 0)
+    assert status == (-signal.SIGKILL if step <= 6 else 0)
     with Ledger(path) as ledger:
         assert ledger.charge(charges(0))[0].status == "charged"
         ledger.verify()
@@ -155,7 +155,7 @@ def test_a_charge_whose_anchor_cannot_be_written_is_refused_but_counted(tmp_path
             def full(*_):
                 raise OSError(28, "No space left on device")
 
-            patch.setattr(ledger_sidecar, "_replace", full)
+            patch.setattr(ledger_sidecar, "_sync_data", full)
             with pytest.raises(LedgerError, match="No space left"):
                 ledger.charge(charges(0))
         assert ledger.charge(charges(0))[0].status == "repeated"

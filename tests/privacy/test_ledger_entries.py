@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from privacy.events import NonPrivateEvent, PureEvent, RandomizedResponseEvent
+from privacy.events import NonPrivateEvent, RandomizedResponseEvent
 from privacy.ledger import Charge, Ledger, LedgerError
-from privacy.ledger import log as ledger_log
 
 LABELS = RandomizedResponseEvent(2.5, 10)
 
@@ -117,22 +116,3 @@ def test_a_closed_ledger_refuses(ledger):
     ledger.close()
     with pytest.raises(LedgerError, match="closed"):
         ledger.charge([charge(1)])
-
-
-def test_long_ledgers_open_from_a_snapshot_and_know_the_same(path, monkeypatch):
-    monkeypatch.setattr(ledger_log, "_SNAPSHOT_EVERY", 50)
-    with Ledger(path) as ledger:
-        for number in range(60):
-            ledger.charge([charge(c, round=number, event=PureEvent(1.0 + c)) for c in range(4)])
-        expected = {client: ledger.events(client) for client in ledger.clients()}
-    with Ledger(path) as ledger:
-        base = ledger._log.base
-        assert 50 <= base <= 240 - 50
-        assert {client: ledger.events(client) for client in ledger.clients()} == expected
-        assert len(list(ledger.entries())) == 240
-        ledger.verify()
-        # That a question of long ago was never answered is known from verified entries only.
-        old = ledger.charge([charge(0, round=0, event=PureEvent(1.0))])[0]
-        assert (old.status, old.code) == ("refused", "too-old")
-        recent = ledger.charge([charge(0, round=59, event=PureEvent(1.0))])
-        assert [outcome.status for outcome in recent] == ["repeated"]
