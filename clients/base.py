@@ -89,8 +89,13 @@ class Client(ABC):
         """The form in which the answer to ``task`` travels; TaskError if the task is malformed."""
 
     @abstractmethod
-    def event(self, task: Task, data: LocalData) -> Event:
-        """What answering ``task`` costs; TaskError if the task is malformed."""
+    def event(self, task: Task, data: LocalData) -> Event | None:
+        """What answering ``task`` costs; TaskError if the task is malformed.
+
+        None: a report to the researcher who watches a simulation, such as the score of a model
+        that stays with its client. It is no part of the protocol, so nothing is charged, and a
+        device refuses it.
+        """
 
     @abstractmethod
     def train(self, task: Task, data: LocalData) -> NDArray:

@@ -63,12 +63,17 @@ class Node:
         tasks = parse_tasks(content)
         refused: dict[int, str] = {}
         charges: list[Charge] = []
+        allowed = set()
         for task in tasks:
             try:
-                charges.append(self._charge(task, request))
+                charge = self._charge(task, request)
             except Exception as error:
                 refused[task.client] = self._reason(task, error)
-        allowed = set()
+                continue
+            if charge is None:
+                allowed.add(task.client)
+            else:
+                charges.append(charge)
         for charge, outcome in zip(charges, self.ledger.charge(charges), strict=True):
             if outcome.may_compute:
                 allowed.add(charge.client)
@@ -77,8 +82,13 @@ class Node:
         reply = self._contribute([task for task in tasks if task.client in allowed], refused)
         return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
 
-    def _charge(self, task: Task, request: str) -> Charge:
+    def _charge(self, task: Task, request: str) -> Charge | None:
+        """What answering costs; None for what a simulation only shows to its researcher."""
         event = self.client.event(task, self._data(task.client))
+        if event is None:
+            if not self.simulated:
+                raise TaskError("reports without a charge exist in simulations only")
+            return None
         self._check_policy(task.client, event)
         run = self.folder.name
         return Charge(task.client, run, task.round, task.purpose, request, event)

@@ -54,7 +54,7 @@ class BinaryLinear(nn.Linear):
 
 
 class Sign(nn.Module):
-    """The signs of activations in (−1, 1), such as tanh's, where straight-through is exact hardtanh."""
+    """The signs of activations that lie in (−1, 1), as tanh's do."""
 
     def forward(self, x: Tensor) -> Tensor:
         """±1 in the shape of ``x``."""

@@ -217,7 +217,7 @@ class CohortStrategy(Strategy):
                 continue
             self.round.bytes_up += _size(reply.content)
             try:
-                self._accept(total, clients, reply.content)
+                self.participations.update(self._accept(total, clients, reply.content))
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(clients, f"rejected: {error}")
         for clients in waiting.values():
@@ -256,8 +256,11 @@ class CohortStrategy(Strategy):
             node: share.tolist() for node, share in zip(nodes, shares, strict=True) if len(share)
         }
 
-    def _accept(self, total: Sum, clients: list[int], content: RecordDict) -> None:
-        """Add one node's answer to ``total``; raises on anything an honest node cannot send."""
+    def _accept(self, total: Sum, clients: list[int], content: RecordDict) -> list[int]:
+        """Add one node's answer to ``total``; the clients that answered.
+
+        Raises on anything an honest node cannot send.
+        """
         report = content.config_records["report"]
         answered, refused = _ids(report["clients"]), _ids(report["refused"])
         reasons = report["reasons"]
@@ -276,9 +279,9 @@ class CohortStrategy(Strategy):
                 total.add(answered[0], values, weight)
             else:
                 total.add_total(answered, values, weight)
-            self.participations.update(answered)
         for client, reason in zip(refused, reasons, strict=True):
             self.round.failed[client] = str(reason)
+        return answered
 
     def _fail(self, clients: list[int], reason: str) -> None:
         # They may have released something before the failure, so they count as participants.
