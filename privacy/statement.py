@@ -7,7 +7,6 @@ An algorithm describes, for each adversary, what that adversary sees of every cl
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -15,20 +14,20 @@ from typing import Any
 
 from privacy.accounting import Adjacency, Threat, Unit, epsilon
 from privacy.events import ComposedEvent, Event, RepeatedEvent
+from privacy.statement_text import render
 
-_MAX_LINES = 25
-_WIDTH = 100
+_INFINITY = "infinity"
 
 
 @dataclass(frozen=True)
 class Exposure:
     """What one adversary sees of every client, and what the paper claims about it.
 
-    ``per_round``: the event of one participation. ``clients``: by name, all that the client
-    released in the run; phases (training, evaluation) compose with ``ComposedEvent``.
-    ``sizes``: how many clients a name stands for, where it is not 1. ``claimed_*``: ε of the
-    paper's own theorem, None where it makes no claim. ``measured``: a lower bound on ε found
-    by an audit.
+    ``adversary``: in words. ``per_round``: the event of one participation. ``clients``: by
+    name, all that the client released in the run (``by_participations``, ``by_histogram``);
+    phases such as training and evaluation compose with ``ComposedEvent``. ``sizes``: how many
+    clients a name stands for, where it is not 1. ``claimed_*``: ε of the paper's own theorem,
+    None where it makes no claim. ``measured``: a lower bound on ε found by an audit.
     """
 
     threat: Threat
@@ -50,11 +49,27 @@ def by_participations(
     ``phases``: what every one of them released besides. A client with 0 participations
     released ``phases`` only.
     """
-    repeated = {0: phases}
-    for count in participations.values():
-        if count and count not in repeated:
-            repeated[count] = (RepeatedEvent(per_round, count), *phases)
-    return {client: ComposedEvent(repeated[n]) for client, n in participations.items()}
+    totals = {n: _total(per_round, n, phases) for n in set(participations.values())}
+    return {client: totals[n] for client, n in participations.items()}
+
+
+def by_histogram(
+    per_round: Event, histogram: Mapping[int, int], *phases: Event
+) -> tuple[dict[str, Event], dict[str, int]]:
+    """``Exposure.clients`` and ``sizes`` from {participations: number of clients}.
+
+    For cohorts too large, or too anonymous, to name their clients.
+    """
+    names = {n: f"{n} participation{'' if n == 1 else 's'}" for n in histogram}
+    clients = {names[n]: _total(per_round, n, phases) for n in histogram}
+    return clients, {names[n]: size for n, size in histogram.items()}
+
+
+def _total(per_round: Event, participations: int, phases: tuple[Event, ...]) -> Event:
+    if participations < 0:
+        raise ValueError(f"participations={participations}: must be at least 0")
+    rounds = (RepeatedEvent(per_round, participations),) if participations else ()
+    return ComposedEvent((*rounds, *phases))
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,43 @@ class Guarantee:
     sizes: dict[str, int]
     measured: float | None = None
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def number_of_clients(self) -> int:
+        """How many clients ``clients`` stands for."""
+        return sum(self.sizes.get(name, 1) for name in self.clients)
+
+    @classmethod
+    def of(cls, exposure: Exposure, delta: float, adjacency: Adjacency) -> Guarantee:
+        """Derive every ε from the events in ``exposure``."""
+        if not exposure.clients:
+            raise ValueError("clients={}: an exposure needs at least one client")
+        threat = Threat(exposure.threat)
+        spends = {
+            event: epsilon(event, delta, threat, adjacency)
+            for event in set(exposure.clients.values())
+        }
+        clients = {name: spends[event].epsilon for name, event in exposure.clients.items()}
+        sizes = {name: size for name, size in exposure.sizes.items() if size != 1}
+        most_exposed = max(clients, key=lambda name: clients[name])
+        worst = spends[exposure.clients[most_exposed]]
+        return cls(
+            threat=threat,
+            adversary=exposure.adversary,
+            claimed_per_round=exposure.claimed_per_round,
+            claimed_total=exposure.claimed_total,
+            proven_per_round=epsilon(exposure.per_round, delta, threat, adjacency).epsilon,
+            proven_total=worst.epsilon,
+            proven_median=_median(clients, sizes),
+            proven_least=min(clients.values()),
+            most_exposed=most_exposed,
+            method=worst.method,
+            bounds=dict(worst.bounds),
+            clients=clients,
+            sizes=sizes,
+            measured=exposure.measured,
+            assumptions=tuple(exposure.assumptions),
+        )
 
 
 @dataclass(frozen=True)
@@ -113,25 +165,28 @@ class Statement:
         warnings: Iterable[str] = (),
         void: Iterable[str] = (),
     ) -> Statement:
-        """Derive every ε from the events in ``exposures``; at least one is needed."""
+        """Derive every ε from the events in ``exposures``, one guarantee each.
+
+        Raises ValueError without exposures, or for a ``delta`` not in [0, 1).
+        """
         if not exposures:
             raise ValueError("exposures=[]: needs at least one adversary")
         adjacency = Adjacency(adjacency)
         return cls(
-            algorithm,
-            Unit(unit),
-            adjacency,
-            delta,
-            tuple(_guarantee(exposure, delta, adjacency) for exposure in exposures),
-            claim,
-            difference,
-            tuple(warnings),
-            tuple(void),
+            algorithm=algorithm,
+            unit=Unit(unit),
+            adjacency=adjacency,
+            delta=delta,
+            guarantees=tuple(Guarantee.of(e, delta, adjacency) for e in exposures),
+            claim=claim,
+            difference=difference,
+            warnings=tuple(warnings),
+            void=tuple(void),
         )
 
     @property
     def is_private(self) -> bool:
-        """Whether some adversary meets a finite proven ε, and nothing makes the run void."""
+        """Whether ε is finite against some adversary, and nothing makes the figures void."""
         return not self.void and any(math.isfinite(g.proven_total) for g in self.guarantees)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,119 +196,49 @@ class Statement:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Statement:
         """The inverse of ``to_dict``; raises ValueError for anything else."""
-        values = {key: _revive(value) for key, value in plain.items()}
         try:
-            values["guarantees"] = tuple(
-                Guarantee(**{**g, "threat": Threat(g["threat"])}) for g in values["guarantees"]
+            return cls(
+                **{
+                    **plain,
+                    "unit": Unit(plain["unit"]),
+                    "adjacency": Adjacency(plain["adjacency"]),
+                    "guarantees": tuple(_guarantee(g) for g in plain["guarantees"]),
+                    "warnings": tuple(plain["warnings"]),
+                    "void": tuple(plain["void"]),
+                }
             )
-            values["unit"] = Unit(values["unit"])
-            values["adjacency"] = Adjacency(values["adjacency"])
-            return cls(**values)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a privacy statement: {error}") from error
 
     def text(self) -> str:
         """For people, 25 lines at most: who is protected from whom, claimed beside proven."""
-        subject = (
-            "everything that one client holds"
-            if self.unit is Unit.CLIENT
-            else "one record of one client"
-        )
-        neighbours = (
-            "exchanged for anything else"
-            if self.adjacency is Adjacency.REPLACE_ONE
-            else "added or removed"
-        )
-        lines = [f"Privacy statement: {self.algorithm}"]
-        lines += [f"VOID: {reason}" for reason in self.void]
-        if not any(math.isfinite(g.proven_total) for g in self.guarantees):
-            lines.append("NOT PRIVATE: what clients released is not protected.")
-        lines.append(f"Protects {subject}, {neighbours}; δ = {self.delta:g}.")
-        tail = [f"The paper claims: {self.claim}"] if self.claim else []
-        tail += [f"Why they differ: {self.difference}"] if self.difference else []
-        tail += [f"Warning: {warning}" for warning in self.warnings]
-        for guarantee in self.guarantees:
-            lines += _describe(guarantee)
-        return "\n".join(_fit(lines + tail))
-
-
-def _guarantee(exposure: Exposure, delta: float, adjacency: Adjacency) -> Guarantee:
-    if not exposure.clients:
-        raise ValueError("clients={}: an exposure needs at least one client")
-    threat = Threat(exposure.threat)
-    spends = {
-        event: epsilon(event, delta, threat, adjacency) for event in set(exposure.clients.values())
-    }
-    clients = {name: spends[event].epsilon for name, event in exposure.clients.items()}
-    sizes = {name: exposure.sizes.get(name, 1) for name in clients}
-    most_exposed = max(clients, key=lambda name: clients[name])
-    worst = spends[exposure.clients[most_exposed]]
-    return Guarantee(
-        threat=threat,
-        adversary=exposure.adversary,
-        claimed_per_round=exposure.claimed_per_round,
-        claimed_total=exposure.claimed_total,
-        proven_per_round=epsilon(exposure.per_round, delta, threat, adjacency).epsilon,
-        proven_total=worst.epsilon,
-        proven_median=_median(clients, sizes),
-        proven_least=min(clients.values()),
-        most_exposed=most_exposed,
-        method=worst.method,
-        bounds=worst.bounds,
-        clients=clients,
-        sizes={name: size for name, size in sizes.items() if size != 1},
-        measured=exposure.measured,
-        assumptions=tuple(exposure.assumptions),
-    )
+        return render(self)
 
 
 def _median(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
     """The upper median over clients."""
-    half = sum(sizes.values()) // 2
+    left = sum(sizes.get(name, 1) for name in values) // 2
     for name in sorted(values, key=lambda name: values[name]):
-        half -= sizes[name]
-        if half < 0:
+        left -= sizes.get(name, 1)
+        if left < 0:
             return values[name]
     return max(values.values())
 
 
-def _describe(g: Guarantee) -> list[str]:
-    count = sum(g.sizes.get(name, 1) for name in g.clients)
-    lines = [f"Against {g.adversary} ({g.threat.replace('_', ' ')} model):"]
-    lines.append(f"  claimed ε: {_pair(g.claimed_per_round, g.claimed_total)}")
-    proven = f"  proven ε:  {_pair(g.proven_per_round, g.proven_total)}"
-    if count > 1:
-        proven += f" for the most exposed of {count} clients"
-        proven += f" (median {_number(g.proven_median)}, least {_number(g.proven_least)})"
-    lines.append(f"{proven}; {g.method}")
-    if g.measured is not None:
-        lines.append(f"  measured ε: at least {_number(g.measured)}, by attack")
-    return lines + [f"  assumes: {assumption}" for assumption in g.assumptions]
+def _guarantee(plain: Mapping[str, Any]) -> Guarantee:
+    values = dict(plain)
+    for name, value in values.items():
+        if name.startswith(("claimed", "proven", "measured")):
+            values[name] = _number(value)
+        elif name in ("bounds", "clients"):
+            values[name] = {key: _number(item) for key, item in value.items()}
+    values["threat"] = Threat(values["threat"])
+    values["assumptions"] = tuple(values["assumptions"])
+    return Guarantee(**values)
 
 
-def _pair(per_round: float | None, total: float | None) -> str:
-    if per_round is None and total is None:
-        return "none"
-    return f"{_number(per_round)} per round, {_number(total)} in total"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "not stated"
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}" if math.isfinite(value) else "∞"
-
-
-def _fit(lines: Sequence[str]) -> list[str]:
-    """``lines`` wrapped, and cut at the limit with a word about what is missing."""
-    wrapped = [
-        part
-        for line in lines
-        for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ") or [""]
-    ]
-    if len(wrapped) <= _MAX_LINES:
-        return wrapped
-    missing = len(wrapped) - _MAX_LINES + 1
-    return [*wrapped[: _MAX_LINES - 1], f"({missing} more lines; see the full statement.)"]
+def _number(value: Any) -> Any:
+    return math.inf if value == _INFINITY else value
 
 
 def _jsonable(value: Any) -> Any:
@@ -266,13 +251,5 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_jsonable(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
-        return "infinity"
+        return _INFINITY
     return value
-
-
-def _revive(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _revive(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return tuple(_revive(item) for item in value)
-    return math.inf if value == "infinity" else value

@@ -22,7 +22,7 @@ from privacy.accounting.search import decreasing_root
 # Elements of the tables of one coordinate's probabilities, over k and outcome.
 _ELEMENTS = 1_000_000
 _TRIMMED = 1e-250
-# From α·ε0 = 500 on, D_α ≤ D_∞ = ε0 is used: it loses nothing that matters.
+# From α·ε0 = 500 on, D_α of one client alone is used. It is larger, but both are close to ε0.
 _HIGHEST_EXPONENT = 500.0
 
 
@@ -71,10 +71,8 @@ def summed_divergence(gamma: float, honest_clients: int, order: float) -> float:
     D_α(P‖Q) at n−1−k.
     """
     epsilon = epsilon_of_bit(gamma)
-    if honest_clients == 1:
+    if honest_clients == 1 or order * epsilon > _HIGHEST_EXPONENT:
         return _log_moment(gamma, order - 1) / (order - 1)
-    if order * epsilon > _HIGHEST_EXPONENT:
-        return epsilon
     worst = float(np.max(_pair(gamma, honest_clients).divergence(order)))
     # What was trimmed may have had the ratio e^{ε0}.
     return worst + 2 * honest_clients * _TRIMMED * math.exp(order * epsilon) / (order - 1)

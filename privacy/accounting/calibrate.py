@@ -11,7 +11,6 @@ from privacy.accounting.flatten import flatten
 from privacy.accounting.search import decreasing_root
 from privacy.accounting.threat import Adjacency, Threat
 from privacy.events import (
-    Event,
     GaussianEvent,
     PoissonSampledEvent,
     RandomizedBitsEvent,

@@ -1,0 +1,96 @@
+"""The privacy statement in plain language."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from privacy.accounting import Adjacency, Unit
+
+if TYPE_CHECKING:
+    from privacy.statement import Guarantee, Statement
+
+_MAX_LINES = 25
+_WIDTH = 100
+_UNITS = {
+    Unit.CLIENT: "everything that one client holds",
+    Unit.RECORD: "one record of one client",
+}
+_NEIGHBOURS = {
+    Adjacency.REPLACE_ONE: "exchanged for anything else",
+    Adjacency.ADD_REMOVE: "added or removed",
+}
+
+
+def render(statement: Statement) -> str:
+    """The whole statement, 25 lines of 100 characters at most; what matters most comes first."""
+    lines = [f"Privacy statement: {statement.algorithm}"]
+    lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.void]
+    if not any(math.isfinite(g.proven_total) for g in statement.guarantees):
+        lines.append("NOT PRIVATE: nothing protects what the clients released.")
+    subject, neighbours = _UNITS[statement.unit], _NEIGHBOURS[statement.adjacency]
+    lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
+    for guarantee in statement.guarantees:
+        lines += _describe(guarantee)
+    if statement.claim:
+        lines.append(f"What the paper claims: {statement.claim}")
+    if statement.difference:
+        lines.append(f"Why proven differs from claimed: {statement.difference}")
+    lines += [f"Warning: {warning}" for warning in statement.warnings]
+    for guarantee in statement.guarantees:
+        lines += [
+            f"Assumed against {guarantee.adversary}: {assumption}"
+            for assumption in guarantee.assumptions
+        ]
+    return "\n".join(_fit(lines))
+
+
+def _describe(g: Guarantee) -> list[str]:
+    proven = f"  proven ε:   {_pair(g.proven_per_round, g.proven_total)}"
+    if g.number_of_clients > 1 and math.isfinite(g.proven_total):
+        proven += f" for the most exposed of {g.number_of_clients} clients"
+        proven += f" (median {_number(g.proven_median)}, least {_number(g.proven_least)})"
+    lines = [
+        f"Against {g.adversary} ({g.threat.replace('_', ' ')} model):",
+        f"  claimed ε:  {_pair(g.claimed_per_round, g.claimed_total)}",
+        f"{proven}; {g.method}",
+    ]
+    if g.measured is not None:
+        lines.append(f"  measured ε: at least {_number(g.measured)}, by attack")
+    if math.isfinite(g.proven_total):
+        lines.append(f"  in words: {_odds(g.proven_total)}")
+    return lines
+
+
+def _odds(epsilon: float) -> str:
+    """What ε lets an adversary learn, as a probability (but for an event of probability δ)."""
+    certainty = 1 / (1 + math.exp(-epsilon))
+    sure = "practically certain" if certainty > 0.9995 else f"at most {certainty:.1%} sure"
+    return f"from even odds on any fact about the unit, the adversary may become {sure}"
+
+
+def _pair(per_round: float | None, total: float | None) -> str:
+    if per_round is None and total is None:
+        return "none"
+    return f"{_number(per_round)} per round, {_number(total)} in total"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "not stated"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _fit(lines: Sequence[str]) -> list[str]:
+    """``lines`` wrapped, and cut at the limit with a word about what is missing."""
+    wrapped = [
+        part for line in lines for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ")
+    ]
+    if len(wrapped) <= _MAX_LINES:
+        return wrapped
+    missing = len(wrapped) - _MAX_LINES + 1
+    return [*wrapped[: _MAX_LINES - 1], f"({missing} more lines: see the statement's JSON.)"]
