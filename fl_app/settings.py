@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from privacy.budget import Budget
+from privacy.secure_aggregation.settings import MODES, SecureSumSettings
 
 
 @dataclass(frozen=True)
@@ -52,18 +55,39 @@ class FederationSettings:
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """``conf/privacy``: the budget of one client, its noise, and its device's policy."""
+    """``conf/privacy``: the budget of one client, its noise, its device's policy, secure sums.
+
+    ``secure_sum``: the settings of ``SecureSumSettings`` beside its mode.
+    """
 
     epsilon: float
     delta: float
     per: str
     noise: str
     policy: str | None
+    secure_aggregation: str = "off"
+    secure_sum: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.budget(1)
         if self.noise not in ("os", "seeded"):
             raise ValueError(f"noise={self.noise!r}: must be 'os' or 'seeded'")
+        if self.secure_aggregation not in MODES:
+            raise ValueError(
+                f"secure_aggregation={self.secure_aggregation}: must be one of {', '.join(MODES)}"
+            )
+        self.secure_sums()
+
+    def secure_sums(self) -> SecureSumSettings:
+        """Whether and how contributions are summed securely."""
+        known = [f.name for f in fields(SecureSumSettings) if f.name != "mode"]
+        for key, value in self.secure_sum.items():
+            if key not in known:
+                raise ValueError(f"secure_sum.{key}={value}: unknown; known are {', '.join(known)}")
+        try:
+            return SecureSumSettings(self.secure_aggregation, **self.secure_sum)
+        except ValueError as error:
+            raise ValueError(f"secure_sum.{error}") from error
 
     def budget(self, rounds: int) -> Budget:
         """The budget for a run of ``rounds`` rounds."""

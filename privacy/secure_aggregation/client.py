@@ -71,11 +71,7 @@ def _once(phase: Phase) -> Callable[[_Method], _Method]:
     def decorate(method: _Method) -> _Method:
         @wraps(method)
         def guarded(self: SecureClient, *arguments: Any) -> bytes:
-            if self.done != place:
-                due = "nothing more" if self.is_finished else f"phase {_ORDER[self.done]}"
-                raise SecureSumError(
-                    f"phase {phase} was asked for, {due} is due: each is answered once"
-                )
+            self.require_due(phase)
             # A second attempt with other input would reveal more than one sum.
             self.done = len(_ORDER)
             answer = method(self, *arguments)
@@ -200,15 +196,25 @@ class SecureClient:
             }
         )
 
+    def require_due(self, phase: Phase) -> None:
+        """SecureSumError unless ``phase`` is the next one."""
+        if self.done != _ORDER.index(phase):
+            due = "nothing more" if self.is_finished else f"phase {_ORDER[self.done]}"
+            raise SecureSumError(
+                f"phase {phase} was asked for, {due} is due: each is answered once"
+            )
+
     def answer(self, phase: Phase, message: bytes) -> bytes:
         """The answer in any phase that needs no data of the client's."""
         if phase is Phase.ADVERTISE:
             return self.advertise()
-        return {
-            Phase.SHARE: self.share,
-            Phase.CONFIRM: self.confirm,
-            Phase.REVEAL: self.reveal,
-        }[phase](message)
+        if phase is Phase.SHARE:
+            return self.share(message)
+        if phase is Phase.CONFIRM:
+            return self.confirm(message)
+        if phase is Phase.REVEAL:
+            return self.reveal(message)
+        raise ValueError(f"phase={phase}: needs the vector; call add_masks")
 
     @property
     def is_finished(self) -> bool:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import NoneType
 
 from privacy.secure_aggregation.terms import Terms
 
 MODES = ("off", "simulated", "on")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "threshold": (float, int),
+    "minimum": (float, int, NoneType),
+    "neighbours": (int, NoneType),
+    "colluders": (int,),
+    "max_weight": (int, NoneType),
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,11 @@ class SecureSumSettings:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"mode={self.mode!r}: must be one of {', '.join(MODES)}")
+        for name, kinds in _KINDS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                words = " or ".join("null" if k is NoneType else k.__name__ for k in kinds)
+                raise ValueError(f"{name}={value!r}: must be {words}")
         if not 0.5 <= self.threshold < 1:
             raise ValueError(f"threshold={self.threshold}: must lie in [0.5, 1)")
         if self.minimum is not None and not 0 < self.minimum <= 1:

@@ -1,0 +1,67 @@
+"""What a node does with its clients' releases: sum them, or have each client mask its own."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+from learning.contribution import Codec, Sum
+from privacy.events import Event
+
+
+class Collector(Protocol):
+    """Takes the releases of one message's clients and gives the node's contribution."""
+
+    def event(self, client: int, event: Event) -> Event:
+        """What ``event`` is once it leaves this way; raises if it may not."""
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """Take one client's packed release; raises if it cannot."""
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose releases are in it, in order."""
+
+    def report(self) -> dict[str, Any]:
+        """What the server must know to read the contribution."""
+
+    def arrays(self) -> ArrayRecord:
+        """The contribution of at least one client."""
+
+
+class PlainSum:
+    """The node's sum; the release of a single client stays in its compact form."""
+
+    def __init__(self) -> None:
+        self._sum: Sum | None = None
+        self._packed: NDArray | None = None
+
+    def event(self, client: int, event: Event) -> Event:
+        """The server may be told of a single client: nothing is hidden."""
+        return event
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """Add to the sum."""
+        if self._sum is None:
+            self._sum = Sum(codec)
+        self._sum.add(client, packed, weight)
+        self._packed = packed
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose releases are in the sum."""
+        return [] if self._sum is None else self._sum.clients
+
+    def report(self) -> dict[str, Any]:
+        """The sum's weight, and whether it is one client's packed release."""
+        weight = 0 if self._sum is None else self._sum.weight
+        return {"weight": weight, "packed": len(self.clients) == 1}
+
+    def arrays(self) -> ArrayRecord:
+        """The sum."""
+        if self._sum is None or self._packed is None:
+            raise ValueError("nothing was added")
+        alone = len(self._sum.clients) == 1
+        return ArrayRecord({"sum": Array(self._packed if alone else self._sum.total)})

@@ -1,0 +1,180 @@
+"""A node's part in secure sums: its clients run the protocol, it forwards their messages.
+
+Four of the five phases (keys, shares, confirmation, revelation) carry nothing of a client's data
+and are answered here. Phase MASK comes with the request to train and goes the way of every
+release: policy, charge, training, mechanism, mask, stored reply. In simulation a node hosts many
+clients; each still has a state of its own, as on a device, and masks its own contribution.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from clients.base import TaskError
+from fl_app.collecting import Collector, PlainSum
+from learning.contribution import Codec
+from privacy.events import Event, SecurelySummedEvent
+from privacy.secure_aggregation import (
+    Phase,
+    SecureClient,
+    SecureSumError,
+    SecureSumSettings,
+    StateFile,
+    Terms,
+)
+
+RECORD = "secure_sum"
+
+
+class SecureNode:
+    """The secure sums of the clients ``hosts`` says are here; their states lie in ``folder``."""
+
+    def __init__(
+        self, settings: SecureSumSettings, folder: Path, hosts: Callable[[int], bool]
+    ) -> None:
+        self.settings, self.folder, self.hosts = settings, folder, hosts
+
+    def answers(self, content: RecordDict) -> bool:
+        """Whether a message belongs to a phase that needs nothing but this class."""
+        record = content.config_records.get(RECORD)
+        return record is not None and record.get("phase") != Phase.MASK.value
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The reply to such a message, for all the clients that it names."""
+        request = Request(content.config_records[RECORD])
+        answered: dict[int, bytes] = {}
+        refused: dict[int, str] = {}
+        for client, message in request.messages.items():
+            try:
+                answered[client] = self._answer(request, client, message)
+            except (SecureSumError, ValueError) as error:
+                refused[client] = f"{type(error).__name__}: {error}"
+        record: dict[str, Any] = {
+            "clients": list(answered),
+            "messages": list(answered.values()),
+            "refused": list(refused),
+            "reasons": list(refused.values()),
+        }
+        return RecordDict({RECORD: ConfigRecord(record)})
+
+    def collector(self, content: RecordDict) -> Collector:
+        """What takes the releases that a message asks for."""
+        record = content.config_records.get(RECORD)
+        if self.settings.is_on:
+            return MaskedVectors(self, None if record is None else Request(record))
+        if record is not None:
+            raise ValueError("secure_aggregation=on: the server has it on, this client has not")
+        return PlainSum()
+
+    def state(self, client: int) -> StateFile:
+        """What ``client`` remembers from phase to phase."""
+        if not self.hosts(client):
+            raise SecureSumError(f"client {client} is not hosted here")
+        return StateFile(self.folder / f"{client}.json")
+
+    def _answer(self, request: Request, client: int, message: bytes) -> bytes:
+        if not self.settings.is_on:
+            raise SecureSumError("secure aggregation is off at this client")
+        file = self.state(client)
+        if request.phase is Phase.ADVERTISE:
+            terms = request.terms()
+            self.settings.accept(terms)
+            party = SecureClient.join(terms, client)
+            file.begin(party)
+        else:
+            party = file.load(request.run, request.round)
+        try:
+            return party.answer(request.phase, message)
+        finally:
+            file.save(party)  # before the answer leaves: a phase is never answered twice
+
+
+class Request:
+    """One message of the protocol as it arrived; ValueError if it is malformed."""
+
+    def __init__(self, record: ConfigRecord) -> None:
+        fields: dict[str, Any] = dict(record)
+        clients, messages = fields["clients"], fields["messages"]
+        if not isinstance(clients, list) or not isinstance(messages, list):
+            raise ValueError("clients, messages: must be lists")
+        if len(set(clients)) != len(clients) or not all(isinstance(c, int) for c in clients):
+            raise ValueError(f"clients={clients!r}: must be distinct integers")
+        if not all(isinstance(message, bytes) for message in messages):
+            raise ValueError("messages: must be bytes")
+        self.messages: dict[int, bytes] = dict(zip(clients, messages, strict=True))
+        self.phase = Phase(fields["phase"])
+        self.run, self.round = str(fields["run"]), int(fields["round"])
+        self._fields = fields
+
+    def terms(self) -> Terms:
+        """The terms that the server proposes."""
+        terms = Terms.from_dict(json.loads(str(self._fields["terms"])))
+        if (terms.run, terms.round) != (self.run, self.round):
+            raise ValueError("terms: they are those of another sum")
+        return terms
+
+    @property
+    def max_weight(self) -> int:
+        """The largest weight for which the modulus has room."""
+        return int(self._fields["max_weight"])
+
+
+class MaskedVectors:
+    """The masked contributions of one message's clients, side by side; nothing is summed here.
+
+    ``request``: None where the server asks for a contribution without a mask, which is refused.
+    """
+
+    def __init__(self, node: SecureNode, request: Request | None) -> None:
+        self.node, self.request = node, request
+        self._rows: dict[int, bytes] = {}
+
+    def event(self, client: int, event: Event) -> Event:
+        """``event``, hidden among the fewest honest clients whose sum this client lets out."""
+        _, party = self._load(client)
+        return SecurelySummedEvent(event, party.terms.minimum - party.terms.colluders)
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """Mask one client's integers and its weight."""
+        request, party = self._load(client)
+        if not 1 <= weight <= request.max_weight:
+            raise TaskError(
+                f"weight={weight}: the sum has room for weights of 1 to {request.max_weight} a "
+                "client (privacy.secure_sum.max_weight)"
+            )
+        integers = codec.expand(packed, weight).reshape(-1)
+        vector = np.append(integers, np.int64(weight))
+        try:
+            self._rows[client] = party.add_masks(vector, request.messages[client])
+        finally:
+            self.node.state(client).save(party)
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose masked contributions these are."""
+        return list(self._rows)
+
+    def report(self) -> dict[str, Any]:
+        """Nothing: weights are masked too."""
+        return {}
+
+    def arrays(self) -> ArrayRecord:
+        """One row of bytes (clients, bytes) for each client."""
+        rows = [np.frombuffer(row, np.uint8) for row in self._rows.values()]
+        return ArrayRecord({"masked": Array(np.stack(rows))})
+
+    def _load(self, client: int) -> tuple[Request, SecureClient]:
+        if self.request is None or client not in self.request.messages:
+            raise TaskError(
+                "secure_aggregation=on: this client releases nothing but masked contributions"
+            )
+        party = self.node.state(client).load(self.request.run, self.request.round)
+        party.require_due(Phase.MASK)
+        return self.request, party
