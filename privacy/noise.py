@@ -75,10 +75,11 @@ class NoiseGenerator:
     def spawn(self, *parts: int | str | builtins.bytes) -> NoiseGenerator:
         """An independent generator: a fresh key, or one derived from the seed and ``parts``.
 
-        A seeded generator gives the same child for the same ``parts``, whatever was drawn.
+        A seeded generator gives the same child for the same ``parts``, whatever was drawn; one
+        keyed from the operating system ignores them.
 
         Raises:
-            TypeError: a part is neither int, str nor bytes.
+            TypeError: seeded, and a part is neither int, str nor bytes.
         """
         if self._seed is None:
             return self.from_os()
