@@ -28,7 +28,7 @@ def test_statement_reads_back_and_names_claimed_and_proven(tmp_path):
     statement = Statement.from_dict(json.loads((run.path / "privacy.json").read_text()))
     guarantee = statement.guarantees[0]
     assert guarantee.claimed_per_round == 4
-    assert guarantee.proven_per_round == pytest.approx(4, rel=1e-6)
+    assert 3.9 < guarantee.proven_per_round <= 4  # δ > 0 buys a little
     assert 4 < guarantee.proven_total <= 8.0001
     assert statement.void, "seeded noise must void the statement"
 
