@@ -1,5 +1,6 @@
 """Small runs for tests."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ SMALL = [
 ]
 
 
-def run_inline(folder: Path, *overrides: str, **engine: Any) -> RunFolder:
+def run_inline(
+    folder: Path, *overrides: str, small: Sequence[str] = SMALL, **engine: Any
+) -> RunFolder:
     """A run in this process; its folder."""
-    words = [*SMALL, *overrides, f"run_dir={folder}"]
+    words = [*small, *overrides, f"run_dir={folder}"]
     run = RunFolder(folder)
     chosen = InlineEngine(**engine) if engine else build(compose(words).engine, "engine")
     chosen.run(words, run)
