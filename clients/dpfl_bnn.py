@@ -1,0 +1,237 @@
+"""DPFL-BNN, the client: mix, train a binary network, release one randomised bit per weight.
+
+Liu, Zhang, Song, Letaief, "Binary federated learning with client-level differential privacy",
+arXiv 2308.03320 (2023), algorithm 1; on BiFL (Yang, Zhang, Yang, JSAC 2021). In round t:
+
+    W̄ ← β·mean + (1−β)·W̄          mean of the released ±1 bits, from the server
+    W̄ ← clip(W̄ − Adam(∂L/∂W^b))    W^b = sign(W̄), a few local steps
+    release each bit of W^b, kept with ½ + γ, flipped with ½ − γ
+
+Symbols: W̄ = ``weights``, β = ``beta``, γ = ``release.gamma``. W̄ and the normalisation (scale,
+shift, statistics) live in a file of each client's own, and the normalisation never leaves it. The
+file is replaced as a whole after training and names the round: so W̄ is mixed once for each round,
+a round that is asked again trains no second time, and evaluation changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from learning.contribution import BitCodec, Codec, WeightCodec
+from learning.evaluation import evaluate_logits
+from learning.seeding import experiment_rng
+from privacy.events import Event, NonPrivateEvent
+from privacy.mechanisms.weight_bits import COORDINATES, plan
+from privacy.noise import NoiseGenerator
+
+EVALUATE = "evaluate"
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a client keeps: W̄ (d,) after training in ``round``, and its normalisation."""
+
+    round: int
+    weights: Floats
+    normalisation: Floats
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """``steps`` batches by Adam, at a rate that falls by ``decay`` every ``decay_every`` rounds."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    decay: float
+    decay_every: int
+    beta1: float
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps={self.steps}: must be at least 1")
+        if self.decay_every < 1:
+            raise ValueError(f"decay_every={self.decay_every}: must be at least 1 round")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay={self.decay}: must lie in (0, 1]; 1 keeps the rate")
+
+    def rate(self, number: int) -> float:
+        """Learning rate of round ``number``, from 1."""
+        return self.learning_rate * self.decay ** ((number - 1) // self.decay_every)
+
+
+class DPFLBNNClient(Client):
+    """Answers with the noisy bits of its own binary weights.
+
+    ``flip``: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
+    code, which protects nothing and is recorded as such. ``examples``: of the test set, how many
+    the simulation's report looks at for each client; None: all.
+    """
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        gamma: float | None,
+        upload: str,
+        noise: bool,
+        flip: str,
+        beta: float,
+        budget: Mapping[str, Any],
+        local: Mapping[str, Any],
+        examples: int | None,
+    ) -> None:
+        super().__init__(setup)
+        if not 0 <= beta <= 1:
+            raise ValueError(f"beta={beta}: must lie in [0, 1], the share of the mean in W̄")
+        if flip not in ("bit", "tensor"):
+            raise ValueError(f"flip={flip!r}: must be 'bit' or 'tensor'")
+        self.beta, self.flip, self.examples = beta, flip, examples
+        self.local = LocalTraining(**local)
+        self.release = plan(
+            self.trainer.num_parameters,
+            setup.budget,
+            gamma=gamma,
+            upload=upload,
+            noise=noise,
+            **budget,
+        )
+        if flip == "tensor" and (self.release.hamming or upload != "sign"):
+            raise ValueError(
+                "flip='tensor': reproduces the authors' code, which has no Hamming clipping and "
+                "uploads signs; set upload=sign and budget.hamming=null"
+            )
+        self.fresh = self.trainer.buffers()
+
+    def codec(self, task: Task) -> Codec:
+        """One bit for each uploaded weight; for the report two accuracies."""
+        return WeightCodec(2) if task.purpose == EVALUATE else BitCodec(self.release.uploaded)
+
+    def event(self, task: Task, data: LocalData) -> Event | None:
+        """Randomised bits; nothing at all for the report, which only a simulation makes."""
+        self.require_model(task)
+        if task.purpose == EVALUATE:
+            return None
+        if task.purpose != "train":
+            raise TaskError(f"purpose={task.purpose!r}: this client trains, and knows no other")
+        memory = self._recall(task.client)
+        if memory is not None and memory.round > task.round:
+            raise TaskError(
+                f"round={task.round}: this client has already trained in round {memory.round}"
+            )
+        if self.flip == "tensor":
+            return NonPrivateEvent()
+        return self.release.event()
+
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """W̄ (d,) after local training, which is then remembered."""
+        if task.purpose == EVALUATE:
+            return self._report(task)
+        memory = self._recall(task.client)
+        if memory is not None and memory.round == task.round:
+            return memory.weights
+        weights, normalisation = self._mixed(task, memory)
+        self.trainer.load(weights)
+        self.trainer.load_buffers(normalisation)
+        self.trainer.train(
+            data.images,
+            data.labels,
+            indices=data.indices,
+            rng=self.rng(task, "local training"),
+            steps=self.local.steps,
+            batch_size=self.local.batch_size,
+            lr=self.local.rate(task.round),
+            optimizer="adam",
+            betas=(self.local.beta1, 0.999),
+        )
+        trained = Memory(task.round, self.trainer.parameters(), self.trainer.buffers())
+        self._remember(task.client, trained)
+        return trained.weights
+
+    def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
+        """The noisy bits of this round's coordinates; the report as it is."""
+        if task.purpose == EVALUATE:
+            return update
+        if self.flip == "tensor":
+            return self._flip_tensors(update, noise)
+        coordinates = self.release.coordinates(
+            experiment_rng(self.setup.seed, COORDINATES, task.round)
+        )
+        if coordinates is None:
+            return self.release.privatize(update, task.model, noise)
+        return self.release.privatize(update[coordinates], task.model[coordinates], noise)
+
+    def _mixed(self, task: Task, memory: Memory | None) -> tuple[Floats, Floats]:
+        """W̄ after mixing, and the normalisation; a newcomer starts from the mean itself."""
+        model = np.clip(self.require_model(task), -1, 1)
+        if memory is None:
+            return model, self.fresh
+        beta = np.float32(self.beta)
+        # Not of the clipped mean: what debiasing adds beyond ±1 is part of an unbiased estimate.
+        mixed = beta * task.model + (1 - beta) * memory.weights
+        return np.clip(mixed, -1, 1), memory.normalisation
+
+    def _report(self, task: Task) -> NDArray[np.float32]:
+        """Test accuracy of the client's mixed model, and of the server's signs, (2,).
+
+        Both with the client's own normalisation: the server has none.
+        """
+        if self.setup.test is None:
+            raise TaskError("test: the report needs a test set on the client")
+        images, labels = self.setup.test
+        if self.examples is not None and self.examples < len(labels):
+            rng = experiment_rng(self.setup.seed, "test examples", client=task.client)
+            chosen = np.sort(rng.choice(len(labels), self.examples, replace=False))
+            images, labels = images[chosen], labels[chosen]
+        weights, normalisation = self._mixed(task, self._recall(task.client))
+        accuracies = []
+        for model in (weights, task.model):
+            self.trainer.load(model)
+            self.trainer.load_buffers(normalisation)
+            logits = self.trainer.logits(images, batch_size=256)
+            accuracies.append(evaluate_logits(logits, labels).accuracy)
+        return np.array(accuracies, np.float32)
+
+    def _flip_tensors(self, update: NDArray, noise: NoiseGenerator) -> NDArray[np.uint8]:
+        """The authors' code: one coin decides for all the bits of a tensor."""
+        tensors = self.trainer.state_dict()
+        numbered = {n: t * 0 + i for i, (n, t) in enumerate(tensors.items())}
+        owner = self.trainer.flatten(numbered).astype(np.int64)
+        coins = self.release.privatize(np.ones(len(tensors), np.float32), update, noise)
+        return ((update >= 0) == coins[owner].astype(bool)).astype(np.uint8)
+
+    def _path(self, client: int) -> Path:
+        return self.setup.state_folder / f"dpfl-bnn-{client}.safetensors"
+
+    def _recall(self, client: int) -> Memory | None:
+        path = self._path(client)
+        if not path.exists():
+            return None
+        arrays = load(path.read_bytes())
+        return Memory(int(arrays["round"][0]), arrays["weights"], arrays["normalisation"])
+
+    def _remember(self, client: int, memory: Memory) -> None:
+        """Replace the client's file as a whole, so that a kill leaves the old or the new one."""
+        path = self._path(client)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {
+            "round": np.array([memory.round], np.int64),
+            "weights": memory.weights,
+            "normalisation": memory.normalisation,
+        }
+        temporary = path.with_suffix(".new")
+        with open(temporary, "wb") as file:
+            file.write(save(arrays))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)

@@ -1,0 +1,189 @@
+"""DPFL-BNN, the server: the mean of the clients' noisy bits, sent back as it is.
+
+Liu, Zhang, Song, Letaief, "Binary federated learning with client-level differential privacy",
+arXiv 2308.03320 (2023), algorithm 1. The server sees sums of bits; with n clients and counts c
+
+    mean = 2c/n − 1 ∈ [−1, 1]      E[mean] = 2γ · (mean of the clients' W^b)
+
+and sends ``mean`` down (``clients.dpfl_bnn`` mixes it into W̄). Symbols: γ = ``gamma``. Two controls
+tell noise and shrinkage apart: ``debias`` divides by 2γ, ``scale_only`` multiplies by 2γ what was
+sent without noise.
+
+There is no global model to test: every client has its own. In a simulation the researcher may look
+at all of them (``configure_evaluate``); those reports are no part of the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from learning.contribution import BitCodec, Integers, MalformedError, Sum, WeightCodec
+from learning.seeding import experiment_rng
+from privacy.accounting.bits import claimed_epsilon
+from privacy.events import Event, NonPrivateEvent
+from privacy.mechanisms.weight_bits import COORDINATES, plan
+from privacy.statement import Exposure
+from strategies.base import CohortStrategy, Parameters, ServerSetup
+
+EVALUATE = "evaluate"
+
+
+class DPFLBNN(CohortStrategy):
+    """The server half. See ``conf/strategy/dpfl_bnn.yaml`` for every knob.
+
+    ``evaluate_every``: rounds between two looks at all clients' models; 0: after the last only.
+    """
+
+    algorithm = "DPFL-BNN"
+    claim = "(ε, δ)-differential privacy of a client over all rounds (Liu et al. 2023, theorem 1)"
+    difference = (
+        "theorem 1 counts a single bit of a client's vector, and a client's data decides all of "
+        "them; nor does it say who sees them one by one."
+    )
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        gamma: float | None,
+        upload: str,
+        noise: bool,
+        flip: str,
+        debias: bool,
+        scale_only: bool,
+        evaluate_every: int,
+        budget: Mapping[str, Any],
+    ) -> None:
+        super().__init__(setup)
+        if evaluate_every < 0:
+            raise ValueError(f"evaluate_every={evaluate_every}: must be at least 0 rounds")
+        if debias and scale_only:
+            raise ValueError("debias=True: contradicts scale_only=True; set one of them to false")
+        if (debias and not noise) or (scale_only and noise):
+            raise ValueError(
+                f"noise={noise}: debias needs the noise that it undoes, scale_only goes without"
+            )
+        self.release = plan(
+            self.trainer.num_parameters,
+            setup.budget,
+            gamma=gamma,
+            upload=upload,
+            noise=noise,
+            **budget,
+        )
+        gamma = self.release.gamma if noise else gamma
+        if gamma is None and (debias or scale_only):
+            raise ValueError("gamma=None: debias and scale_only need the γ to scale by")
+        self.flip, self.evaluate_every = flip, evaluate_every
+        self.scale = 1.0
+        if gamma is not None and (debias or scale_only):
+            self.scale = 1 / (2 * gamma) if debias else 2 * gamma
+        self.reports: dict[str, float] = {}
+
+    # The round ------------------------------------------------------------------------------
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """The mean is all that a client needs."""
+        return {}, {}
+
+    def codec(self) -> BitCodec:
+        """One bit for each uploaded coordinate."""
+        return BitCodec(self.release.uploaded)
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """Mean of the ±1 values; coordinates that were not uploaded keep theirs."""
+        mean = (self.scale * (2 * total / weight - 1)).astype(np.float32)
+        coordinates = self.release.coordinates(experiment_rng(self.setup.seed, COORDINATES, number))
+        if coordinates is None:
+            return mean
+        updated = model.copy()
+        updated[coordinates] = mean
+        return updated
+
+    def evaluate(self, model: Parameters) -> dict[str, float]:
+        """The reports of this round, if there were any; the server has nothing to test."""
+        reports, self.reports = self.reports, {}
+        return reports
+
+    # What the researcher sees ---------------------------------------------------------------
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask the nodes for the test accuracy of all clients' models, in the rounds set."""
+        number = self.first_round + server_round
+        last = number == self.setup.budget.rounds
+        if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
+            return []
+        nodes = sorted(grid.get_node_ids())
+        shares = np.array_split(np.arange(self.setup.num_clients), len(nodes))
+        self.report_asked = {n: s.tolist() for n, s in zip(nodes, shares, strict=True) if len(s)}
+        return [
+            Message(
+                RecordDict(
+                    {
+                        "model": arrays,
+                        "task": ConfigRecord(
+                            {"purpose": EVALUATE, "round": number, "clients": clients}
+                        ),
+                    }
+                ),
+                dst_node_id=node,
+                message_type="evaluate",
+                group_id=str(number),
+            )
+            for node, clients in self.report_asked.items()
+        ]
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Mean accuracies over all clients: their own models, and the server's signs."""
+        codec = WeightCodec(2)
+        total = Sum(codec)
+        for reply in replies:
+            clients = self.report_asked.pop(reply.metadata.src_node_id, None)
+            if clients is None or reply.has_error():
+                continue
+            try:
+                self._accept(total, clients, reply.content)
+            except (MalformedError, KeyError, TypeError, ValueError):
+                continue
+        if total.weight:
+            own, signs = codec.mean(total.total, total.weight)
+            self.reports = {
+                "accuracy": float(own),
+                "accuracy_server_signs": float(signs),
+                "clients_evaluated": float(total.weight),
+            }
+        return None
+
+    # Privacy --------------------------------------------------------------------------------
+
+    def release_event(self) -> Event:
+        """Randomised bits; nothing private for the authors' one coin per tensor."""
+        return NonPrivateEvent() if self.flip == "tensor" else self.release.event()
+
+    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+        """Theorem 1 for one round and for the rounds of the most frequent participant."""
+        gamma, delta = self.release.gamma, self.setup.budget.delta
+        if gamma is None or delta == 0:
+            return None, None
+        rounds = max(self.participations.values(), default=0)
+        total = claimed_epsilon(gamma, rounds, delta) if rounds else 0.0
+        return claimed_epsilon(gamma, 1, delta), total
+
+    def exposures(self) -> list[Exposure]:
+        """Each adversary beside the paper's one claim, which names none."""
+        per_round, total = self.claimed_epsilon()
+        return [
+            replace(exposure, claimed_per_round=per_round, claimed_total=total)
+            for exposure in super().exposures()
+        ]
