@@ -31,8 +31,9 @@ class Task:
     """What the server asks of one client in one round; everything in it may be hostile.
 
     ``purpose``: "train", or another stage that the algorithm has ("label", "evaluate"). A client
-    answers once for each (run, round, purpose), and each answer is charged by itself. ``model``: flat parameters (d,), float32. ``arrays`` and ``settings``: what the algorithm's
-    server half sends beside it.
+    answers once for each (run, round, purpose), and each answer is charged by itself. ``model``:
+    flat parameters (d,), float32. ``arrays`` and ``settings``: what the algorithm's server half
+    sends beside it.
     """
 
     round: int

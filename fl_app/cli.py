@@ -57,8 +57,8 @@ def _hydra(arguments: list[str]) -> int:
 
     overrides = [word for word in arguments if not word.startswith("-")]
     if "-m" in arguments or "--multirun" in arguments:
-        for job in expand_sweep(overrides):
-            compose(job)
+        for words in expand_sweep(overrides):
+            compose(words)
     else:
         compose(overrides)
     jobs: list[Job] = []
@@ -115,7 +115,9 @@ def _run(job: Job) -> int:
         return 1
     metrics = folder.metrics() or {}
     console.print(summary_table(metrics, folder.guarantees()))
-    console.print((folder.path / "privacy.txt").read_text(), markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        (folder.path / "privacy.txt").read_text(), markup=False, highlight=False, soft_wrap=True
+    )
     console.print(f"results: {folder.path}", markup=False, soft_wrap=True)
     return 0
 

@@ -24,7 +24,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,6 +33,7 @@ from fl_app.run_config import to_overrides
 _composing = threading.Lock()
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
+
 
 class ConfigError(Exception):
     """One sentence for the user: the key, its value, what is allowed."""
@@ -76,10 +77,8 @@ def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
     """Every job of a sweep over comma-separated values and ranges, in the order Hydra runs them."""
     choices = []
     for override in _parse(overrides):
-        if override.is_sweep_override() and not (
-            override.is_choice_sweep() or override.is_range_sweep() or override.is_glob_sweep()
-        ):
-            continue  # an interval belongs to an optimiser's sweeper, which draws the values
+        if override.is_interval_sweep():
+            continue  # belongs to an optimiser's sweeper, which draws the values
         if override.is_sweep_override():
             key = override.get_key_element()
             choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
@@ -88,7 +87,7 @@ def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
     return [list(job) for job in itertools.product(*choices)]
 
 
-def build(node: DictConfig, path: str, *args: Any, **extra: Any) -> Any:
+def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
     """Call ``node._target_`` with the node's settings, their types checked against its signature.
 
     ``path`` is where the user finds the settings, for error messages.

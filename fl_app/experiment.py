@@ -12,11 +12,12 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 from omegaconf import DictConfig
 
-from fl_app.config import build
+from fl_app.config import ConfigError, build
 from fl_app.population import Population, build_client, build_trainer, population
 from fl_app.results import RunFolder
 from fl_app.settings import FederationSettings, PrivacySettings
 from privacy.accounting import epsilon
+from privacy.secure_aggregation import SecureSumSettings
 from strategies.base import CohortStrategy, ServerSetup
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
@@ -45,8 +46,22 @@ class Experiment:
             quorum=self.federation.quorum,
             client_sizes=self.population.client_sizes(),
             seeded_noise=self.privacy.noise == "seeded",
+            secure_sums=self._secure_sums(),
+            round_timeout=self.federation.round_timeout,
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+
+    def _secure_sums(self) -> SecureSumSettings:
+        """How this cohort sums securely; ConfigError if it cannot."""
+        settings = self.privacy.secure_sums()
+        if settings.is_on:
+            try:
+                settings.terms("check", 0, range(self.federation.cohort_size), 1, 1)
+            except ValueError as error:
+                raise ConfigError(
+                    f"privacy.secure_sum with a cohort of {self.federation.cohort_size}: {error}"
+                ) from error
+        return settings
 
     def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
         """All rounds from the last checkpoint on; the final figures."""
@@ -78,7 +93,7 @@ class Experiment:
         clients, counts = checkpoint["participation.clients"], checkpoint["participation.counts"]
         strategy.participations.update(dict(zip(clients.tolist(), counts.tolist(), strict=True)))
         prefix = "strategy."
-        strategy.restore(
+        strategy.resume(
             {k.removeprefix(prefix): v for k, v in checkpoint.items() if k.startswith(prefix)}
         )
         folder.keep_rows(strategy.first_round)
@@ -105,9 +120,9 @@ class Experiment:
         self.last = now
         if self.config.keep_checkpoints:
             # Before the row: a row without its checkpoint would be done twice.
-            self.folder.save_checkpoint(number, model, strategy.state(), strategy.participations)
+            self.folder.save_checkpoint(number, model, strategy.snapshot(), strategy.participations)
         self.folder.append_row(row)
-        return MetricRecord(scores)
+        return MetricRecord(dict(scores))
 
     def _spent(self) -> float | str:
         """ε proven for the most exposed client so far, in JSON's terms."""

@@ -18,19 +18,20 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from safetensors.numpy import load, save
 
 from clients.base import Client, LocalData, Task, TaskError
+from fl_app.collecting import Collector
 from fl_app.config import build
 from fl_app.population import Population, build_client, build_trainer, population
+from fl_app.secure_node import SecureNode
 from fl_app.settings import PrivacySettings
-from learning.contribution import Sum
 from privacy.events import Event, NonPrivateEvent
 from privacy.ledger import Charge, Ledger
 from privacy.noise import NoiseGenerator
 from privacy.policy import Policy, Refusal
+from privacy.secure_aggregation import SecureSumError
 
 
 class Node:
@@ -48,25 +49,30 @@ class Node:
         self.seeded = privacy.noise == "seeded"
         self.delta = privacy.delta
         self.simulated = privacy.policy is None
-        self.policy = Policy.simulation() if self.simulated else Policy.load(privacy.policy)
+        self.policy = Policy.simulation() if privacy.policy is None else Policy.load(privacy.policy)
         self.ledger = Ledger(self.folder / "ledger.sqlite")
+        self.secure = SecureNode(
+            privacy.secure_sums(), self.folder / "clients" / "secure_sum", self._hosts
+        )
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.
 
         What returns is what the ledger has stored: no byte leaves that is not committed.
         """
+        if self.secure.answers(content):
+            return self.secure.answer(content)
         request = digest(content)
         stored = self.ledger.reply(request)
         if stored is not None:
             return decode_reply(stored)
-        tasks = parse_tasks(content)
+        tasks, collector = parse_tasks(content), self.secure.collector(content)
         refused: dict[int, str] = {}
         charges: list[Charge] = []
         allowed = set()
         for task in tasks:
             try:
-                charge = self._charge(task, request)
+                charge = self._charge(task, request, collector)
             except Exception as error:
                 refused[task.client] = self._reason(task, error)
                 continue
@@ -76,19 +82,21 @@ class Node:
                 charges.append(charge)
         for charge, outcome in zip(charges, self.ledger.charge(charges), strict=True):
             if outcome.may_compute:
-                allowed.add(charge.client)
+                allowed.add(int(charge.client))
             else:
                 refused[int(charge.client)] = outcome.reason
-        reply = self._contribute([task for task in tasks if task.client in allowed], refused)
+        tasks = [task for task in tasks if task.client in allowed]
+        reply = self._contribute(tasks, refused, collector)
         return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
 
-    def _charge(self, task: Task, request: str) -> Charge | None:
+    def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
         """What answering costs; None for what a simulation only shows to its researcher."""
         event = self.client.event(task, self._data(task.client))
         if event is None:
             if not self.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
+        event = collector.event(task.client, event)
         self._check_policy(task.client, event)
         run = self.folder.name
         return Charge(task.client, run, task.round, task.purpose, request, event)
@@ -103,37 +111,38 @@ class Node:
             now=datetime.now(UTC),
         )
 
-    def _contribute(self, tasks: list[Task], refused: dict[int, str]) -> RecordDict:
-        total: Sum | None = None
-        packed: NDArray = np.zeros(0)
+    def _contribute(
+        self, tasks: list[Task], refused: dict[int, str], collector: Collector
+    ) -> RecordDict:
         for task in tasks:
             try:
                 data = self._data(task.client)
                 codec = self.client.codec(task)
-                total = total or Sum(codec)
                 update = self.client.train(task, data)
                 release = self.client.privatize(update, task, self._noise(task))
-                packed = codec.pack(release)
-                total.add(task.client, packed, self.client.weight(data))
+                packed, weight = codec.pack(release), self.client.weight(data)
+                collector.add(task.client, codec, packed, weight)
             except Exception as error:
                 refused[task.client] = self._reason(task, error)
-        answered = total.clients if total is not None else []
         report: dict[str, Any] = {
-            "clients": answered,
+            "clients": collector.clients,
             "refused": list(refused),
             "reasons": list(refused.values()),
-            "weight": total.weight if total is not None else 0,
-            "packed": len(answered) == 1,
+            **collector.report(),
         }
         content = RecordDict({"report": ConfigRecord(report)})
-        if total is not None and answered:
-            values = packed if len(answered) == 1 else total.total
-            content["contribution"] = ArrayRecord({"sum": Array(values)})
+        if collector.clients:
+            content["contribution"] = collector.arrays()
         return content
 
+    def _hosts(self, client: int) -> bool:
+        return 0 <= client < len(self.population.shards)
+
     def _data(self, client: int) -> LocalData:
-        if not 0 <= client < len(self.population.shards):
-            raise ValueError(f"client={client}: this node hosts 0..{len(self.population.shards) - 1}")
+        if not self._hosts(client):
+            raise ValueError(
+                f"client={client}: this node hosts 0..{len(self.population.shards) - 1}"
+            )
         train = self.population.dataset.train
         return LocalData(train.images, train.labels, self.population.shards[client])
 
@@ -152,7 +161,7 @@ class Node:
         with open(self.folder / "errors.log", "a", encoding="utf-8") as log:
             log.write(f"round {task.round}, client {task.client}: {line}\n")
             log.write("".join(traceback.format_exception(error)) + "\n")
-        if self.simulated or isinstance(error, (TaskError, Refusal)):
+        if self.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
             return line
         return "failed; its own log says why"
 
@@ -204,7 +213,7 @@ def digest(content: RecordDict) -> str:
 def encode_reply(reply: RecordDict) -> bytes:
     """A reply as bytes that need no unpickling."""
     arrays = reply.array_records.get("contribution")
-    values = {} if arrays is None else {"sum": np.ascontiguousarray(arrays["sum"].numpy())}
+    values = {name: np.ascontiguousarray(a.numpy()) for name, a in (arrays or {}).items()}
     return save(values, metadata={"report": json.dumps(dict(reply.config_records["report"]))})
 
 
@@ -213,6 +222,6 @@ def decode_reply(stored: bytes) -> RecordDict:
     header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
     report = json.loads(header["__metadata__"]["report"])
     content = RecordDict({"report": ConfigRecord(report)})
-    for values in load(stored).values():
-        content["contribution"] = ArrayRecord({"sum": Array(values)})
+    if arrays := load(stored):
+        content["contribution"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
     return content

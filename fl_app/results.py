@@ -121,7 +121,9 @@ class RunFolder:
 
     def error(self) -> str | None:
         """Why the run stopped, or None."""
-        return json.loads(self.error_path.read_text())["error"] if self.error_path.exists() else None
+        return (
+            json.loads(self.error_path.read_text())["error"] if self.error_path.exists() else None
+        )
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self.path / f".{name}.new"

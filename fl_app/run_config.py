@@ -29,7 +29,7 @@ def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
     return chosen + shlex.split(str(run_config.get("overrides", "")))
 
 
-def to_run_config(overrides: Sequence[str]) -> dict[str, str]:
+def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:
     """The run-config that carries ``overrides``."""
     return {"overrides": shlex.join(overrides)}
 

@@ -68,7 +68,7 @@ class SecureNode:
         """What takes the releases that a message asks for."""
         record = content.config_records.get(RECORD)
         if self.settings.is_on:
-            return MaskedVectors(self, None if record is None else Request(record))
+            return UnchargedSum() if record is None else MaskedVectors(self, Request(record))
         if record is not None:
             raise ValueError("secure_aggregation=on: the server has it on, this client has not")
         return PlainSum()
@@ -126,24 +126,31 @@ class Request:
         return int(self._fields["max_weight"])
 
 
+class UnchargedSum(PlainSum):
+    """What a server gets that asks for no mask: reports that cost nothing, and no release."""
+
+    def event(self, client: int, event: Event) -> Event:
+        """Refused: whatever has to be charged leaves masked only."""
+        raise TaskError(
+            "secure_aggregation=on: this client releases nothing but masked contributions"
+        )
+
+
 class MaskedVectors:
-    """The masked contributions of one message's clients, side by side; nothing is summed here.
+    """The masked contributions of one message's clients, side by side; nothing is summed here."""
 
-    ``request``: None where the server asks for a contribution without a mask, which is refused.
-    """
-
-    def __init__(self, node: SecureNode, request: Request | None) -> None:
+    def __init__(self, node: SecureNode, request: Request) -> None:
         self.node, self.request = node, request
         self._rows: dict[int, bytes] = {}
 
     def event(self, client: int, event: Event) -> Event:
         """``event``, hidden among the fewest honest clients whose sum this client lets out."""
-        _, party = self._load(client)
+        party = self._load(client)
         return SecurelySummedEvent(event, party.terms.minimum - party.terms.colluders)
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Mask one client's integers and its weight."""
-        request, party = self._load(client)
+        request, party = self.request, self._load(client)
         if not 1 <= weight <= request.max_weight:
             raise TaskError(
                 f"weight={weight}: the sum has room for weights of 1 to {request.max_weight} a "
@@ -170,11 +177,9 @@ class MaskedVectors:
         rows = [np.frombuffer(row, np.uint8) for row in self._rows.values()]
         return ArrayRecord({"masked": Array(np.stack(rows))})
 
-    def _load(self, client: int) -> tuple[Request, SecureClient]:
-        if self.request is None or client not in self.request.messages:
-            raise TaskError(
-                "secure_aggregation=on: this client releases nothing but masked contributions"
-            )
+    def _load(self, client: int) -> SecureClient:
+        if client not in self.request.messages:
+            raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
         party = self.node.state(client).load(self.request.run, self.request.round)
         party.require_due(Phase.MASK)
-        return self.request, party
+        return party

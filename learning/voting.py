@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 
 
 def entropy(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """u = −Σ_j p_j ln p_j of each row of ``logits`` (N, C), in nats, in float64."""
+    """U = −Σ_j p_j ln p_j of each row of ``logits`` (N, C), in nats, in float64."""
     logs = log_softmax(logits.astype(np.float64), axis=1)
     return -(np.exp(logs) * logs).sum(axis=1)
 

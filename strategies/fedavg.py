@@ -18,6 +18,7 @@ class FedAvg(CohortStrategy):
     """w ← Σ n_i w_i / Σ n_i."""
 
     algorithm = "federated averaging (no protection)"
+    weighted = True
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """The model is all that a client needs."""

@@ -11,6 +11,7 @@ class LocalOnly(FedAvg):
     """The global model stays what it was; the row holds the clients' mean accuracy."""
 
     accuracy: float | None = None
+    weighted = False
 
     def codec(self) -> WeightCodec:
         """One number from each client: its own model's accuracy."""

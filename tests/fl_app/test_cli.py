@@ -10,8 +10,12 @@ import pytest
 from fl_app.cli import main
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
-SMALL = ["engine=inline", "federation.num_clients=4", "federation.num_rounds=2",
-         "strategy.local.epochs=1"]
+SMALL = [
+    "engine=inline",
+    "federation.num_clients=4",
+    "federation.num_rounds=2",
+    "strategy.local.epochs=1",
+]
 
 
 def murmur(cwd, *words, **environment):
@@ -42,7 +46,10 @@ def test_a_sweep_ends_with_one_table_of_all_jobs(tmp_path):
     table = Path(done.stdout.rsplit("sweep: ", 1)[1].strip()).read_text().splitlines()
     assert table[0].startswith("| privacy.epsilon | strategy.K | accuracy")
     assert [row.split(" | ")[0:2] for row in table[2:]] == [
-        ["| 2", "1"], ["| 2", "2"], ["| inf", "1"], ["| inf", "2"],
+        ["| 2", "1"],
+        ["| 2", "2"],
+        ["| inf", "1"],
+        ["| inf", "2"],
     ]
 
 

@@ -1,4 +1,4 @@
-"""Every way to state a configuration reaches the same one, and wrong input fails in one sentence."""
+"""Every way to state a configuration reaches the same one; wrong input fails in one sentence."""
 
 import itertools
 
@@ -8,9 +8,7 @@ from omegaconf import OmegaConf
 from fl_app.config import CONF, ConfigError, build, compose, expand_sweep, from_run_config, groups
 from fl_app.run_config import to_overrides, to_run_config
 
-CHOICES = [
-    (group, choice) for group, choices in groups().items() for choice in choices
-]
+CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)

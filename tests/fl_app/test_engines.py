@@ -65,8 +65,12 @@ def test_round_lost_between_ledger_and_checkpoint_is_answered_from_the_ledger(tm
 
 def test_all_reference_strategies_run_and_say_that_they_are_not_private(tmp_path):
     for strategy in ("fedavg", "fedprox", "local_only", "centralised"):
-        run = run_inline(tmp_path / strategy, f"strategy={strategy}", "federation.num_clients=1",
-                         "federation.clients_per_round=1")
+        run = run_inline(
+            tmp_path / strategy,
+            f"strategy={strategy}",
+            "federation.num_clients=1",
+            "federation.clients_per_round=1",
+        )
         assert run.metrics()["epsilon_proven"] == "infinity"
         assert "NOT PRIVATE" in (run.path / "privacy.txt").read_text()
         assert run.metrics()["accuracy"] > 0.2, strategy

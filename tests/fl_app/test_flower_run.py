@@ -1,4 +1,4 @@
-"""The real Flower runtime: the demo in reduced form, and a bare `flwr run`, equal the inline engine."""
+"""The real Flower runtime: the reduced demo and a bare `flwr run` equal the inline engine."""
 
 import os
 import signal
@@ -70,8 +70,7 @@ def test_demo_on_ray_equals_inline_bit_for_bit_and_leaves_nothing_running(tmp_pa
 def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, flower):
     words = [word for word in SMALL if not word.startswith(("engine", "federation"))]
     run_config = (
-        f'num-clients="6" num-rounds="2" '
-        f'overrides="{" ".join(words)} run_dir={tmp_path}/flower"'
+        f'num-clients="6" num-rounds="2" overrides="{" ".join(words)} run_dir={tmp_path}/flower"'
     )
     command = [BIN / "flwr", "run", PROJECT, "--stream", "--run-config", run_config]
     command += ["--federation-config", "num-supernodes=3 client-resources-num-cpus=1"]

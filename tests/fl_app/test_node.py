@@ -159,7 +159,13 @@ def test_replies_survive_being_written_and_read(tmp_path):
 
 def test_digest_tells_questions_apart(tmp_path):
     node = make_node(tmp_path)
-    questions = [ask(node), ask(node, round=2), ask(node, clients=[0]), ask(node, indices=[3]),
-                 ask(node, scale=2), ask(node, extra=1)]
+    questions = [
+        ask(node),
+        ask(node, round=2),
+        ask(node, clients=[0]),
+        ask(node, indices=[3]),
+        ask(node, scale=2),
+        ask(node, extra=1),
+    ]
     assert len({digest(question) for question in questions}) == len(questions)
     assert digest(ask(node)) == digest(ask(node))

@@ -43,7 +43,9 @@ def three_files(tmp_path, monkeypatch):
 def test_adding_an_algorithm_takes_the_three_files_of_the_readme(tmp_path, three_files):
     assert len(three_files) == 3
     settings = ["strategy=votes", "federation.num_rounds=8", "privacy.noise=os"]
-    run = run_inline(tmp_path / "run", *settings, small=["engine=inline", "federation.num_clients=20"])
+    run = run_inline(
+        tmp_path / "run", *settings, small=["engine=inline", "federation.num_clients=20"]
+    )
     rows = run.rows()
     assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.2
     assert run.metrics()["epsilon_proven"] > 1000

@@ -1,4 +1,4 @@
-"""A run's folder holds everything, survives a kill at any point, and fails early when unwritable."""
+"""A run's folder holds everything, survives a kill, and fails early when unwritable."""
 
 import json
 
@@ -16,8 +16,15 @@ def test_finished_run_leaves_every_file(tmp_path):
     run = run_inline(tmp_path / "run")
     names = {path.name for path in run.path.iterdir()}
     assert {
-        "config.yaml", "rounds.jsonl", "metrics.json", "privacy.json", "privacy.txt",
-        "model.safetensors", "checkpoint.safetensors", "partition.png", "ledger.sqlite",
+        "config.yaml",
+        "rounds.jsonl",
+        "metrics.json",
+        "privacy.json",
+        "privacy.txt",
+        "model.safetensors",
+        "checkpoint.safetensors",
+        "partition.png",
+        "ledger.sqlite",
     } <= names
     assert [row["round"] for row in run.rows()] == [0, 1, 2]
     assert Image.open(run.path / "partition.png").width > 300
@@ -56,5 +63,5 @@ def test_checkpoint_reads_back(tmp_path):
 
 def test_unwritable_folder_is_refused_by_name(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ConfigError, match="run_dir=.*file/run: cannot be written"):
+    with pytest.raises(ConfigError, match=r"run_dir=.*file/run: cannot be written"):
         RunFolder(tmp_path / "file" / "run")

@@ -50,8 +50,14 @@ def reply(message, values=None, **changed):
     clients = message.content["task"]["clients"]
     size = message.content["model"]["model"].shape[0]
     values = np.zeros(size, np.int64) if values is None else values
-    report = {"clients": list(clients), "refused": [], "reasons": [], "weight": len(clients),
-              "packed": False, **changed}
+    report = {
+        "clients": list(clients),
+        "refused": [],
+        "reasons": [],
+        "weight": len(clients),
+        "packed": False,
+        **changed,
+    }
     report = {key: value for key, value in report.items() if value is not None}
     content = RecordDict({"report": ConfigRecord(report)})
     content["contribution"] = ArrayRecord({"sum": Array(values)})
@@ -158,8 +164,15 @@ def test_refusing_client_is_reported_and_not_charged():
     it = strategy()
     messages = begin(it)
     kept, refusing = messages[0].content["task"]["clients"]
-    answer = reply(messages[0], clients=[kept], refused=[refusing], reasons=["policy"], weight=1,
-                   packed=True, values=np.zeros(it.trainer.num_parameters, np.float32))
+    answer = reply(
+        messages[0],
+        clients=[kept],
+        refused=[refusing],
+        reasons=["policy"],
+        weight=1,
+        packed=True,
+        values=np.zeros(it.trainer.num_parameters, np.float32),
+    )
     it.aggregate_train(1, [answer, *(reply(message) for message in messages[1:])])
     assert it.round.failed == {refusing: "policy"}
     assert it.participations[refusing] == 0
@@ -184,8 +197,12 @@ lists = st.one_of(
 )
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=1000,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     report=st.dictionaries(
         st.sampled_from(["clients", "refused", "reasons", "weight", "packed", "x"]),

@@ -20,8 +20,11 @@ def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
     rng = np.random.default_rng(0)
     images = rng.random((POOL, 1, 4, 4), dtype=np.float32)
     setup = ServerSetup(
-        trainer=Trainer(lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]),
-                        (1, 4, 4), CLASSES),
+        trainer=Trainer(
+            lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]),
+            (1, 4, 4),
+            CLASSES,
+        ),
         public=images,
         test=Examples(images[:10], np.zeros(10, np.int64)),
         budget=Budget(epsilon, 1e-5, per, rounds),
@@ -47,9 +50,11 @@ def test_estimate_is_unbiased_over_the_randomiser():
     strategy = server(epsilon=6.0)
     truth = np.array([0, 1, 2, 3], np.uint8)
     clients = 20_000
-    reports = RandomizedResponse(6.0 / 4, CLASSES).privatize(
-        np.tile(truth, clients), NoiseGenerator.seeded("estimate")
-    ).reshape(clients, 4)
+    reports = (
+        RandomizedResponse(6.0 / 4, CLASSES)
+        .privatize(np.tile(truth, clients), NoiseGenerator.seeded("estimate"))
+        .reshape(clients, 4)
+    )
     total = np.stack([np.bincount(reports[:, k], minlength=CLASSES) for k in range(4)])
     keep = RandomizedResponse(6.0 / 4, CLASSES).keep
     standard_error = 1 / (keep * np.sqrt(clients))
@@ -142,9 +147,7 @@ def test_labels_move_the_model_towards_them():
     assert set(logits.argmax(axis=1)) == {2}
 
 
-@pytest.mark.parametrize(
-    ("epsilon_per_label", "clients"), [(2.5, 36), (1.0, 312), (0.5, 1547)]
-)
+@pytest.mark.parametrize(("epsilon_per_label", "clients"), [(2.5, 36), (1.0, 312), (0.5, 1547)])
 def test_cohort_needed_for_plurality_matches_the_specification(epsilon_per_label, clients):
     keep = RandomizedResponse(epsilon_per_label, 10).keep
     assert cohort_for_plurality(keep, 10) == clients
@@ -175,8 +178,9 @@ def test_bad_settings_are_refused_on_construction(changed, words):
 
 def test_authors_run_claims_5_and_is_proven_795():
     """privatekt.md: ε=5 per round, K=2, C=10, 250 participations, δ=1e-5."""
-    trainer = Trainer(lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]),
-                      (1, 4, 4), 10)
+    trainer = Trainer(
+        lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]), (1, 4, 4), 10
+    )
     strategy = server(epsilon=5.0, K=2)
     strategy.classes = trainer.num_classes
     strategy.participations.update({0: 250, 1: 10})
