@@ -75,6 +75,7 @@ CASES = {
     "MLP 784-128-10": Case("mlp", MNIST, 600, 32, 5, {"hidden": [128]}),
     "MLP 784-256-10": Case("mlp", MNIST, 600, 32, 5, {"hidden": [256]}),
     "cnn_small": Case("cnn_small", MNIST, 600, 32, 3),
+    "cnn_small, pooled": Case("cnn_small", MNIST, 600, 32, 3, {"downsample": "pool"}),
     "cnn_16": Case("cnn_16", MNIST, 640, 64, 4),
     "cnn_tanh": Case("cnn_tanh", MNIST, 500, 50, 4),
     "cnn_privatekt": Case("cnn_privatekt", MNIST, 600, 32, 1),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from learning.flat import FlatModel
 from learning.gradient import Backend
 from learning.layers import Dropout, Flatten
+from learning.patches import PatchConvolutionStage
 from learning.stages import (
     ActivationStage,
     Affine,
@@ -51,8 +52,7 @@ def supports(module: nn.Module) -> bool:
 def _supports_layer(layer: nn.Module) -> bool:
     if type(layer) is nn.Conv2d:
         return (
-            layer.stride == layer.dilation == (1, 1)
-            and layer.groups == 1
+            layer.groups == 1
             and layer.padding_mode == "zeros"
             and not isinstance(layer.padding, str)
         )
@@ -149,7 +149,11 @@ class ChainBackend(Backend):
                     stage = LinearStage(own, moved, batch, out, index == 0)
                 case nn.Conv2d():
                     own, moved = _affine(parameters, name), _affine(targets, name)
-                    stage = ConvolutionStage(layer, own, moved, index == 0)
+                    if _is_strided(layer):
+                        size = (batch, *shape)
+                        stage = PatchConvolutionStage(layer, own, moved, size, index == 0)
+                    else:
+                        stage = ConvolutionStage(layer, own, moved, index == 0)
                 case nn.MaxPool2d():
                     stage = MaxPoolStage(layer)
                 case nn.ReLU() | nn.Tanh():
@@ -161,6 +165,11 @@ class ChainBackend(Backend):
             stages.insert(0, stage)
             out = stage.input
         return Plan(stages, logits)
+
+
+def _is_strided(layer: nn.Conv2d) -> bool:
+    unpadded = layer.padding == (0, 0) and layer.dilation == (1, 1)
+    return unpadded and min(layer.stride) > 1
 
 
 def _affine(views: dict[str, Tensor], layer: str) -> Affine:

@@ -231,9 +231,10 @@ class FlattenStage(Stage):
         return dy.view(self._shape)
 
 
-def pair(value: int | tuple[int, int]) -> tuple[int, int]:
+def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     """PyTorch's sizes, which may be one number for both axes, as two."""
-    return value if isinstance(value, tuple) else (value, value)
+    height, width = value if isinstance(value, tuple) else (value, value)
+    return height, width
 
 
 def _matrix(parameters: Affine) -> Tensor:

@@ -37,12 +37,40 @@ CASES = {
     "cnn_16": (models.cnn_16, GRAY),
     "cnn_16 colour": (models.cnn_16, COLOUR),
     "cnn_small": (models.cnn_small, GRAY),
+    "cnn_small pooled": (partial(models.cnn_small, downsample="pool"), GRAY),
     "cnn_small hidden": (partial(models.cnn_small, hidden=[12], dropout=0.2), COLOUR),
     "cnn_tanh": (models.cnn_tanh, GRAY),
     "cnn_privatekt": (models.cnn_privatekt, GRAY),
     "cnn_privatekt relu": (partial(models.cnn_privatekt, conv_activation=True), (3, 16, 16)),
     "convolution straight to linear": (
         sequence([nn.Conv2d(1, 2, 3, bias=False), Flatten(), nn.Linear(1352, 10)]),
+        GRAY,
+    ),
+    "strided convolutions": (
+        sequence(
+            [
+                nn.Conv2d(3, 4, 5, stride=(2, 3)),
+                nn.ReLU(),
+                nn.Conv2d(4, 5, (3, 2), stride=2),
+                nn.Tanh(),
+                nn.Conv2d(5, 6, 2, stride=2, bias=False),
+                Flatten(),
+                nn.Linear(36, 10),
+            ]
+        ),
+        COLOUR,
+    ),
+    "strided, one channel, padded, dilated": (
+        sequence(
+            [
+                nn.Conv2d(1, 4, 5, stride=2),
+                nn.ReLU(),
+                nn.Conv2d(4, 5, 3, stride=2, padding=1),
+                nn.Conv2d(5, 6, 2, dilation=2),
+                Flatten(),
+                nn.Linear(96, 10),
+            ]
+        ),
         GRAY,
     ),
     "two convolutions, no pooling": (
@@ -132,7 +160,7 @@ def test_buffers_of_many_batch_sizes_do_not_pile_up() -> None:
     "layers",
     [
         [nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), Flatten(), nn.Linear(5408, 10)],
-        [nn.Conv2d(1, 8, 3, stride=2), Flatten(), nn.Linear(1352, 10)],
+        [nn.Conv2d(2, 8, 3, groups=2), Flatten(), nn.Linear(5408, 10)],
         [nn.Conv2d(1, 8, 3, padding="same"), Flatten(), nn.Linear(6272, 10)],
         [nn.Conv2d(1, 8, 3), nn.MaxPool2d(3, 2), Flatten(), nn.Linear(1152, 10)],
         [Flatten(), nn.Linear(784, 10), nn.Tanh(), nn.ReLU(), nn.Linear(10, 10)],

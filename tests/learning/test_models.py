@@ -43,6 +43,13 @@ def test_every_model_takes_any_image_that_is_large_enough(
     assert module(torch.zeros(2, *shape)).shape == (2, 7)
 
 
+@pytest.mark.parametrize("side", range(13, 20))
+@pytest.mark.parametrize("downsample", ["stride", "pool"])
+def test_cnn_small_fits_every_side(side: int, downsample: str) -> None:
+    module = models.cnn_small((1, side, side + 1), 4, downsample=downsample)
+    assert module(torch.zeros(1, 1, side, side + 1)).shape == (1, 4)
+
+
 @pytest.mark.parametrize("name", FACTORIES[1:])
 def test_too_small_images_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^input_shape=\(1, 3, 3\): too small for model {name}"):
@@ -57,6 +64,7 @@ def test_too_small_images_are_refused(name: str) -> None:
         (lambda: models.mlp(MNIST, 10, dropout=1.0), "dropout="),
         (lambda: models.mlp(MNIST, 10, init="zeros"), "init="),
         (lambda: models.cnn_small(MNIST, 10, channels=[8]), "channels="),
+        (lambda: models.cnn_small(MNIST, 10, downsample="mean"), "downsample="),
         (lambda: models.cnn_groupnorm(MNIST, 10, channels=[8, 8, 8, 9]), "channels="),
     ],
 )
