@@ -7,6 +7,7 @@ with their sum (``update``); Flower's own ``start`` drives the rounds.
 from __future__ import annotations
 
 import math
+import uuid
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,10 @@ from privacy.accounting import Adjacency, Threat, Unit
 from privacy.budget import Budget
 from privacy.events import Event, RepeatedEvent
 from privacy.noise import NoiseGenerator
+from privacy.secure_aggregation import SecureSumError, SecureSumSettings
 from privacy.statement import Exposure, Statement, by_participations
+from strategies.secure_sum import RECORD, SecureRound, secure_exposure
+from strategies.sizes import message_size
 
 Parameters = NDArray[np.float32]
 PATIENCE = 3  # rounds without a single answer after which a run ends
@@ -41,6 +45,7 @@ class ServerSetup:
     the cohort that must answer for a round to count. ``public``: the unlabelled pool
     (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
     public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
+    ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
     """
 
     trainer: Trainer
@@ -53,6 +58,8 @@ class ServerSetup:
     quorum: float
     client_sizes: tuple[int, ...] | None = None
     seeded_noise: bool = False
+    secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
+    round_timeout: float = 3600.0
 
     def noise(self, purpose: str, number: int) -> NoiseGenerator:
         """Where the server itself must add noise in round ``number``."""
@@ -72,10 +79,15 @@ class ServerSetup:
 
 @dataclass
 class Round:
-    """What happened in one round, for its result row."""
+    """What happened in one round, for its result row.
+
+    ``asked``: the cohort by node; ``invited``: those asked to train, which are fewer where
+    somebody dropped out of a secure sum before.
+    """
 
     number: int
     asked: dict[int, list[int]] = field(default_factory=dict)
+    invited: dict[int, list[int]] = field(default_factory=dict)
     accepted: list[int] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
     bytes_down: int = 0
@@ -86,13 +98,15 @@ class CohortStrategy(Strategy):
     """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts.
 
     ``algorithm``, ``claim`` and ``difference`` are words for the privacy statement: the name, what
-    the paper's theorem says, and why the proven figure differs.
+    the paper's theorem says, and why the proven figure differs. ``weighted``: whether clients
+    count by their number of examples, rather than alike.
     """
 
     algorithm: ClassVar[str]
     unit: ClassVar[Unit] = Unit.CLIENT
     claim: ClassVar[str] = ""
     difference: ClassVar[str] = ""
+    weighted: ClassVar[bool] = False
 
     def __init__(self, setup: ServerSetup) -> None:
         self.setup = setup
@@ -101,6 +115,9 @@ class CohortStrategy(Strategy):
         self.participations: Counter[int] = Counter()
         self.round = Round(0)
         self.silent_rounds = 0
+        self.run = uuid.uuid4().hex  # names this process's secure sums; no draw follows from it
+        self.secure_round: SecureRound | None = None
+        self.least_survivors = 0  # of any sum that was taken; 0: none was
         self.model: Parameters = np.zeros(0, np.float32)
 
     # What an algorithm fills in -------------------------------------------------------------
@@ -129,7 +146,7 @@ class CohortStrategy(Strategy):
         """What each adversary has seen of every client so far."""
         released = {str(client): count for client, count in sorted(self.participations.items())}
         per_round, total = self.claimed_epsilon()
-        return [
+        exposures = [
             Exposure(
                 threat=Threat.LOCAL,
                 adversary="a curious server, which reads every client's message",
@@ -139,6 +156,15 @@ class CohortStrategy(Strategy):
                 claimed_total=total,
             )
         ]
+        if self.setup.secure_sums.mode != "off":
+            exposures.append(self.secure_exposure(self.release_event()))
+        return exposures
+
+    def secure_exposure(self, release: Event) -> Exposure:
+        """What a server that sees sums only has learned, where each answer is ``release``."""
+        setup = self.setup
+        survivors = self.least_survivors or setup.secure_sums.least_survivors(setup.cohort_size)
+        return secure_exposure(setup.secure_sums, release, self.participations, survivors)
 
     def statement(self, void: Iterable[str] = ()) -> Statement:
         """Claimed and proven privacy of everything released so far."""
@@ -175,6 +201,28 @@ class CohortStrategy(Strategy):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up the state that ``state`` returned."""
 
+    def snapshot(self) -> dict[str, NDArray]:
+        """All that a checkpoint holds beside model and participations."""
+        return {**self.state(), "least_survivors": np.array([self.least_survivors], np.int64)}
+
+    def resume(self, snapshot: Mapping[str, NDArray]) -> None:
+        """The inverse of ``snapshot``."""
+        state = dict(snapshot)
+        self.least_survivors = int(state.pop("least_survivors")[0])
+        self.restore(state)
+
+    def max_weight(self) -> int:
+        """The largest weight of one client."""
+        if not self.weighted:
+            return 1
+        setup = self.setup
+        largest = setup.secure_sums.max_weight or max(setup.client_sizes or (), default=0)
+        if not largest:
+            raise ValueError(
+                "max_weight=null: clients' sizes are not public; set privacy.secure_sum.max_weight"
+            )
+        return largest
+
     # Flower's own methods -------------------------------------------------------------------
 
     def configure_train(
@@ -188,15 +236,21 @@ class CohortStrategy(Strategy):
         record = ArrayRecord({"model": arrays["model"]})
         for name, values in extra.items():
             record[name] = Array(values)
+        self.round.asked = self._assign(number, sorted(grid.get_node_ids()))
+        self.round.invited = self.round.asked
+        self.secure_round = self._secure_round(grid) if self.setup.secure_sums.is_on else None
+        if self.secure_round is not None:
+            self.round.invited = self.secure_round.prepare()
         messages = []
-        for node, clients in self._assign(number, sorted(grid.get_node_ids())).items():
-            self.round.asked[node] = clients
+        for node, clients in self.round.invited.items():
             knobs = ConfigRecord({**settings, "round": number, "clients": clients})
             content = RecordDict({"model": record, "task": knobs})
+            if self.secure_round is not None:
+                content[RECORD] = self.secure_round.invitation(clients)
             messages.append(
                 Message(content, dst_node_id=node, message_type="train", group_id=str(number))
             )
-            self.round.bytes_down += _size(content)
+            self.round.bytes_down += message_size(content)
         return messages
 
     def aggregate_train(
@@ -204,7 +258,7 @@ class CohortStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Sum the nodes' contributions and update the model, if the quorum answered."""
         total = Sum(self.codec())
-        waiting = dict(self.round.asked)
+        waiting = dict(self.round.invited)
         for reply in replies:
             node = reply.metadata.src_node_id
             clients = waiting.pop(node, None)
@@ -212,16 +266,20 @@ class CohortStrategy(Strategy):
                 continue  # a duplicate, or a node that was not asked
             if reply.has_error():
                 # Ray's reasons are whole tracebacks; the last line says what happened.
-                reason = reply.error.reason.strip().splitlines() or ["no reason given"]
+                reason = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
                 self._fail(clients, f"node failed: {reason[-1]}")
                 continue
-            self.round.bytes_up += _size(reply.content)
+            self.round.bytes_up += message_size(reply.content)
             try:
-                self.participations.update(self._accept(total, clients, reply.content))
+                into = self.secure_round or total
+                self.participations.update(self._accept(into, clients, reply.content))
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(clients, f"rejected: {error}")
         for clients in waiting.values():
             self._fail(clients, "no answer before the deadline")
+        if self.secure_round is not None:
+            self._take_secure_sum(self.secure_round, total)
+        self._remember_survivors(len(total.clients))
         self.round.accepted = sorted(total.clients)
         self._give_up_when_nobody_answers()
         if len(total.clients) < self._least_answers():
@@ -256,7 +314,35 @@ class CohortStrategy(Strategy):
             node: share.tolist() for node, share in zip(nodes, shares, strict=True) if len(share)
         }
 
-    def _accept(self, total: Sum, clients: list[int], content: RecordDict) -> list[int]:
+    def _secure_round(self, grid: Grid) -> SecureRound:
+        return SecureRound(
+            self.setup.secure_sums,
+            self.run,
+            self.round,
+            self.codec(),
+            self.max_weight(),
+            grid,
+            self.setup.round_timeout,
+        )
+
+    def _take_secure_sum(self, secure: SecureRound, total: Sum) -> None:
+        """Let the survivors reveal their sum, and put it into ``total``."""
+        try:
+            total.add_total(*secure.finish())
+        except MalformedError as error:
+            self._remember_survivors(secure.revealed)
+            secure.abort(f"the sum is not possible: {error}")
+        except SecureSumError as error:
+            secure.abort(str(error))
+
+    def _remember_survivors(self, count: int) -> None:
+        """A sum over ``count`` clients was seen; 0: none was."""
+        if count:
+            self.least_survivors = min(self.least_survivors or count, count)
+
+    def _accept(
+        self, total: Sum | SecureRound, clients: list[int], content: RecordDict
+    ) -> list[int]:
         """Add one node's answer to ``total``; the clients that answered.
 
         Raises on anything an honest node cannot send.
@@ -268,7 +354,11 @@ class CohortStrategy(Strategy):
             raise MalformedError("it answers for other clients than it was asked for")
         if not isinstance(reasons, list) or len(reasons) != len(refused):
             raise MalformedError("every refusal needs its reason")
-        if answered:
+        if not answered:
+            pass
+        elif isinstance(total, SecureRound):
+            total.collect(answered, content.array_records["contribution"]["masked"].numpy())
+        else:
             values = content.array_records["contribution"]["sum"].numpy()
             weight = report["weight"]
             if not isinstance(weight, int):
@@ -310,9 +400,3 @@ def _ids(value: object) -> list[int]:
     if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
         raise MalformedError(f"client ids must be a list of integers, got {value!r}")
     return value
-
-
-def _size(content: RecordDict) -> int:
-    """Bytes of a message's arrays and records as they travel."""
-    arrays = sum(len(a.data) for record in content.array_records.values() for a in record.values())
-    return arrays + sum(len(record.deflate()) for record in content.config_records.values())

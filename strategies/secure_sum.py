@@ -80,12 +80,20 @@ class SecureRound:
     def prepare(self) -> dict[int, list[int]]:
         """Phases ADVERTISE and SHARE; the clients that may now be asked to train, by node.
 
-        Raises SecureSumError when too few take part.
+        Nobody when too few took part.
         """
-        advertised = self._exchange(Phase.ADVERTISE, dict.fromkeys(self.nodes, b""))
-        shares = self._exchange(Phase.SHARE, self._checked(self.server.keys, advertised))
-        self._sealed = self._checked(self.server.shares, shares)
+        try:
+            advertised = self._exchange(Phase.ADVERTISE, dict.fromkeys(self.nodes, b""))
+            shares = self._exchange(Phase.SHARE, self._checked(self.server.keys, advertised))
+            self._sealed = self._checked(self.server.shares, shares)
+        except SecureSumError as error:
+            self.abort(str(error))
         return self._by_node(self._sealed)
+
+    def abort(self, reason: str) -> None:
+        """Nothing will be summed; those that did not fail by themselves failed for ``reason``."""
+        for client in self.nodes:
+            self.about.failed.setdefault(client, f"secure aggregation: {reason}")
 
     def invitation(self, clients: list[int]) -> ConfigRecord:
         """What goes to a node with the request to train: phase MASK of its clients."""
