@@ -129,8 +129,8 @@ def test_geometric_goes_on_beyond_the_top_digit():
     sampler = Geometric(Decimal(1))  # one digit below 16, or "16 or more"
     beyond = TOTAL - 1  # the largest 128-bit number: the last category
     high = beyond >> 64
-    rng = Scripted([high >> 48, high >> 48, 0], [high, high])
-    assert sampler.sample(1, rng).tolist() == [32]
+    rng = Scripted([high >> 48, high >> 48, 0xC000], [high, high])  # and ¾: the digit 1
+    assert sampler.sample(1, rng).tolist() == [33]
 
 
 @pytest.mark.parametrize("rate", [Decimal(0), Decimal(2) ** -50, Decimal(1025)])
