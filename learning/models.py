@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import nn
 
@@ -38,9 +39,8 @@ def mlp(
     """Fully connected ReLU layers of the widths ``hidden``; none gives logistic regression."""
     if any(isinstance(width, bool) or width != int(width) or width < 1 for width in hidden):
         raise ValueError(f"hidden={list(hidden)}: must be integers of at least 1")
-    layers: list[nn.Module] = [Flatten()]
-    layers += _dense(math.prod(input_shape), hidden, num_classes, dropout)
-    return Network(layers, init)
+    layers = _dense(math.prod(input_shape), hidden, num_classes, dropout)
+    return Network([Flatten(), *layers], init)
 
 
 def cnn_small(
@@ -61,19 +61,8 @@ def cnn_small(
     if downsample not in ("stride", "pool"):
         raise ValueError(f"downsample={downsample!r}: must be stride or pool")
     stride = 2 if downsample == "stride" else 1
-    return _two_convolutions(
-        "cnn_small",
-        input_shape,
-        num_classes,
-        channels,
-        5,
-        0,
-        nn.ReLU,
-        hidden,
-        dropout,
-        init,
-        stride,
-    )
+    layers, features = _two_blocks("cnn_small", input_shape, channels, 5, 0, nn.ReLU, stride)
+    return Network([*layers, *_dense(features, hidden, num_classes, dropout)], init)
 
 
 def cnn_16(
@@ -85,9 +74,8 @@ def cnn_16(
     init: str = "torch",
 ) -> Network:
     """Two 3×3 convolutions of 16 channels, pooled by 2, then ReLU: the benchmarks' model."""
-    return _two_convolutions(
-        "cnn_16", input_shape, num_classes, channels, 3, 1, nn.ReLU, hidden, 0.0, init
-    )
+    layers, features = _two_blocks("cnn_16", input_shape, channels, 3, 1, nn.ReLU)
+    return Network([*layers, *_dense(features, hidden, num_classes)], init)
 
 
 def cnn_tanh(
@@ -103,9 +91,8 @@ def cnn_tanh(
     Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy",
     AAAI 2021.
     """
-    return _two_convolutions(
-        "cnn_tanh", input_shape, num_classes, channels, 5, 0, nn.Tanh, hidden, 0.0, init
-    )
+    layers, features = _two_blocks("cnn_tanh", input_shape, channels, 5, 0, nn.Tanh)
+    return Network([*layers, *_dense(features, hidden, num_classes, activation=nn.Tanh)], init)
 
 
 def cnn_privatekt(
@@ -123,7 +110,7 @@ def cnn_privatekt(
     """
     size = _feature_map("cnn_privatekt", input_shape, [(5, 0), (5, 0)])
     layers: list[nn.Module] = []
-    for before, after in ((input_shape[0], 32), (32, 128)):
+    for before, after in pairwise((input_shape[0], 32, 128)):
         layers += [nn.Conv2d(before, after, 5), nn.MaxPool2d(2)]
         layers += [nn.ReLU()] if conv_activation else []
         layers += _dropout(dropout)
@@ -145,9 +132,7 @@ def cnn_groupnorm(
         raise ValueError(f"channels={list(channels)}: must be four multiples of groups={groups}")
     size = _feature_map("cnn_groupnorm", input_shape, [(3, 1), (3, 1)])
     layers: list[nn.Module] = []
-    for index, (before, after) in enumerate(
-        zip((input_shape[0], *channels), channels, strict=False)
-    ):
+    for index, (before, after) in enumerate(pairwise((input_shape[0], *channels))):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(groups, after)]
         layers += [nn.MaxPool2d(2)] if index % 2 else []
         layers += [nn.ReLU()]
@@ -155,30 +140,25 @@ def cnn_groupnorm(
     return Network(layers, init)
 
 
-def _two_convolutions(
-    name: str,
+def _two_blocks(
+    model: str,
     input_shape: InputShape,
-    num_classes: int,
     channels: Sequence[int],
     kernel: int,
     padding: int,
     activation: type[nn.Module],
-    hidden: Sequence[int],
-    dropout: float,
-    init: str,
     stride: int = 1,
-) -> Network:
+) -> tuple[list[nn.Module], int]:
+    """Two convolutions, strided by 2 or pooled by 2, flattened; and the number of features."""
     if len(channels) != 2 or min(channels) < 1:
         raise ValueError(f"channels={list(channels)}: must be two integers of at least 1")
-    height, width = _feature_map(name, input_shape, [(kernel, padding)] * 2, stride)
+    height, width = _feature_map(model, input_shape, [(kernel, padding)] * 2, stride)
     layers: list[nn.Module] = []
-    for before, after in ((input_shape[0], channels[0]), (channels[0], channels[1])):
+    for before, after in pairwise((input_shape[0], *channels)):
         layers += [nn.Conv2d(before, after, kernel, stride, padding)]
         layers += [nn.MaxPool2d(2)] if stride == 1 else []
         layers += [activation()]
-    features = channels[1] * height * width
-    layers += [Flatten(), *_dense(features, hidden, num_classes, dropout, activation)]
-    return Network(layers, init)
+    return [*layers, Flatten()], channels[1] * height * width
 
 
 def _dense(
