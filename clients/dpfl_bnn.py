@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from learning.binary import refresh_statistics
 from learning.contribution import BitCodec, Codec, WeightCodec
 from learning.evaluation import evaluate_logits
 from learning.seeding import experiment_rng
@@ -34,6 +35,7 @@ from privacy.mechanisms.weight_bits import COORDINATES, plan
 from privacy.noise import NoiseGenerator
 
 EVALUATE = "evaluate"
+REFRESHED_ON = 600  # of a client's examples; enough for 16 to 100 channels' means and variances
 Floats = NDArray[np.float32]
 
 
@@ -74,8 +76,10 @@ class DPFLBNNClient(Client):
     """Answers with the noisy bits of its own binary weights.
 
     ``flip``: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
-    code, which protects nothing and is recorded as such. ``examples``: of the test set, how many
-    the simulation's report looks at for each client; None: all.
+    code, which protects nothing and is recorded as such. For the simulation's report:
+    ``examples`` of the test set for each client, None: all; and the normalisation's ``statistics``,
+    ``refreshed`` on the client's own data for the weights looked at, or ``running``, as left by
+    training.
     """
 
     def __init__(
@@ -90,13 +94,17 @@ class DPFLBNNClient(Client):
         budget: Mapping[str, Any],
         local: Mapping[str, Any],
         examples: int | None,
+        statistics: str,
     ) -> None:
         super().__init__(setup)
         if not 0 <= beta <= 1:
             raise ValueError(f"beta={beta}: must lie in [0, 1], the share of the mean in W̄")
         if flip not in ("bit", "tensor"):
             raise ValueError(f"flip={flip!r}: must be 'bit' or 'tensor'")
-        self.beta, self.flip, self.examples = beta, flip, examples
+        if statistics not in ("refreshed", "running"):
+            raise ValueError(f"statistics={statistics!r}: must be 'refreshed' or 'running'")
+        self.beta, self.flip = beta, flip
+        self.examples, self.refresh = examples, statistics == "refreshed"
         self.local = LocalTraining(**local)
         self.release = plan(
             self.trainer.num_parameters,
@@ -136,7 +144,7 @@ class DPFLBNNClient(Client):
     def train(self, task: Task, data: LocalData) -> NDArray:
         """W̄ (d,) after local training, which is then remembered."""
         if task.purpose == EVALUATE:
-            return self._report(task)
+            return self._report(task, data)
         memory = self._recall(task.client)
         if memory is not None and memory.round == task.round:
             return memory.weights
@@ -181,7 +189,7 @@ class DPFLBNNClient(Client):
         mixed = beta * task.model + (1 - beta) * memory.weights
         return np.clip(mixed, -1, 1), memory.normalisation
 
-    def _report(self, task: Task) -> NDArray[np.float32]:
+    def _report(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Test accuracy of the client's mixed model, and of the server's signs, (2,).
 
         Both with the client's own normalisation: the server has none.
@@ -194,10 +202,13 @@ class DPFLBNNClient(Client):
             chosen = np.sort(rng.choice(len(labels), self.examples, replace=False))
             images, labels = images[chosen], labels[chosen]
         weights, normalisation = self._mixed(task, self._recall(task.client))
+        every = -(-len(data) // REFRESHED_ON)
         accuracies = []
         for model in (weights, task.model):
             self.trainer.load(model)
             self.trainer.load_buffers(normalisation)
+            if self.refresh:
+                refresh_statistics(self.trainer, data.images[data.indices[::every]])
             logits = self.trainer.logits(images, batch_size=256)
             accuracies.append(evaluate_logits(logits, labels).accuracy)
         return np.array(accuracies, np.float32)
@@ -224,7 +235,7 @@ class DPFLBNNClient(Client):
         """Replace the client's file as a whole, so that a kill leaves the old or the new one."""
         path = self._path(client)
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {
+        arrays: dict[str, NDArray] = {
             "round": np.array([memory.round], np.int64),
             "weights": memory.weights,
             "normalisation": memory.normalisation,

@@ -12,12 +12,17 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from learning.binary_backend import BinaryBackend
 from learning.binary_layers import BatchNorm, BinaryConv2d, BinaryLinear, Scale, Sign
 from learning.layers import Flatten
+from learning.memory import as_tensor
 from learning.models import InputShape, Network
+from learning.trainer import Trainer
 
 
 class BinaryNetwork(Network):
@@ -35,14 +40,14 @@ def bnn(
     bias: bool = False,
     bn: str = "local",
 ) -> BinaryNetwork:
-    """Two 3×3 convolutions, each pooled by 2, and two dense layers, all of them binary.
+    """3×3 convolutions, each pooled by 2, and two dense layers, all of them binary.
 
-    Inputs of the second convolution and of the last layer are binarised too.
+    Inputs of the last layer, and of every convolution but the first, are binarised too.
 
     Args:
         input_shape: (channels, height, width).
         num_classes: number of logits.
-        channels: of the two convolutions.
+        channels: of the convolutions; none of them gives a binary multilayer perceptron.
         hidden: width of the first dense layer.
         bias: whether the dense layers have (binary) biases.
         bn: ``local`` batch normalisation on the client, or ``none``: outputs are then divided by
@@ -51,29 +56,48 @@ def bnn(
     Raises:
         ValueError: a setting is outside its range or the images are too small.
     """
-    if len(channels) != 2 or min(channels) < 1:
-        raise ValueError(f"channels={list(channels)}: must be two integers of at least 1")
+    if any(width < 1 for width in channels):
+        raise ValueError(f"channels={list(channels)}: must be integers of at least 1")
     if hidden < 1:
         raise ValueError(f"hidden={hidden}: must be at least 1")
     if bn not in ("local", "none"):
         raise ValueError(f"bn={bn!r}: must be 'local' or 'none'")
-    height, width = (size // 4 for size in input_shape[1:])
+    shrink = 2 ** len(channels)
+    height, width = (size // shrink for size in input_shape[1:])
     if min(height, width) < 1:
         raise ValueError(
-            f"input_shape={tuple(input_shape)}: too small for model bnn, whose two poolings by 2 "
-            "shrink it to nothing; use images of at least 4x4"
+            f"input_shape={tuple(input_shape)}: too small for model bnn, whose poolings by 2 "
+            f"shrink it to nothing; use images of at least {shrink}x{shrink}"
         )
     layers: list[nn.Module] = []
     for index, (before, after) in enumerate(pairwise((input_shape[0], *channels))):
         layers += [Sign()] if index else []
         layers += [BinaryConv2d(before, after, 3, padding=1, bias=False)]
         layers += [_normalisation(bn, 9 * before, after), nn.MaxPool2d(2), nn.Tanh()]
-    features = channels[1] * height * width
+    features = (input_shape[0], *channels)[-1] * height * width
     layers += [Flatten(), BinaryLinear(features, hidden, bias=bias)]
     layers += [_normalisation(bn, features, hidden), nn.Tanh(), Sign()]
     layers += [BinaryLinear(hidden, num_classes, bias=bias)]
     layers += [_normalisation(bn, hidden, num_classes)]
     return BinaryNetwork(layers)
+
+
+@torch.no_grad()
+def refresh_statistics(trainer: Trainer, images: NDArray[np.float32]) -> None:
+    """Set the normalisation's running statistics to those of ``images`` (N, C, H, W).
+
+    The running statistics of training are an average over weights that have since changed, and
+    binary weights change by leaps.
+    """
+    norms = [m for m in trainer.module.modules() if isinstance(m, BatchNorm)]
+    trainer.module.train()
+    for norm in norms:
+        norm.momentum = 1.0
+    try:
+        trainer.module(as_tensor(images))
+    finally:
+        for norm in norms:
+            norm.momentum = BatchNorm.momentum
 
 
 def _normalisation(bn: str, inputs: int, outputs: int) -> nn.Module:

@@ -75,18 +75,21 @@ class BatchNormStage(Stage):
     def __init__(self, layer: BatchNorm, target: Tensor, out: Tensor | None) -> None:
         self._layer, self._target, self._out = layer, target, out
         self._saved: tuple[Tensor, Tensor, Tensor] | None = None
+        self._by_batch = True
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised batch; ``x`` is kept as it is."""
         layer = self._layer
         seen = _channels_second(x)
+        # One value per channel, a last batch of one example, has no variance.
+        self._by_batch = x.numel() > layer.channels
         y, mean, inverse_deviation = _aten.native_batch_norm(
             seen,
             layer.weight,
             layer.bias,
             layer.running_mean,
             layer.running_var,
-            True,
+            self._by_batch,
             layer.momentum,
             layer.eps,
         )
@@ -108,7 +111,7 @@ class BatchNormStage(Stage):
             layer.running_var,
             mean,
             inverse_deviation,
-            True,
+            self._by_batch,
             layer.eps,
             [True, True, True],
         )

@@ -83,7 +83,8 @@ class BatchNorm(nn.Module):
         channels: C of (N, C, ...).
     """
 
-    momentum, eps = 0.1, 1e-5
+    momentum = 0.1
+    eps = 1e-5
 
     weight: Tensor
     bias: Tensor
@@ -104,14 +105,17 @@ class BatchNorm(nn.Module):
             buffer.fill_(value)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise by the batch in training, by the running statistics otherwise."""
+        """Normalise by the batch in training, by the running statistics otherwise.
+
+        One value per channel has no variance; then by the running statistics, too.
+        """
         return F.batch_norm(
             x,
             self.running_mean,
             self.running_var,
             self.weight,
             self.bias,
-            self.training,
+            self.training and x.numel() > self.channels,
             self.momentum,
             self.eps,
         )

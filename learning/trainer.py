@@ -82,6 +82,16 @@ class Trainer:
         self._anchor: Tensor | None = None
 
     @property
+    def flat(self) -> FlatModel:
+        """The model itself, for those who need more of it than a mean gradient."""
+        return self._flat
+
+    @property
+    def module(self) -> nn.Module:
+        """The model itself; its parameters are views into one vector and must stay so."""
+        return self._module
+
+    @property
     def num_parameters(self) -> int:
         """d, the number of parameters."""
         return self._flat.num_parameters
