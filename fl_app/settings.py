@@ -57,7 +57,8 @@ class FederationSettings:
 class PrivacySettings:
     """``conf/privacy``: the budget of one client, its noise, its device's policy, secure sums.
 
-    ``secure_sum``: the settings of ``SecureSumSettings`` beside its mode.
+    ``secure_sum``: the settings of ``SecureSumSettings`` beside its mode. ``sensitivity`` and
+    ``calibration`` belong to strategies that have a choice there (NbAFL), which check them.
     """
 
     epsilon: float
@@ -67,6 +68,8 @@ class PrivacySettings:
     policy: str | None
     secure_aggregation: str = "off"
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
+    sensitivity: str | None = None
+    calibration: str | None = None
 
     def __post_init__(self) -> None:
         self.budget(1)
