@@ -13,6 +13,7 @@ from collections import Counter
 from privacy.accounting.threat import Adjacency, Threat
 from privacy.events import (
     ComposedEvent,
+    DiscreteGaussianEvent,
     Event,
     GaussianEvent,
     LaplaceEvent,
@@ -82,7 +83,7 @@ def _sampled(leaf: Event, rate: float, adjacency: Adjacency) -> Event:
     """``leaf`` on a Poisson sample, for neighbours that differ by one record more or less."""
     if rate == 1 or adjacency is not Adjacency.ADD_REMOVE:
         return leaf
-    if isinstance(leaf, GaussianEvent):
+    if isinstance(leaf, GaussianEvent | DiscreteGaussianEvent):
         return PoissonSampledEvent(rate, leaf)
     pure = pure_epsilon(leaf)
     if pure is None:

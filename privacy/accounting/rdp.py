@@ -25,6 +25,7 @@ from privacy.events import (
 _PER_E_FOLD = 200
 _LOWEST, _HIGHEST = -20 * _PER_E_FOLD, 14 * _PER_E_FOLD
 _FIRST_STRIDE = 125
+_INTEGER_ORDERS = range(2, 65)
 
 # (D_α, α, δ) to ε
 Conversion = Callable[[float, float, float], float]
@@ -53,6 +54,9 @@ def divergence(leaf: Event, order: float) -> float:
         return order * (leaf.sensitivity / leaf.sigma) ** 2 / 2
     if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent):
         return dpsgd.sampled_divergence(leaf.rate, leaf.event.noise_multiplier, order)
+    if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, DiscreteGaussianEvent):
+        multiplier = leaf.event.sigma / leaf.event.sensitivity
+        return dpsgd.sampled_integer_divergence(leaf.rate, multiplier, order)
     if isinstance(leaf, SecurelySummedEvent) and isinstance(leaf.event, RandomizedBitsEvent):
         coordinate = bits.summed_divergence(leaf.event.gamma, leaf.honest_clients, order)
         return leaf.event.sensitivity_bits * coordinate
@@ -60,6 +64,15 @@ def divergence(leaf: Event, order: float) -> float:
     if part is None:
         return math.inf
     return part.count * part.log_mgf(order - 1) / (order - 1)
+
+
+def _is_sampled_on_integers(leaf: Event) -> bool:
+    return isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, DiscreteGaussianEvent)
+
+
+@lru_cache(maxsize=100_000)
+def _at_order(leaf: Event, order: int) -> float:
+    return divergence(leaf, float(order))
 
 
 @lru_cache(maxsize=100_000)
@@ -82,6 +95,17 @@ def _best(leaves: Mapping[Event, int], target: Callable[[float, float], float]) 
     while True:
         best = min(range(low, high + 1, stride), key=value)
         if stride == 1:
-            return value(best)
+            return min(value(best), _best_integer(leaves, target))
         low, high = max(_LOWEST, best - stride), min(_HIGHEST, best + stride)
         stride //= 5
+
+
+def _best_integer(leaves: Mapping[Event, int], target: Callable[[float, float], float]) -> float:
+    """The same over integer orders, where some divergence is known at those only; else inf."""
+    best = math.inf
+    if any(_is_sampled_on_integers(leaf) for leaf in leaves):
+        for order in _INTEGER_ORDERS:
+            total = sum(count * _at_order(leaf, order) for leaf, count in leaves.items())
+            if math.isfinite(total):
+                best = min(best, target(total, order))
+    return best
