@@ -89,12 +89,12 @@ def refresh_statistics(trainer: Trainer, images: NDArray[np.float32]) -> None:
     The running statistics of training are an average over weights that have since changed, and
     binary weights change by leaps.
     """
-    norms = [m for m in trainer.module.modules() if isinstance(m, BatchNorm)]
-    trainer.module.train()
+    norms = [m for m in trainer.flat.module.modules() if isinstance(m, BatchNorm)]
+    trainer.flat.module.train()
     for norm in norms:
         norm.momentum = 1.0
     try:
-        trainer.module(as_tensor(images))
+        trainer.flat.module(as_tensor(images))
     finally:
         for norm in norms:
             norm.momentum = BatchNorm.momentum

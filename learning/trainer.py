@@ -87,11 +87,6 @@ class Trainer:
         return self._flat
 
     @property
-    def module(self) -> nn.Module:
-        """The model itself; its parameters are views into one vector and must stay so."""
-        return self._module
-
-    @property
     def num_parameters(self) -> int:
         """d, the number of parameters."""
         return self._flat.num_parameters
