@@ -29,14 +29,16 @@ def broadcast_sigma(
     clip: float,
     smallest_dataset: int,
     weights: Sequence[float],
+    b: float = 1.0,
 ) -> float:
     """σ_D, what the server adds for outsiders who see all T broadcasts; 0 if none is needed.
 
-    ``weights`` p_i sum to 1. σ_D² = (2cTC·max p/(mε))² − σ_U² Σ p_i², which for equal weights
-    is (2cC/(mNε))²·(T² − L²N).
+    ``weights`` p_i of those who answered sum to 1. σ_D² = (2cTC·max p/(bmε))² − σ_U² Σ p_i²,
+    which for equal weights without scheduling is (2cC/(mNε))²·(T² − L²N). ``b``: of K-random
+    scheduling, 1 without; an infinite one needs no noise.
     """
     unit = classical_constant(delta) * 2 * clip / (smallest_dataset * epsilon)
-    needed = (rounds * max(weights)) ** 2
+    needed = (rounds / b * max(weights)) ** 2
     present = exposures**2 * sum(weight**2 for weight in weights)
     return unit * math.sqrt(max(0.0, needed - present))
 

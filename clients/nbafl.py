@@ -1,0 +1,101 @@
+"""NbAFL, the client: train near the global model, clip the whole model once, add noise, upload.
+
+Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor: "Federated learning with differential privacy:
+algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222, algorithm 1.
+
+    w_i = argmin F_i(w) + (μ/2)‖w − w̃(t−1)‖²        by local SGD
+    w_i ← w_i / max(1, ‖w_i‖/C)
+    w̃_i = w_i + N(0, σ_U² I)
+
+Symbols: C = ``clip``, μ = ``proximal_mu``, σ_U = ``NbaflNoise.upload_sigma``. The noise is discrete
+Gaussian on a grid of at most σ_U/2¹⁶; every amount follows from the client's own settings, never
+from the server. With ``privacy.sensitivity=dpsgd`` local training itself is private
+(``learning.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from learning.grid_codec import GridCodec
+from privacy.accounting.nbafl_noise import NbaflNoise
+from privacy.events import Event, NonPrivateEvent
+from privacy.mechanisms import DiscreteGaussian, clip_l2, quantize_nearest
+from privacy.noise import NoiseGenerator
+
+
+class NbAFLClient(Client):
+    """Answers with its clipped and noised weights, weighted by its number of examples.
+
+    ``noise``: the settings of ``NbaflNoise`` that both halves share. ``epochs`` or ``steps``,
+    ``batch_size``, ``learning_rate``: local SGD.
+    """
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        noise: dict[str, Any],
+        epochs: int | None,
+        steps: int | None,
+        batch_size: int,
+        learning_rate: float,
+    ) -> None:
+        super().__init__(setup)
+        size = self.trainer.num_parameters
+        self.noise = NbaflNoise.of(setup.budget, setup.client_sizes, size, **noise)
+        self.epochs, self.steps = epochs, steps
+        self.batch_size, self.learning_rate = batch_size, learning_rate
+
+    def codec(self, task: Task) -> GridCodec:
+        """All parameters (d,) on the grid."""
+        return GridCodec(self.trainer.num_parameters, self.noise.grid)
+
+    def event(self, task: Task, data: LocalData) -> Event:
+        """One release of the whole model."""
+        self.require_model(task)
+        if len(data) < self.noise.smallest_dataset:
+            raise TaskError(
+                f"this client has fewer than m={self.noise.smallest_dataset} examples, for which "
+                "the noise would be too small (strategy.smallest_dataset)"
+            )
+        return self._mechanism().event() if self.noise.is_noisy else NonPrivateEvent()
+
+    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
+        """Parameters (d,) after local training, clipped to norm C; ValueError if not finite."""
+        self.trainer.load(self.require_model(task))
+        self.trainer.train(
+            data.images,
+            data.labels,
+            indices=data.indices,
+            rng=self.rng(task, "local training"),
+            epochs=self.epochs,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            lr=self.learning_rate,
+            proximal_mu=self.noise.proximal_mu,
+        )
+        return clip_l2(self.trainer.parameters(), self.noise.clip)
+
+    def privatize(
+        self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator
+    ) -> NDArray[np.int64]:
+        """The clipped weights in grid steps, plus the uplink noise."""
+        steps = quantize_nearest(update, self.noise.grid)
+        return self._mechanism().privatize_integers(steps, noise) if self.noise.is_noisy else steps
+
+    def weight(self, data: LocalData) -> int:
+        """|D_i|, public in this algorithm."""
+        return len(data)
+
+    def _mechanism(self) -> DiscreteGaussian:
+        return DiscreteGaussian(
+            sigma=self.noise.upload_sigma,
+            sensitivity=self.noise.upload_sensitivity,
+            grid=self.noise.grid,
+            dimension=self.trainer.num_parameters,
+        )

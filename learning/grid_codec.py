@@ -1,0 +1,80 @@
+"""Contributions of integers on a grid: exact sums, and noise that stays what was proven of it.
+
+Discrete noise is only as good as the arithmetic after it. Here a release is an integer number
+of grid steps from the mechanism to the server's sum, so that the sum of the clients' noise has
+exactly the distribution that the accountant knows; it becomes a real number only afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.contribution import Integers, MalformedError
+
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class GridCodec:
+    """``size`` integers in steps of ``grid``: int32 on the wire, 64 bits when summed.
+
+    Attributes:
+        size: number of entries d.
+        grid: what one step stands for.
+        bound: the largest absolute value of an entry, at most 2³¹ − 1.
+    """
+
+    size: int
+    grid: float = 1.0
+    bound: int = LARGEST
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bound <= LARGEST:
+            raise ValueError(f"bound={self.bound}: must lie in 1..{LARGEST}")
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(size,)."""
+        return (self.size,)
+
+    def pack(self, release: NDArray) -> NDArray[np.int32]:
+        """Integers (size,) as int32; what is beyond the bound is cut to it."""
+        return np.clip(release, -self.bound, self.bound).astype(np.int32)
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """The integers, times ``weight``."""
+        if packed.dtype != np.int32 or packed.shape != self.shape:
+            raise MalformedError(
+                f"expected int32[{self.size}], got {packed.dtype}{list(packed.shape)}"
+            )
+        return self._within(packed.astype(np.int64), 1) * weight
+
+    def check_total(self, total: NDArray, weight: int) -> Integers:
+        """Every sum lies within weight · bound."""
+        if total.dtype != np.int64 or total.shape != self.shape:
+            raise MalformedError(
+                f"expected int64[{self.size}], got {total.dtype}{list(total.shape)}"
+            )
+        return self._within(total, weight)
+
+    def limits(self, weight: int) -> tuple[int, int]:
+        """± weight · bound."""
+        return -self.bound * weight, self.bound * weight
+
+    @property
+    def capacity(self) -> int:
+        """Total weight W with W · bound below 2⁶⁰, which leaves room for the server's noise."""
+        return 2**60 // self.bound
+
+    def mean(self, total: NDArray, weight: float) -> NDArray[np.float64]:
+        """What ``total`` stands for, divided by ``weight``."""
+        return total * (self.grid / weight)
+
+    def _within(self, values: Integers, weight: int) -> Integers:
+        least, greatest = self.limits(weight)
+        if values.size and not least <= int(values.min()) <= int(values.max()) <= greatest:
+            raise MalformedError(f"an integer exceeds {self.bound} × {weight} grid steps")
+        return values

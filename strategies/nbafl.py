@@ -1,0 +1,174 @@
+"""NbAFL, the server: weighted mean of noised models, noise of its own, broadcast.
+
+Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor: "Federated learning with differential privacy:
+algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222. One round:
+
+1. K of N clients, drawn uniformly (K-random scheduling), answer w̃_i       (``clients.nbafl``)
+2. w = Σ p_i w̃_i, p_i = |D_i| / Σ|D_j| over those who answered
+3. broadcast w + N(0, σ_D² I), σ_D from the p_i of this very round
+
+Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``privacy.accounting.nbafl_noise``,
+which has the formulas. Sums and both noises are integers on one grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.contribution import Integers
+from learning.grid_codec import GridCodec
+from privacy.accounting import Threat, Unit
+from privacy.accounting.nbafl_noise import NbaflNoise, seen_by_outsider
+from privacy.events import ComposedEvent, Event, GaussianEvent, NonPrivateEvent, RepeatedEvent
+from privacy.mechanisms import DiscreteGaussian
+from privacy.statement import Exposure
+from strategies.base import CohortStrategy, Parameters, ServerSetup
+
+ASSUMPTIONS = {
+    "paper": "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds "
+    "for averages of per-sample minimisers, not for a network trained by SGD",
+    "worst": "nothing (sensitivity=worst): 2C bounds whatever training does",
+    "erm": "per-sample losses are convex and Lipschitz, and every client solves its proximal "
+    "problem exactly (sensitivity=erm)",
+    "dpsgd": "each client draws its lots secretly (sensitivity=dpsgd)",
+}
+
+
+class NbAFL(CohortStrategy):
+    """The server half. See ``conf/strategy/nbafl.yaml`` for every knob."""
+
+    algorithm = "NbAFL"
+    claim = (
+        "noise before aggregation makes L uploads and all T broadcasts (ε, δ)-differentially "
+        "private for a record (Wei et al. 2020)"
+    )
+    difference = (
+        "the paper's constant √(2 ln(1.25/δ)) holds below ε = 1 only, it adds ε up over uploads, "
+        "and it counts uploads and broadcasts apart; proven is their exact composition."
+    )
+    unit = Unit.RECORD
+    weighted = True
+
+    def __init__(self, setup: ServerSetup, *, noise: dict[str, Any]) -> None:
+        super().__init__(setup)
+        if setup.client_sizes is None:
+            raise ValueError("client_sizes=None: NbAFL weighs clients by their public sizes")
+        self.sizes = setup.client_sizes
+        size = self.trainer.num_parameters
+        self.noise = NbaflNoise.of(setup.budget, self.sizes, size, **noise)
+        if self.noise.sensitivity == "worst":
+            self.unit = Unit.CLIENT
+        # σ/Δ of the weakest broadcast so far, as it is and with all others' uploads known.
+        self.weakest = {"rest": math.inf, "stripped": math.inf}
+
+    def warnings(self) -> list[str]:
+        """Where the paper's scheduling adds no broadcast noise though the proven side needs it."""
+        noise, full = self.noise, np.full(self.noise.scheduled, 1 / self.noise.scheduled)
+        if noise.calibration == "proven" or noise.scheduled == noise.clients:
+            return []
+        if not noise.is_noisy or noise.broadcast_sigma(full.tolist()) > 0:
+            return []
+        return [
+            f"clients_per_round={noise.scheduled}: the paper's condition T > ε/γ adds no noise to "
+            "broadcasts here; privacy.calibration=proven does where it is needed"
+        ]
+
+    # The round ------------------------------------------------------------------------------
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """The model is all that a client needs."""
+        return {}, {}
+
+    def codec(self) -> GridCodec:
+        """All parameters (d,) on the clients' grid."""
+        return GridCodec(self.trainer.num_parameters, self.noise.grid)
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """The weighted mean plus the downlink noise."""
+        sizes = [self.sizes[client] for client in self.round.accepted]
+        if sum(sizes) != weight:
+            raise ValueError(f"weight={weight}: those who answered have {sum(sizes)} examples")
+        weights = [size / weight for size in sizes]
+        sigma = self.noise.broadcast_sigma(weights)
+        if sigma:
+            # In grid steps of the sum, so that nothing is rounded before the noise.
+            mechanism = DiscreteGaussian(sigma * weight / self.noise.grid, sensitivity=1.0)
+            total = mechanism.privatize_integers(total, self.setup.noise("broadcast", number))
+        self._remember(weights, sigma)
+        return self.codec().mean(total, weight).astype(np.float32)
+
+    def _remember(self, weights: list[float], sigma: float) -> None:
+        if not self.noise.is_noisy:
+            return
+        uplink, most = self.noise.upload_sigma, max(weights)
+        spread = math.hypot(uplink * math.hypot(*weights), sigma) / most
+        ratios = {"rest": spread, "stripped": math.hypot(uplink, sigma / most)}
+        for name, ratio in ratios.items():
+            multiplier = ratio / self.noise.released_sensitivity
+            self.weakest[name] = min(self.weakest[name], multiplier)
+
+    # Privacy --------------------------------------------------------------------------------
+
+    def release_event(self) -> Event:
+        """One upload."""
+        if not self.noise.is_noisy:
+            return NonPrivateEvent()
+        return DiscreteGaussian(
+            self.noise.upload_sigma,
+            self.noise.upload_sensitivity,
+            self.noise.grid,
+            self.noise.dimension,
+        ).event()
+
+    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+        """The paper's theorem with the number of uploads that the server sees for L."""
+        if not self.noise.is_noisy or self.noise.calibration == "proven":
+            return None, None
+        each = self.noise.epsilon / self.noise.exposures
+        return each, each * max(self.participations.values(), default=0)
+
+    def exposures(self) -> list[Exposure]:
+        """A curious server sees every upload; the paper's outsider L of them and all broadcasts."""
+        server, *others = super().exposures()
+        assumptions = (ASSUMPTIONS[self.noise.sensitivity],)
+        uploads = self.noise.exposures
+        released = sorted(self.participations.items()) or [("nobody", 0)]
+        outsider = Exposure(
+            threat=Threat.OUTSIDER,
+            adversary=f"an outsider, which sees every broadcast and {uploads} "
+            f"upload{'s' if uploads > 1 else ''} of each client",
+            per_round=self.release_event(),
+            clients={str(client): self._seen(count) for client, count in released},
+            claimed_total=self.noise.epsilon if self.noise.is_noisy else None,
+            assumptions=assumptions,
+        )
+        return [replace(server, assumptions=assumptions), outsider, *others]
+
+    def _seen(self, participations: int) -> Event:
+        """What the outsider sees of a client that took part so often."""
+        uploads, stripped, rest = seen_by_outsider(self.noise.exposures, participations)
+        if not self.noise.is_noisy:
+            return RepeatedEvent(self.release_event(), max(1, participations))
+        parts: list[Event] = [RepeatedEvent(self.release_event(), uploads)] if uploads else []
+        for name, count in (("stripped", stripped), ("rest", rest)):
+            # No broadcast yet: the upload alone is what could have been seen.
+            multiplier = self.weakest[name]
+            if count and math.isfinite(multiplier):
+                parts.append(RepeatedEvent(GaussianEvent(multiplier), count))
+        return ComposedEvent(tuple(parts))
+
+    # Checkpoint -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray]:
+        """The weakest broadcasts."""
+        return {f"weakest.{name}": np.array([value]) for name, value in self.weakest.items()}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The weakest broadcasts."""
+        self.weakest = {name: float(state[f"weakest.{name}"][0]) for name in self.weakest}
