@@ -186,10 +186,8 @@ def _feature_map(
     """Height and width after blocks of (kernel, padding), each strided by 2 or else pooled by 2."""
     height, width = input_shape[1:]
     for kernel, padding in blocks:
-        height, width = (size + 2 * padding - kernel for size in (height, width))
-        height, width = (
-            size // 2 + 1 if stride == 2 else (size + 1) // 2 for size in (height, width)
-        )
+        # A stride of 2 rounds the number of places up, pooling after a stride of 1 down.
+        height, width = ((size + 2 * padding - kernel + stride) // 2 for size in (height, width))
         if min(height, width) < 1:
             raise ValueError(
                 f"input_shape={tuple(input_shape)}: too small for model {model}, whose layers "
