@@ -221,6 +221,8 @@ class Trainer:
         The last bits of an image's logits may depend on which images share its batch.
         """
         self._check_images(images)
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: must be at least 1")
         self._module.eval()
         channels, height, width = self.input_shape
         source = as_tensor(images)

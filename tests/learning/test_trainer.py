@@ -237,6 +237,8 @@ def test_logits_are_those_of_the_module_in_inference(shape: tuple[int, int, int]
         assert logits.dtype == np.float32
         np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
     assert subject.logits(images[:0]).shape == (0, 3)
+    with pytest.raises(ValueError, match=r"^batch_size=0: "):
+        subject.logits(images, 0)
 
 
 def test_parameters_are_copies() -> None:
