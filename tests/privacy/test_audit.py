@@ -246,6 +246,21 @@ def test_the_bound_is_wrong_less_often_than_it_says():
     assert stats.binomtest(exceeded, 300, 0.1, alternative="greater").pvalue > 1e-3
 
 
+def test_choosing_the_event_does_not_flatter_the_bound():
+    # 256 outputs of ε = ln 3, seen too seldom to tell which side they are on: an event that is
+    # measured by the runs that chose it exceeds ε in nine of ten audits.
+    generator = np.random.default_rng(11)
+    p = np.tile([1.5, 0.5], 128) / 256
+    exceeded = sum(
+        empirical_epsilon(
+            generator.choice(256, 4000, p=p), generator.choice(256, 4000, p=p[::-1]), confidence=0.5
+        )
+        > math.log(3)
+        for _ in range(100)
+    )
+    assert stats.binomtest(exceeded, 100, 0.5, alternative="greater").pvalue > 1e-3
+
+
 def test_direction_is_found_whichever_input_comes_first():
     case = labels(2.5)
     forward, backward = audit(case.x, case.x_prime), audit(case.x_prime, case.x)

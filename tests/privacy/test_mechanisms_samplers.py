@@ -155,9 +155,10 @@ def test_discrete_laplace_probabilities_are_within_2_to_the_minus_64(scale):
             assert abs(off) < Decimal(2) ** -64
 
 
-def test_exponential_coins_are_exact_where_doubles_cannot_tell():
-    x = np.array([0.7])
-    threshold = round_down(exp_neg(0.7), 128)
+@pytest.mark.parametrize("exponent", [0.7, 20.0, 40.0])
+def test_exponential_coins_are_exact_where_doubles_cannot_tell(exponent):
+    x = np.array([exponent])
+    threshold = round_down(exp_neg(exponent), 128)
     high, low = threshold >> 64, threshold & (2**64 - 1)
     for last, heads in ((low - 1, True), (low, False)):
         rng = Scripted(uint64=[last])
