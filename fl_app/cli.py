@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fl_app.results import RunFolder
 
 TOOLS = {
+    "audit": "attack a release and measure its epsilon",
     "ledger": "print or verify a device's ledger",
 }
 
