@@ -114,10 +114,11 @@ class DPFLBNNClient(Client):
             noise=noise,
             **budget,
         )
-        if flip == "tensor" and (self.release.hamming or upload != "sign"):
+        clipped = self.release.sensitivity < self.trainer.num_parameters
+        if flip == "tensor" and (clipped or upload != "sign"):
             raise ValueError(
-                "flip='tensor': reproduces the authors' code, which has no Hamming clipping and "
-                "uploads signs; set upload=sign and budget.hamming=null"
+                "flip='tensor': reproduces the authors' code, which uploads the signs of all "
+                "weights; set upload=sign, budget.hamming=null and budget.mask=1"
             )
         self.fresh = self.trainer.buffers()
 

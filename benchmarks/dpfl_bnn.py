@@ -1,0 +1,239 @@
+"""DPFL-BNN's figures, one command each: ``python -m benchmarks.dpfl_bnn WHAT``. Prints Markdown.
+
+* ``golden``: the privacy table of the specification, recomputed, and how long that takes.
+* ``gamma``: the γ that meets ε = 8 over 100 rounds, by threat model.
+* ``shrinkage``: does less γ help because of the noise, or because the mean shrinks?
+* ``accuracy``: MNIST, IID, 100 clients: mean accuracy over all clients' models for each γ.
+* ``budgeted``: 1,000 clients with Hamming clipping, at a proven ε below 8.
+* ``wire``: bytes of one client's messages in one round, measured, against the table.
+
+The last four run the house itself, in this process, and need ``MURMUR_DATA``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fl_app.engines.inline import InlineEngine
+from fl_app.results import RunFolder
+from privacy.accounting import Adjacency, Threat, epsilon
+from privacy.accounting.bits import claimed_epsilon, claimed_gamma, epsilon_of_bit
+from privacy.accounting.calibrate import bits_gamma
+from privacy.accounting.flatten import flatten
+from privacy.accounting.rdp import epsilon as renyi_epsilon
+from privacy.accounting.rdp_conversion import to_epsilon_mironov
+from privacy.events import Event, RandomizedBitsEvent, RepeatedEvent, SecurelySummedEvent
+
+BITS, ROUNDS, CLIENTS, DELTA = 81_958, 100, 100, 1e-5
+GAMMAS = (0.1, 0.2, 0.3, 0.4)
+GOLDEN = {
+    "ε0": (0.4055, 0.8473, 1.3863, 2.1972),
+    "claimed (theorem 1)": (28.31, 83.34, 180.92, 361.83),
+    "one bit, exact T-fold": (23.65, 63.93, 124.21, 219.25),
+    "local, RDP, one round": (7_191, 28_841, 69_688, 145_862),
+    "local, RDP, T=100": (670_079, 2_788_379, 6_832_304, 14_424_508),
+    "secure aggregation, one round": (124.6, 434.9, 1_149.7, 3_500.9),
+    "secure aggregation, T=100": (7_401, 32_627, 96_079, 315_001),
+}
+
+
+def golden() -> None:
+    """The table, each figure beside its golden value's relative error."""
+    started = time.perf_counter()
+    rows = []
+    for name, expected in GOLDEN.items():
+        found = [_privacy(name, gamma) for gamma in GAMMAS]
+        errors = [f / e - 1 for f, e in zip(found, expected, strict=True)]
+        rows.append(
+            [name, *(f"{f:,.4g}" if f < 10 else f"{f:,.2f}" for f in found), _worst(errors)]
+        )
+    seconds = time.perf_counter() - started
+    _table(["", *(f"γ={gamma}" for gamma in GAMMAS), "largest error"], rows)
+    print(f"\nd={BITS:,}, T={ROUNDS}, n={CLIENTS}, δ={DELTA:g}; computed in {seconds:.1f} s")
+
+
+def _privacy(name: str, gamma: float) -> float:
+    vector = RandomizedBitsEvent(gamma, BITS, BITS)
+    summed = SecurelySummedEvent(vector, CLIENTS)
+    match name:
+        case "ε0":
+            return epsilon_of_bit(gamma)
+        case "claimed (theorem 1)":
+            return claimed_epsilon(gamma, ROUNDS, DELTA)
+        case "one bit, exact T-fold":
+            bit = RepeatedEvent(RandomizedBitsEvent(gamma, 1, 1), ROUNDS)
+            return epsilon(bit, DELTA).bounds["exact"]
+        case "local, RDP, one round":
+            return _renyi(vector, Threat.LOCAL)
+        case "local, RDP, T=100":
+            return _renyi(RepeatedEvent(vector, ROUNDS), Threat.LOCAL)
+        case "secure aggregation, one round":
+            return _renyi(summed, Threat.SECURE_AGGREGATION)
+        case _:
+            return _renyi(RepeatedEvent(summed, ROUNDS), Threat.SECURE_AGGREGATION)
+
+
+def _renyi(event: Event, threat: Threat) -> float:
+    leaves = flatten(event, threat, Adjacency.REPLACE_ONE)
+    return renyi_epsilon(leaves, DELTA, to_epsilon_mironov)
+
+
+def gamma() -> None:
+    """Calibration by the paper's conversion, as in the specification, and by the best bound."""
+    target, rows = 8.0, []
+    claimed = claimed_gamma(target, ROUNDS, DELTA)
+    rows.append(["claimed (theorem 1)", f"{claimed:.4g}", "0.0366", ""])
+    for threat, clients, expected in (
+        (Threat.LOCAL, 1, "1.265e-4"),
+        (Threat.SECURE_AGGREGATION, CLIENTS, "1.265e-3"),
+    ):
+        paper = bits_gamma(
+            target, DELTA, BITS, ROUNDS, threat, clients, conversion=to_epsilon_mironov
+        )
+        best = bits_gamma(target, DELTA, BITS, ROUNDS, threat, clients)
+        rows.append([str(threat), f"{paper:.4g}", expected, f"{best:.4g}"])
+    _table([f"γ for ε={target:g}, T={ROUNDS}", "found", "specified", "best proven bound"], rows)
+
+
+def shrinkage(rounds: int | None, seeds: Sequence[int]) -> None:
+    """Noise, scale only and debiased, at two learning rates."""
+    controls = {
+        "no noise": ["strategy.noise=false"],
+        "γ=0.2": ["strategy.gamma=0.2"],
+        "γ=0.1": ["strategy.gamma=0.1"],
+        "no noise, mean × 0.2": ["strategy.noise=false", "strategy.scale_only=true"],
+        "γ=0.1, debiased": ["strategy.debias=true"],
+        "γ=0.1, stochastic bits": ["strategy.upload=stochastic"],
+    }
+    rates = ("0.01", "0.1")
+    rows = []
+    for name, overrides in controls.items():
+        scores = []
+        for rate in rates:
+            lr = f"strategy.local.learning_rate={rate}"
+            scores.append(_score("dpfl_bnn_shrinkage", rounds, seeds, [*overrides, lr]))
+        rows.append([name, *scores])
+        print(f"| {name} | {' | '.join(scores)} |", flush=True)
+    print()
+    _table(["", *(f"learning rate {rate}" for rate in rates)], rows)
+
+
+def accuracy(experiment: str, rounds: int | None, seeds: Sequence[int]) -> None:
+    """Mean over all clients' own models after the last round, for each γ."""
+    rows = []
+    for name, overrides in {
+        "none": ["strategy.noise=false"],
+        **{str(g): [f"strategy.gamma={g}"] for g in GAMMAS},
+    }.items():
+        score = _score(experiment, rounds, seeds, overrides)
+        rows.append([name, score])
+        print(f"| {name} | {score} |", flush=True)
+    print()
+    _table(["γ", "accuracy (server's signs)"], rows)
+
+
+def budgeted(rounds: int | None, seeds: Sequence[int]) -> None:
+    """The budgeted run: proven ε under secure aggregation beside accuracy."""
+    for seed in seeds:
+        run = _run("dpfl_bnn_budgeted", rounds, seed, [])
+        proven = next(g for g in run["guarantees"] if g["threat"] == "secure_aggregation")
+        print(f"seed {seed}: ε={proven['proven_total']:.2f}, {_words(run)}")
+
+
+def wire() -> None:
+    """One client's messages in one round, as Flower carries them."""
+    rows = []
+    for name, mode, overrides in (
+        ("packed bits, no secure aggregation", "off", []),
+        ("secure aggregation", "on", []),
+        ("half of the weights masked out", "off", ["strategy.budget.mask=0.5"]),
+    ):
+        extra = [
+            f"privacy.secure_aggregation={mode}",
+            "federation.num_clients=20",
+            "strategy.local.steps=1",
+            "strategy.evaluate_examples=10",
+            "model.bias=true",
+            *overrides,
+        ]
+        run = _run("dpfl_bnn_mnist_iid", 1, 1, extra, nodes=20)
+        row = run["rows"][-1]
+        rows.append([name, f"{row['bytes_up'] / 20:,.0f}", f"{row['bytes_down'] / 20:,.0f}"])
+    rows.append(["fp32 (computed)", f"{4 * BITS:,}", f"{4 * BITS:,}"])
+    _table(["bytes per client and round, n=20, d=81,958", "up", "down"], rows)
+
+
+def _score(experiment: str, rounds: int | None, seeds: Sequence[int], extra: list[str]) -> str:
+    runs = [_run(experiment, rounds, seed, extra) for seed in seeds]
+    own = [run["rows"][-1]["accuracy"] for run in runs]
+    signs = [run["rows"][-1]["accuracy_server_signs"] for run in runs]
+    spread = f" ± {(max(own) - min(own)) / 2:.4f}" if len(own) > 1 else ""
+    return f"{sum(own) / len(own):.4f}{spread} ({sum(signs) / len(signs):.4f})"
+
+
+def _words(run: dict[str, Any]) -> str:
+    row = run["rows"][-1]
+    return (
+        f"accuracy {row['accuracy']:.4f} over {row['clients_evaluated']:.0f} clients, "
+        f"server's signs {row['accuracy_server_signs']:.4f}, {run['seconds']:.0f} s"
+    )
+
+
+def _run(
+    experiment: str, rounds: int | None, seed: int, extra: list[str], nodes: int = 1
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as parent:
+        folder = RunFolder(Path(parent) / "run")
+        words = [f"experiment={experiment}", f"seed={seed}", f"run_dir={folder.path}", *extra]
+        words += [] if rounds is None else [f"federation.num_rounds={rounds}"]
+        started = time.perf_counter()
+        InlineEngine(workers=1, nodes=nodes).run(words, folder)
+        return {
+            "rows": folder.rows(),
+            "guarantees": folder.guarantees(),
+            "seconds": time.perf_counter() - started,
+        }
+
+
+def _worst(errors: Iterable[float]) -> str:
+    return f"{max(map(abs, errors)):.3%}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print("| " + " | ".join(head) + " |")
+    print("|" + " --- |" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+
+
+def main() -> None:
+    """One study by name."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="what", required=True)
+    for name in ("golden", "gamma", "wire"):
+        commands.add_parser(name)
+    for name in ("shrinkage", "accuracy", "budgeted"):
+        command = commands.add_parser(name)
+        command.add_argument("--rounds", type=int, help="default: the experiment's own")
+        command.add_argument("--seeds", type=int, nargs="+", default=[1])
+        if name == "accuracy":
+            command.add_argument("--experiment", default="dpfl_bnn_mnist_iid")
+    chosen = vars(parser.parse_args())
+    studies: dict[str, Callable[..., None]] = {
+        "golden": golden,
+        "gamma": gamma,
+        "wire": wire,
+        "shrinkage": shrinkage,
+        "accuracy": accuracy,
+        "budgeted": budgeted,
+    }
+    studies[chosen.pop("what")](**chosen)
+
+
+if __name__ == "__main__":
+    main()

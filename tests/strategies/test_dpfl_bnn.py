@@ -1,0 +1,200 @@
+"""DPFL-BNN's server half: the mean, its controls, reports of all clients, both statements."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fl_app.config import build, compose
+from fl_app.results import RunFolder
+from learning.binary import bnn
+from learning.datasets import Examples
+from learning.trainer import Trainer
+from privacy.accounting import Threat
+from privacy.budget import Budget
+from privacy.events import NonPrivateEvent, RandomizedBitsEvent
+from strategies.base import ServerSetup
+from strategies.dpfl_bnn import DPFLBNN
+
+SHAPE = (1, 8, 8)
+BUDGET = {"threat": "local", "honest_clients": 1, "hamming": None, "mask": 1.0}
+RUN = [
+    "strategy=dpfl_bnn",
+    "dataset=digits",
+    "federation.num_clients=6",
+    "federation.num_rounds=3",
+    "strategy.local.steps=2",
+    "strategy.evaluate_examples=50",
+    "model.hidden=8",
+    "model.channels=[4, 4]",
+    "privacy.noise=seeded",
+    "privacy.secure_aggregation=simulated",
+]
+
+
+def server(epsilon=np.inf, rounds=10, **changed):
+    images = np.zeros((5, *SHAPE), np.float32)
+    setup = ServerSetup(
+        trainer=Trainer(partial(bnn, channels=[2, 3], hidden=5), SHAPE, 4),
+        public=images,
+        test=Examples(images, np.zeros(5, np.int64)),
+        budget=Budget(epsilon, 1e-5, "run", rounds),
+        seed=1,
+        num_clients=20,
+        cohort_size=20,
+        quorum=0.5,
+    )
+    settings = {
+        "gamma": 0.1,
+        "upload": "sign",
+        "noise": True,
+        "flip": "bit",
+        "debias": False,
+        "scale_only": False,
+        "evaluate_every": 0,
+        "budget": BUDGET,
+    }
+    return DPFLBNN(setup, **{**settings, **changed})
+
+
+def run(folder, *overrides, nodes=1):
+    words = ["engine=inline", f"engine.nodes={nodes}", *RUN, *overrides, f"run_dir={folder}"]
+    result = RunFolder(folder)
+    build(compose(words).engine, "engine").run(words, result)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, [-1.0, 0.0, 0.4]),
+        ({"debias": True}, [-5.0, 0.0, 2.0]),
+        ({"noise": False, "scale_only": True}, [-0.2, 0.0, 0.08]),
+        ({"noise": False}, [-1.0, 0.0, 0.4]),
+    ],
+)
+def test_update_is_the_mean_of_plus_minus_one_and_its_controls(changed, expected):
+    strategy = server(**changed)
+    model = strategy.initial_parameters()
+    counts = np.full(len(model), 10)
+    counts[:3] = [0, 10, 14]
+    found = strategy.update(1, model, counts, 20)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[:3], expected, atol=1e-6)
+
+
+def test_masked_coordinates_keep_the_servers_last_mean():
+    strategy = server(budget={**BUDGET, "mask": 0.25})
+    model = strategy.initial_parameters()
+    size = strategy.codec().size
+    assert size == -(-len(model) // 4)
+    first = strategy.update(1, model, np.full(size, 20), 20)
+    assert np.count_nonzero(first == 1) == size
+    assert np.array_equal(first[first != 1], model[first != 1])
+    second = strategy.update(2, first, np.full(size, 20), 20)
+    assert size < np.count_nonzero(second == 1) < 2 * size
+
+
+def test_claimed_epsilon_is_theorem_one_with_its_rounds():
+    strategy = server()
+    strategy.participations.update({0: 100, 1: 3})
+    per_round, total = strategy.claimed_epsilon()
+    assert total == pytest.approx(28.31, rel=1e-3)
+    assert per_round < total
+
+
+def test_release_event_counts_every_bit_and_nothing_private_without_noise():
+    size = server().trainer.num_parameters
+    assert server().release_event() == RandomizedBitsEvent(0.1, size, size)
+    assert server(noise=False).release_event() == NonPrivateEvent()
+    assert server(flip="tensor").release_event() == NonPrivateEvent()
+    clipped = server(budget={**BUDGET, "hamming": 4})
+    assert clipped.release_event() == RandomizedBitsEvent(0.1, size, 8)
+
+
+def test_gamma_follows_from_the_budget_where_it_is_not_given():
+    strategy = server(epsilon=8.0, gamma=None)
+    strategy.participations.update({0: 10})
+    local = strategy.statement().guarantees[0]
+    assert local.threat is Threat.LOCAL
+    assert 7.9 < local.proven_total <= 8.0
+    assert local.claimed_total < local.proven_total
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"debias": True, "scale_only": True}, "debias=True"),
+        ({"debias": True, "noise": False}, "noise=False"),
+        ({"scale_only": True}, "noise=True"),
+        ({"scale_only": True, "noise": False, "gamma": None}, "gamma=None"),
+        ({"evaluate_every": -1}, "evaluate_every=-1"),
+        ({"epsilon": 8.0}, "gamma=0.1: fixes the noise"),
+    ],
+)
+def test_contradictory_settings_are_refused_on_construction(changed, words):
+    with pytest.raises(ValueError, match=words):
+        server(**changed)
+
+
+def test_run_reports_all_clients_models_and_states_both_adversaries(tmp_path):
+    result = run(tmp_path / "run", "strategy.evaluate_every=2")
+    rows = result.rows()
+    evaluated = [row["round"] for row in rows if "accuracy" in row]
+    assert evaluated == [2, 3]
+    assert rows[-1]["clients_evaluated"] == 6
+    assert 0 <= rows[-1]["accuracy_server_signs"] <= 1
+    threats = {g["threat"]: g for g in result.guarantees()}
+    assert set(threats) == {"local", "secure_aggregation"}
+    local, summed = threats["local"], threats["secure_aggregation"]
+    assert summed["proven_total"] < local["proven_total"]
+    assert local["claimed_total"] == summed["claimed_total"] < summed["proven_total"]
+    saved = load_file(tmp_path / "run" / "model.safetensors")
+    assert sum(v.size for k, v in saved.items() if k.endswith("weight") and v.ndim > 1) > 0
+
+
+def test_reports_are_neither_charged_nor_counted_as_participation(tmp_path):
+    often = run(tmp_path / "often", "strategy.evaluate_every=1")
+    once = run(tmp_path / "once")
+    assert often.guarantees() == once.guarantees()
+    assert often.rows()[-1]["accuracy"] == once.rows()[-1]["accuracy"]
+    for row in ("bytes_up", "bytes_down", "epsilon_proven"):
+        assert [r[row] for r in often.rows()] == [r[row] for r in once.rows()]
+
+
+def test_grouping_over_nodes_changes_nothing(tmp_path):
+    one = run(tmp_path / "one", nodes=1)
+    six = run(tmp_path / "six", nodes=6)
+    a, b = (load_file(r.path / "model.safetensors") for r in (one, six))
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+    assert one.rows()[-1]["accuracy"] == six.rows()[-1]["accuracy"]
+
+
+def test_one_clients_bits_travel_packed(tmp_path):
+    result = run(tmp_path / "run", "privacy.secure_aggregation=off", nodes=6)
+    config = compose(RUN)
+    size = Trainer(build(config.model, "model"), SHAPE, 10).num_parameters
+    packed = -(-size // 8)
+    per_client = result.rows()[-1]["bytes_up"] / 6
+    assert packed < per_client < packed + 400  # and Flower's envelope
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["strategy.upload=stochastic"],
+        ["strategy.debias=true"],
+        ["strategy.noise=false", "strategy.scale_only=true"],
+        ["strategy.flip=tensor"],
+        ["strategy.budget.hamming=20", "strategy.budget.mask=0.5"],
+        ["model.bn=none"],
+        ["privacy=local", "privacy.per=run", "strategy.gamma=null"],
+        ["strategy.evaluate_statistics=running"],
+    ],
+)
+def test_every_mode_runs(tmp_path, overrides):
+    result = run(tmp_path / "run", "federation.num_rounds=1", *overrides)
+    assert json.loads(result.metrics_path.read_text())["failed"] == 0
+    assert "accuracy" in result.rows()[-1]
