@@ -99,11 +99,13 @@ class CohortStrategy(Strategy):
 
     ``algorithm``, ``claim`` and ``difference`` are words for the privacy statement: the name, what
     the paper's theorem says, and why the proven figure differs. ``weighted``: whether clients
-    count by their number of examples, rather than alike.
+    count by their number of examples, rather than alike. ``unit`` and ``adjacency``: whose data
+    is protected, and which two data sets are neighbours.
     """
 
     algorithm: ClassVar[str]
-    unit: ClassVar[Unit] = Unit.CLIENT
+    unit: Unit = Unit.CLIENT
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
     claim: ClassVar[str] = ""
     difference: ClassVar[str] = ""
     weighted: ClassVar[bool] = False
@@ -171,7 +173,7 @@ class CohortStrategy(Strategy):
         return Statement.of(
             algorithm=self.algorithm,
             unit=self.unit,
-            adjacency=Adjacency.REPLACE_ONE,
+            adjacency=self.adjacency,
             delta=self.setup.budget.delta,
             exposures=self.exposures(),
             claim=self.claim,
@@ -179,6 +181,12 @@ class CohortStrategy(Strategy):
             warnings=self.warnings(),
             void=void,
         )
+
+    def cohort(self, number: int) -> NDArray[np.int64]:
+        """The clients asked in round ``number``, ascending; as many as configured, any as likely."""
+        setup = self.setup
+        rng = experiment_rng(setup.seed, "cohort", number)
+        return np.sort(rng.choice(setup.num_clients, setup.cohort_size, replace=False))
 
     def initial_parameters(self) -> Parameters:
         """The global model before the first round."""
@@ -306,10 +314,7 @@ class CohortStrategy(Strategy):
 
     def _assign(self, number: int, nodes: list[int]) -> dict[int, list[int]]:
         """The round's cohort, split evenly over the nodes: {node: client ids}."""
-        setup = self.setup
-        rng = experiment_rng(setup.seed, "cohort", number)
-        cohort = np.sort(rng.choice(setup.num_clients, setup.cohort_size, replace=False))
-        shares = np.array_split(cohort, len(nodes))
+        shares = np.array_split(self.cohort(number), len(nodes))
         return {
             node: share.tolist() for node, share in zip(nodes, shares, strict=True) if len(share)
         }
