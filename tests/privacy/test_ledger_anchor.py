@@ -7,6 +7,8 @@ import pytest
 from privacy.ledger import Ledger
 from tests.privacy.ledger_cases import assert_refused, edit, fill, sidecar
 
+SLOT = 4096
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -15,11 +17,22 @@ def path(tmp_path):
     return tmp_path / "ledger.sqlite"
 
 
+def positions(head):
+    """How far each of the two anchors in the file reaches."""
+    content = head.read_bytes()
+    assert len(content) == 2 * SLOT
+    return [int(content[start:].split()[0]) for start in (0, SLOT)]
+
+
 def test_a_forged_or_foreign_anchor_is_noticed(path, tmp_path):
     head = sidecar(path, ".head")
     edit(path, "DELETE FROM entries WHERE position = 16")
-    head.write_bytes(head.read_bytes().replace(b"16 ", b"15 "))
-    assert_refused(path, "the anchor .* is damaged|but had|not the one")
+    content = bytearray(head.read_bytes())
+    start = SLOT * positions(head).index(16)
+    content[start : start + 2] = b"15"
+    head.write_bytes(content)
+    assert 15 in positions(head)
+    assert_refused(path, "the anchor .* is damaged")
     fill(tmp_path / "other" / "ledger.sqlite")
     shutil.copy(sidecar(tmp_path / "other" / "ledger.sqlite", ".head"), head)
     assert_refused(path, "the anchor .* is damaged, or belongs to another key")
@@ -34,31 +47,41 @@ def test_an_old_anchor_is_accepted_and_brought_up_to_date(path):
     with Ledger(path) as ledger:
         ledger.verify()
         assert len(ledger.events(1)) == 5
-    assert head.read_bytes().count(b"20 ") == 1
+    assert 20 in positions(head)
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 4096, b"2" * 10])
 def test_an_anchor_torn_by_a_power_cut_is_mended(path, damage):
     """The anchor is written after the commit: the database is ahead of the other anchor then."""
     head = sidecar(path, ".head")
-    anchors = head.read_bytes()
+    content = bytearray(head.read_bytes())
     fill(path, rounds=[4])
-    newest = max((anchors[:4096], 0), (anchors[4096:], 4096), key=lambda a: int(a[0].split()[0]))
-    torn = bytearray(anchors)
-    older = 4096 - newest[1]
-    torn[older : older + len(damage)] = damage
-    head.write_bytes(torn)
+    torn = SLOT * (1 - positions(head).index(20))
+    content[torn : torn + len(damage)] = damage
+    head.write_bytes(content)
     with Ledger(path) as ledger:
         ledger.verify()
         assert len(ledger.events(1)) == 5
-    content = head.read_bytes()
-    assert content.count(b"20 ") == 1 and len(content) == len(anchors)
+    assert 20 in positions(head)
 
 
 def test_the_newest_anchor_cannot_be_destroyed_to_hide_what_came_last(path):
     head = sidecar(path, ".head")
-    anchors = head.read_bytes()
-    newest = 0 if anchors.startswith(b"16 ") else 4096
-    head.write_bytes(anchors[:newest] + bytes(4096) + anchors[newest + 4096 :])
+    content = bytearray(head.read_bytes())
+    newest = SLOT * positions(head).index(16)
+    content[newest : newest + SLOT] = bytes(SLOT)
+    head.write_bytes(content)
     edit(path, "DELETE FROM entries WHERE position = 16")
     assert_refused(path, "the anchor .* is damaged")
+
+
+def test_a_copy_that_went_its_own_way_does_not_fit_the_anchor(path, tmp_path):
+    """Genuine entries in a genuine chain, but not those that this device last vouched for."""
+    copy = tmp_path / "copy.sqlite"
+    for suffix in ("", ".key", ".head"):
+        shutil.copy(sidecar(path, suffix), sidecar(copy, suffix))
+    fill(path, rounds=[4])
+    fill(copy, rounds=[5, 6])
+    Ledger(copy).close()
+    shutil.copy(copy, path)
+    assert_refused(path, "entry 20 is not the one that was anchored")

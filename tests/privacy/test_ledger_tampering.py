@@ -125,6 +125,19 @@ def test_a_database_cut_off_in_the_middle_is_noticed(path, share):
     assert_refused(path, "damaged|malformed|cut short")
 
 
+def test_an_index_that_no_longer_leads_to_its_entries_is_noticed(path):
+    """Looking an answer up in it would find none, and the question would be open again."""
+    database = sqlite3.connect(path)
+    query = "SELECT rootpage FROM sqlite_master WHERE name = 'one_answer'"
+    page, size = database.execute(query).fetchone()[0], 4096
+    assert database.execute("PRAGMA page_size").fetchone()[0] == size
+    database.close()
+    content = bytearray(path.read_bytes())
+    content[page * size - 200 : page * size] = b"0" * 200
+    path.write_bytes(content)
+    assert_refused(path, "damaged|malformed")
+
+
 def test_an_old_copy_of_the_database_is_noticed(path, tmp_path):
     shutil.copy(path, tmp_path / "old")
     fill(path, rounds=range(4, 6))
