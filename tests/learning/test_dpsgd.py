@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from learning.datasets import Examples
-from learning.dpsgd import SENSITIVITY, DpSgd, PerSampleGradients
+from learning.dpsgd import DpSgd
 from learning.models import cnn_groupnorm, cnn_privatekt, cnn_tanh, mlp
+from learning.per_sample import SENSITIVITY, PerSampleGradients
 from learning.trainer import Trainer
 
 SHAPE, CLASSES = (1, 16, 16), 3
