@@ -106,6 +106,10 @@ class Client(ABC):
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The release: what may leave the client."""
 
+    def release(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
+        """``train``, then ``privatize``; overridden where noise belongs inside the training."""
+        return self.privatize(self.train(task, data), task, noise)
+
     def weight(self, data: LocalData) -> int:
         """The release's weight in the sum; 1 unless the algorithm makes data sizes public."""
         return 1
