@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,6 +22,9 @@ _METHODS = {
     "zcdp": "concentrated differential privacy",
     "none": "no protection",
 }
+
+# Where ε is beyond this by Rényi divergence, a slow distribution would not change the verdict.
+_WORTH_MORE = 200.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,17 @@ def delta(
     return min(bounds)
 
 
+def parallel(spends: Iterable[Spend]) -> Spend:
+    """What releases on disjoint data cost together: the largest, since a unit is in one only.
+
+    Raises ValueError if there are none, or if their δ or threats differ.
+    """
+    spends = list(spends)
+    if len({(spend.delta, spend.threat) for spend in spends}) != 1:
+        raise ValueError(f"spends={len(spends)}: need one at least, all of one δ and threat")
+    return max(spends, key=lambda spend: spend.epsilon)
+
+
 @lru_cache(maxsize=4096)
 def _epsilon(event: Event, delta: float, threat: Threat, adjacency: Adjacency) -> Spend:
     leaves = flatten(event, threat, adjacency)
@@ -105,7 +119,7 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
         shuffled = any(isinstance(leaf, ShuffledEvent) for leaf in leaves)
         name = "shuffle" if shuffled else "exact"
         bounds[name] = privacy_loss.epsilon(parts, delta, gaussian_mu)
-    elif delta > 0 and all(pld.supports(leaf) for leaf in rest):
+    elif bounds.get("rdp", math.inf) < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
         composed = pld.compose(rest, parts, gaussian_mu, bounds["rdp"])
         bounds["pld"] = float(composed.get_epsilon_for_delta(delta))
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
@@ -125,6 +139,7 @@ def _alone(leaf: Event, delta: float) -> float:
     """ε of one release that is not pure."""
     if delta == 0:
         return math.inf
+    by_rdp = rdp.epsilon({leaf: 1}, delta)
     if isinstance(leaf, GaussianEvent):
-        return privacy_loss.epsilon([], delta, 1 / leaf.noise_multiplier)
-    return rdp.epsilon({leaf: 1}, delta)
+        return min(by_rdp, privacy_loss.epsilon([], delta, 1 / leaf.noise_multiplier))
+    return by_rdp

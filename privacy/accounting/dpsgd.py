@@ -29,16 +29,16 @@ def sampled_divergence(rate: float, noise_multiplier: float, order: float) -> fl
     rounding. Where that would be long, D at the next integer order, which is larger.
     """
     if rate == 1:
-        return order / (2 * noise_multiplier**2)
+        return order / 2 / noise_multiplier / noise_multiplier
     if order > _HIGHEST_ORDER:
         return math.inf
     if order > 32 or noise_multiplier < 0.1:
         return sampled_divergence_integer(rate, noise_multiplier, math.ceil(order))
     m = noise_multiplier
-    h = min(m, m**2) / 4
+    h = min(m, m * m) / 4
     x = np.arange(-_REACH * m, order + _REACH * m, h)
     log_base = math.log(h / (m * math.sqrt(2 * math.pi))) - (x / m) ** 2 / 2
-    gain = (2 * x - 1) / (2 * m**2)
+    gain = (x - 0.5) / m / m
     log_ratio = np.where(
         gain < 30,
         np.log1p(rate * np.expm1(np.minimum(gain, 30))),
@@ -50,11 +50,13 @@ def sampled_divergence(rate: float, noise_multiplier: float, order: float) -> fl
 def sampled_divergence_integer(rate: float, noise_multiplier: float, order: int) -> float:
     """D_α of one step at an integer order, in closed form (Mironov et al. 2019, eq. 5)."""
     if rate == 1:
-        return order / (2 * noise_multiplier**2)
+        return order / 2 / noise_multiplier / noise_multiplier
     i = np.arange(order + 1, dtype=np.float64)
     log_choose = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
     log_chance = log_choose + i * math.log(rate) + (order - i) * math.log1p(-rate)
-    return float(logsumexp(log_chance + (i * i - i) / (2 * noise_multiplier**2))) / (order - 1)
+    return float(logsumexp(log_chance + (i * i - i) / 2 / noise_multiplier / noise_multiplier)) / (
+        order - 1
+    )
 
 
 def sampled_integer_divergence(rate: float, noise_multiplier: float, order: float) -> float:

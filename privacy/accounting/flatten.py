@@ -30,8 +30,9 @@ from privacy.events import (
 def flatten(event: Event, threat: Threat, adjacency: Adjacency) -> Counter[Event]:
     """The elementary releases in ``event`` with their counts, as ``threat`` sees them.
 
-    Where a wrapper gives no proven relief for what it wraps, it is dropped, which is the safe
-    side.
+    ``SecurelySummedEvent`` and ``ShuffledEvent`` say what is true of a release for everybody
+    but who sees the client itself (``Threat.LOCAL``). Where a wrapper gives no proven relief
+    for what it wraps, it is dropped, which is the safe side.
     """
     leaves: Counter[Event] = Counter()
     _collect(event, 1, threat, adjacency, leaves)

@@ -15,8 +15,8 @@ from privacy.accounting.search import decreasing_root
 
 def combined_noise_multiplier(multipliers: Iterable[float]) -> float:
     """Noise multiplier of the single Gaussian release that many amount to; inf for none."""
-    squared_mu = sum(1 / multiplier**2 for multiplier in multipliers)
-    return 1 / math.sqrt(squared_mu) if squared_mu else math.inf
+    mu = math.hypot(*(1 / multiplier for multiplier in multipliers))
+    return 1 / mu if mu else math.inf
 
 
 def epsilon(noise_multiplier: float, delta: float, count: int = 1) -> float:

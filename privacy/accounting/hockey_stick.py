@@ -23,7 +23,7 @@ def log_delta(epsilon: Floats | float, mu: float) -> Floats:
 
 def log_mgf(theta: float, mu: float) -> float:
     """K(θ) = ln E e^{θL} of the Gaussian's privacy loss L ~ N(μ²/2, μ²)."""
-    return theta * (theta + 1) * mu**2 / 2
+    return theta * (theta + 1) * (mu * mu) / 2
 
 
 def log1mexp(x: Floats) -> Floats:

@@ -1,12 +1,17 @@
 """Laplace noise: the privacy loss of one release, on a lattice.
 
-A vector of independent Laplace noises with L1 sensitivity Δ is no worse than one number with
+Discrete noise ∝ e^{−α|x|}, x integer, neighbours m steps apart, ε0 = αm: the loss at x is
+α(m − 2x), cut at ±ε0. Continuous noise is the limit m → ∞. A lattice too long to keep is
+thinned to every w-th point, m = wK, by splitting the points between (``LatticeLoss.of``); the
+sums are geometric, so the thinned masses have a closed form, which also holds for w → ∞.
+
+A vector of independent noises with L1 sensitivity Δ is no worse than one number with
 sensitivity Δ. Proof for two coordinates a ≤ b (the others follow by induction): for ε ≥ 0,
 δ(ε) of the pair is E[δ_b(ε − L_a)], which rises with L_a ≤ ε_a, so it is at most
 δ_b(ε − ε_a); and ε − ε_a ≥ −ε_b, where δ_b(ε − ε_a) ≤ δ_{a+b}(ε) — with equality for
 continuous noise, δ_c(ε) = 1 − e^{(ε−ε_c)/2}; for discrete noise both are a maximum over
 thresholds, and the right side has more of them. ε < 0 follows by symmetry. So the scalar
-loss below covers vectors.
+loss below covers vectors. For the same reason more steps at the same α are never better.
 """
 
 from __future__ import annotations
@@ -18,50 +23,56 @@ import numpy as np
 from privacy.accounting.lattice import LatticeLoss
 from privacy.events import LaplaceEvent
 
-# Cells between 0 and ε0 for continuous noise, or for a grid finer than this.
-_CELLS = 512
+# Points between +ε0 and −ε0 to which longer lattices are thinned.
+_POINTS = 256
 
 
-def loss(event: LaplaceEvent, count: int = 1) -> LatticeLoss:
-    """Privacy loss of ``count`` releases; the ε-DP worst case if the grid is not known."""
+def loss(event: LaplaceEvent) -> LatticeLoss:
+    """Privacy loss of one release; the ε-DP worst case, one step, if the grid is not known."""
     epsilon = 1 / event.noise_multiplier
-    steps = event.sensitivity_steps
-    if steps is None:
-        steps = 1
+    steps = 1 if event.sensitivity_steps is None else event.sensitivity_steps
     if steps == 0:
-        return _continuous(epsilon, count)
-    exact = _discrete(epsilon, steps, count)
-    return exact if steps <= _CELLS else exact.on_step(epsilon / _CELLS)
+        points, end = _POINTS, 0.5
+        between = math.tanh(epsilon / points / 2)
+        return _lattice(epsilon / points, points, end + between / 2, between)
+    alpha = epsilon / steps
+    points, width = _thinning(steps)
+    moved = math.tanh(alpha / 2) * _moved(alpha, width)
+    end = 1 / (1 + math.exp(-alpha)) + moved
+    return _lattice(alpha * width, points, end, math.tanh(alpha / 2) + 2 * moved)
 
 
-def _discrete(epsilon: float, steps: int, count: int) -> LatticeLoss:
-    """Noise ∝ t^|x|, t = e^{−ε/steps}, x integer; neighbours ``steps`` apart.
+def _thinning(steps: int) -> tuple[int, int]:
+    """Points K and width w with wK ≥ ``steps``, as little above as can be had."""
+    if steps <= 2 * _POINTS:
+        return steps, 1
+    narrowest = -(-steps // (2 * _POINTS))
+    widths = range(narrowest, narrowest + min(narrowest, 1000) + 1)
+    width = min(widths, key=lambda w: -steps % w)
+    return -(-steps // width), width
 
-    The loss at x is (ε/steps)·(steps − 2x), cut at ±ε.
+
+def _moved(alpha: float, width: int) -> float:
+    """What the w − 1 points between two kept ones give to the upper one, per mass of that.
+
+    Σ_{k<w} sinh(αk) / sinh(αw) = sinh(α(w−1)/2) / (2 sinh(α/2) cosh(αw/2)).
     """
-    t = math.exp(-epsilon / steps)
-    x = np.arange(steps + 1, dtype=np.float64)
-    mass = math.tanh(epsilon / steps / 2) * np.exp(-epsilon / steps * x)
-    mass[0] = 1 / (1 + t)
-    mass[-1] = math.exp(-epsilon) / (1 + t)
-    probabilities = np.zeros(2 * steps + 1)
+    if width == 1:
+        return 0.0
+    # sinh(x)/cosh(y) = e^{x−y}(1 − e^{−2x})/(1 + e^{−2y}), which does not overflow.
+    ratio = (
+        math.exp(-alpha / 2) * -math.expm1(-alpha * (width - 1)) / (1 + math.exp(-alpha * width))
+    )
+    return ratio / (2 * math.sinh(alpha / 2)) if alpha < 600 else 0.0
+
+
+def _lattice(decay: float, points: int, end: float, between: float) -> LatticeLoss:
+    """Masses ``between`` · e^{−decay·j}, j = 0 … ``points``, with ``end`` in place of the ends."""
+    mass = between * np.exp(-decay * np.arange(points + 1, dtype=np.float64))
+    mass[0] = end
+    mass[-1] = end * math.exp(-decay * points)
+    if points % 2 == 0:
+        return LatticeLoss(2 * decay, -points // 2, mass[::-1])
+    probabilities = np.zeros(2 * points + 1)
     probabilities[::2] = mass[::-1]
-    return LatticeLoss(epsilon / steps, -steps, probabilities, count)
-
-
-def _continuous(epsilon: float, count: int) -> LatticeLoss:
-    """±ε with ½ and ½e^{−ε}, density ¼e^{−(ε−l)/2} between; each cell split to its ends.
-
-    A cell keeps its mass under P and under Q (``LatticeLoss.on_step``).
-    """
-    step = epsilon / _CELLS
-    lower_ends = step * np.arange(-_CELLS, _CELLS, dtype=np.float64)
-    at_lower_end = np.exp((lower_ends - epsilon) / 2)
-    cell = 0.5 * at_lower_end * math.expm1(step / 2)
-    up = 2 * at_lower_end * math.sinh(step / 4) ** 2 / -math.expm1(-step)
-    probabilities = np.zeros(2 * _CELLS + 1)
-    probabilities[:-1] += cell - up
-    probabilities[1:] += up
-    probabilities[0] += 0.5 * math.exp(-epsilon)
-    probabilities[-1] += 0.5
-    return LatticeLoss(step, -_CELLS, probabilities, count)
+    return LatticeLoss(decay, -points, probabilities)

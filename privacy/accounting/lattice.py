@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Points that a lattice of our own choice spends on 60 standard deviations of the sum.
+# Points that a lattice of our own choice spends on 60 standard deviations of the sum, and on
+# all parts together: a ledger with a thousand different releases gets a coarser lattice.
 _POINTS = 2**19
+_POINTS_IN_ALL = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +92,12 @@ def common_lattice(parts: Sequence[LatticeLoss]) -> list[LatticeLoss]:
     """``parts`` on one lattice: an exact one where their steps are commensurate.
 
     Otherwise the lattice divides the step of the part with the most releases, and is so fine
-    that the rounding costs about 1e-6 of ε.
+    that the rounding costs about 1e-6 of ε (more from some dozens of different parts on).
     """
     if len({part.step for part in parts}) <= 1:
         return list(parts)
     spread = math.sqrt(sum(part.count * part.moments()[1] for part in parts))
-    fine = 60.0 * spread / _POINTS
+    fine = 60.0 * spread / min(_POINTS, _POINTS_IN_ALL // len(parts))
     step = _commensurate_step([part.step for part in parts])
     if step is None or step < fine / 8:
         main = max(parts, key=lambda part: part.count)

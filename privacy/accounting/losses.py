@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 
 from privacy.accounting import laplace, randomized_response, shuffle
 from privacy.accounting.bits import epsilon_of_bit
@@ -19,23 +21,28 @@ from privacy.events import (
     ShuffledEvent,
 )
 
+# From this ε0 on, e^{−ε0} clones hide nothing, and floats do not hold them.
+_UNSHUFFLED = 300.0
 
-def lattice_loss(leaf: Event, count: int = 1) -> LatticeLoss | None:
-    """The worst privacy loss of ``count`` elementary releases; None if it is not finite."""
+
+@lru_cache(maxsize=1024)
+def lattice_loss(leaf: Event) -> LatticeLoss | None:
+    """The worst privacy loss of one elementary release; None if it is not on a lattice."""
     if isinstance(leaf, RandomizedResponseEvent):
-        return randomized_response.loss(leaf.epsilon, leaf.categories, count)
+        return randomized_response.loss(leaf.epsilon, leaf.categories)
     if isinstance(leaf, PureEvent):
         # Binary randomised response is the worst ε-DP release (Kairouz, Oh, Viswanath 2015).
-        return randomized_response.loss(leaf.epsilon, 2, count)
+        return randomized_response.loss(leaf.epsilon, 2)
     if isinstance(leaf, RandomizedBitsEvent):
-        one_bit = epsilon_of_bit(leaf.gamma)
-        return randomized_response.loss(one_bit, 2, count * leaf.sensitivity_bits)
+        return randomized_response.loss(epsilon_of_bit(leaf.gamma), 2, leaf.sensitivity_bits)
     if isinstance(leaf, LaplaceEvent):
-        return laplace.loss(leaf, count)
+        return laplace.loss(leaf)
     if isinstance(leaf, ShuffledEvent):
         pure = pure_epsilon(leaf.event)
+        if pure is not None and pure > _UNSHUFFLED:
+            return lattice_loss(leaf.event)
         if pure is not None:
-            return shuffle.loss(leaf.event, pure, leaf.honest_clients, count)
+            return shuffle.loss(leaf.event, pure, leaf.honest_clients)
     return None
 
 
@@ -43,13 +50,13 @@ def split(
     leaves: Mapping[Event, int],
 ) -> tuple[list[LatticeLoss], float, dict[Event, int]]:
     """``leaves`` as finite losses, the μ of one Gaussian, and what is neither."""
-    parts, squared_mu, rest = [], 0.0, {}
+    parts, gaussian_mu, rest = [], 0.0, {}
     for leaf, count in leaves.items():
-        part = lattice_loss(leaf, count)
+        part = lattice_loss(leaf)
         if part is not None:
-            parts.append(part)
+            parts.append(replace(part, count=part.count * count))
         elif isinstance(leaf, GaussianEvent):
-            squared_mu += count / leaf.noise_multiplier**2
+            gaussian_mu = math.hypot(gaussian_mu, math.sqrt(count) / leaf.noise_multiplier)
         else:
             rest[leaf] = count
-    return parts, math.sqrt(squared_mu), rest
+    return parts, gaussian_mu, rest

@@ -15,14 +15,29 @@ from privacy.accounting.lattice import LatticeLoss
 from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, PoissonSampledEvent
 
 _FINEST = 1e-4
+# Lattice cells: at most about this many up to ε, and over the losses of one release.
 _CELLS = 20_000
+_CELLS_OF_ONE = 300_000
+# σ / sensitivity for which the library's floats do.
+_LEAST_NOISE, _MOST_NOISE = 0.01, 1e6
+_MOST_STEPS = 20_000
 
 
 def supports(leaf: Event) -> bool:
     """Whether this module has a distribution for one elementary release."""
-    if isinstance(leaf, DiscreteGaussianEvent):
-        return leaf.scalar and float(leaf.sensitivity).is_integer()
-    return isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent)
+    multiplier = _noise_multiplier(leaf)
+    return multiplier is not None and _LEAST_NOISE <= multiplier <= _MOST_NOISE
+
+
+def _noise_multiplier(leaf: Event) -> float | None:
+    if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent):
+        return leaf.event.noise_multiplier
+    if not (isinstance(leaf, DiscreteGaussianEvent) and leaf.scalar):
+        return None
+    # The library lists every integer within reach.
+    if leaf.sigma > _MOST_STEPS or not float(leaf.sensitivity).is_integer():
+        return None
+    return leaf.sigma / leaf.sensitivity
 
 
 def compose(
@@ -34,7 +49,10 @@ def compose(
     ``gaussian_mu``: what else was released (``losses.split``). ``scale``: about how large ε
     will be; sets the lattice.
     """
-    step = _step(scale)
+    multipliers = [_noise_multiplier(leaf) or math.inf for leaf in rest]
+    # The loss of one release is about N(1/(2m²), 1/m²), and the library keeps 10 deviations.
+    widest = max((1 / m**2 + 20 / m for m in multipliers), default=0.0)
+    step = _step(max(scale / _CELLS, widest / _CELLS_OF_ONE))
     total = None
     for leaf, count in rest.items():
         total = _join(total, _one(leaf, step), count)
@@ -48,11 +66,9 @@ def compose(
     return total
 
 
-def _step(scale: float) -> float:
-    """A lattice of 2^j steps, so that nearby scales share cached distributions."""
-    if not math.isfinite(scale):
-        return _FINEST
-    return _FINEST * 2.0 ** max(0, math.ceil(math.log2(max(scale, 1e-9) / (_CELLS * _FINEST))))
+def _step(wanted: float) -> float:
+    """``wanted`` rounded up to 2^j times the finest, to share cached distributions."""
+    return _FINEST * 2.0 ** max(0, math.ceil(math.log2(max(wanted, _FINEST) / _FINEST)))
 
 
 def _join(total: Any, one: Any, count: int) -> Any:

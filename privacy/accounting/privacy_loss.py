@@ -33,6 +33,11 @@ _LOG_ALIAS = -42.0
 _UNIT_ROUNDOFF = 2.0**-52
 # Beyond this many e-folds above ε a loss counts as its whole (tilted) mass times e^−90.
 _FADED = 90.0
+# Releases beyond these (ε of 10⁶, or of μ²/2 = 10⁸, or next to 0) count as basic composition
+# says.
+_LARGEST_LOSS = 1e6
+_LARGEST_MU = 1.5e4
+_SMALLEST_STEP = 1e-100
 
 
 def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0) -> float:
@@ -45,10 +50,10 @@ def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0
     """
     if delta >= 1:
         return 0.0
-    parts = common_lattice(parts)
     worst = math.inf if gaussian_mu else sum(part.count * part.worst for part in parts)
-    if delta <= 0:
+    if delta <= 0 or _is_extreme(parts, gaussian_mu):
         return max(0.0, worst)
+    parts = common_lattice(parts)
     tail = -math.log(delta)
 
     def chernoff(theta: float) -> float:
@@ -65,6 +70,8 @@ def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0
 
 def delta(parts: Sequence[LatticeLoss], epsilon: float, gaussian_mu: float = 0.0) -> float:
     """δ(ε) of all ``parts`` and one Gaussian together, rounded up; in [0, 1]."""
+    if _is_extreme(parts, gaussian_mu):
+        return 1.0
     parts = common_lattice(parts)
 
     def chernoff(theta: float) -> float:
@@ -76,6 +83,13 @@ def delta(parts: Sequence[LatticeLoss], epsilon: float, gaussian_mu: float = 0.0
     if composed is not None:
         upper = min(upper, composed.log_delta(epsilon))
     return math.exp(upper)
+
+
+def _is_extreme(parts: Sequence[LatticeLoss], gaussian_mu: float) -> bool:
+    """Whether a release is so near to no protection, or to no loss, that floats do not do."""
+    return gaussian_mu > _LARGEST_MU or any(
+        part.worst > _LARGEST_LOSS or part.step < _SMALLEST_STEP for part in parts
+    )
 
 
 def _best_tilt(chernoff: Callable[[float], float], parts: Sequence[LatticeLoss]) -> float:

@@ -48,10 +48,10 @@ def delta(leaves: Mapping[Event, int], epsilon: float) -> float:
 def divergence(leaf: Event, order: float) -> float:
     """D_α of one elementary release at one order; inf where none is known."""
     if isinstance(leaf, GaussianEvent):
-        return order / (2 * leaf.noise_multiplier**2)
+        return _gaussian(1 / leaf.noise_multiplier, order)
     if isinstance(leaf, DiscreteGaussianEvent):
         # The divergence of the discrete Gaussian is below that of the continuous one.
-        return order * (leaf.sensitivity / leaf.sigma) ** 2 / 2
+        return _gaussian(leaf.sensitivity / leaf.sigma, order)
     if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent):
         return dpsgd.sampled_divergence(leaf.rate, leaf.event.noise_multiplier, order)
     if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, DiscreteGaussianEvent):
@@ -64,6 +64,11 @@ def divergence(leaf: Event, order: float) -> float:
     if part is None:
         return math.inf
     return part.count * part.log_mgf(order - 1) / (order - 1)
+
+
+def _gaussian(mu: float, order: float) -> float:
+    # mu * mu, because mu**2 raises where it overflows.
+    return order * (mu * mu) / 2
 
 
 def _is_sampled_on_integers(leaf: Event) -> bool:

@@ -13,8 +13,6 @@ others who do add their noise. The ε is against who sees the shuffled reports o
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -30,25 +28,22 @@ _NEGLIGIBLE = 1e-30
 _BELOW_ONE = 1 - 2.0**-53
 
 
-def loss(event: Event, epsilon: float, honest_clients: int, count: int = 1) -> LatticeLoss:
-    """Privacy loss of ``count`` shuffled reports, each ``event`` with pure ``epsilon``.
+def loss(event: Event, epsilon: float, honest_clients: int) -> LatticeLoss:
+    """Privacy loss of one shuffled report, ``event`` with pure ``epsilon``.
 
-    Rounded up to a lattice. Never above ``epsilon`` per report.
+    Rounded up to a lattice; never above ``epsilon``.
     """
     if isinstance(event, RandomizedResponseEvent):
         true, other = report_probabilities(epsilon, event.categories)
         clone, says_either = 2 * other, min(1.0, true + other)
     else:
         clone, says_either = math.exp(-epsilon), 1.0
-    one = _one_report(epsilon, clone, says_either, min(honest_clients, _MOST_CLIENTS) - 1)
-    return replace(one, count=count)
-
-
-@lru_cache(maxsize=256)
-def _one_report(epsilon: float, clone: float, says_either: float, others: int) -> LatticeLoss:
+    others = min(honest_clients, _MOST_CLIENTS) - 1
     keep = 1 / (1 + math.exp(-epsilon))
     losses, masses = [np.zeros(1)], [np.array([1 - says_either])]
-    for clones, chance in enumerate(probabilities(others, min(clone, _BELOW_ONE))):
+    for clones, chance in enumerate(
+        probabilities(others, min(max(clone, _NEGLIGIBLE), _BELOW_ONE))
+    ):
         if chance < _NEGLIGIBLE:
             losses.append(np.array([epsilon]))
             masses.append(np.array([says_either * chance]))

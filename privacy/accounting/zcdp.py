@@ -37,12 +37,17 @@ def pure_composition(epsilon: float, count: int, delta: float) -> float:
 
 def _rho(leaf: Event) -> float:
     if isinstance(leaf, GaussianEvent):
-        return 1 / (2 * leaf.noise_multiplier**2)
+        return _half_square(1 / leaf.noise_multiplier)
     if isinstance(leaf, DiscreteGaussianEvent):
-        return (leaf.sensitivity / leaf.sigma) ** 2 / 2
+        return _half_square(leaf.sensitivity / leaf.sigma)
     if isinstance(leaf, RandomizedBitsEvent):
-        return leaf.sensitivity_bits * epsilon_of_bit(leaf.gamma) ** 2 / 2
+        return leaf.sensitivity_bits * _half_square(epsilon_of_bit(leaf.gamma))
     if isinstance(leaf, SecurelySummedEvent):
         return _rho(leaf.event)
     pure = pure_epsilon(leaf)
-    return math.inf if pure is None else pure**2 / 2
+    return math.inf if pure is None else _half_square(pure)
+
+
+def _half_square(x: float) -> float:
+    # x * x, because x**2 raises where it overflows.
+    return x * x / 2

@@ -1,0 +1,69 @@
+import json
+
+import pytest
+
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    PoissonSampledEvent,
+    PureEvent,
+    RandomizedBitsEvent,
+    RandomizedResponseEvent,
+    RepeatedEvent,
+    SecurelySummedEvent,
+    ShuffledEvent,
+    event_from_dict,
+)
+
+EVENTS = [
+    RandomizedResponseEvent(2.5, 10),
+    RandomizedBitsEvent(0.1, 81_958, 200),
+    GaussianEvent(2.0),
+    DiscreteGaussianEvent(20.0, 10.0),
+    DiscreteGaussianEvent(20.0, 10.0, True),
+    LaplaceEvent(2.0),
+    LaplaceEvent(2.0, 0),
+    LaplaceEvent(2.0, 64),
+    PureEvent(1.0),
+    NonPrivateEvent(),
+    PoissonSampledEvent(0.1, GaussianEvent(2.0)),
+    RepeatedEvent(GaussianEvent(2.0), 3),
+    ComposedEvent((PureEvent(1.0), RepeatedEvent(GaussianEvent(2.0), 3))),
+    SecurelySummedEvent(RandomizedBitsEvent(0.1, 5, 5), 100),
+    ShuffledEvent(RandomizedResponseEvent(2.5, 10), 40),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_events_survive_json(event):
+    assert event_from_dict(json.loads(json.dumps(event.to_dict()))) == event
+
+
+def test_every_kind_of_event_is_tested():
+    assert {type(event) for event in EVENTS} == set(Event.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {},
+        {"kind": "Event"},
+        {"kind": "PureEvent"},
+        {"kind": "PureEvent", "epsilon": -1.0},
+        {"kind": "PureEvent", "epsilon": "much"},
+        {"kind": "PureEvent", "epsilon": float("nan")},
+        {"kind": "LaplaceEvent", "noise_multiplier": 1.0, "sensitivity_steps": -1},
+        {"kind": "RepeatedEvent", "event": 3, "count": 2},
+        {"kind": "ComposedEvent", "events": [3]},
+        {"kind": "SecurelySummedEvent", "event": {"kind": "NonPrivateEvent"}, "honest_clients": 0},
+        {"kind": "ShuffledEvent", "event": {"kind": "NonPrivateEvent"}, "extra": 1},
+        {"kind": "PoissonSampledEvent", "rate": 0.0, "event": {"kind": "NonPrivateEvent"}},
+    ],
+)
+def test_anything_else_is_refused(plain):
+    with pytest.raises(ValueError):
+        event_from_dict(plain)

@@ -1,0 +1,199 @@
+import json
+import math
+
+import pytest
+
+from privacy.accounting import Adjacency, Threat, Unit, epsilon
+from privacy.events import (
+    ComposedEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    RandomizedBitsEvent,
+    RandomizedResponseEvent,
+    RepeatedEvent,
+    SecurelySummedEvent,
+)
+from privacy.statement import Exposure, Statement, by_histogram, by_participations
+
+DELTA = 1e-5
+ROUND = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
+SERVER = "a curious server that sees every upload"
+
+
+def statement(*exposures, **settings):
+    settings = {
+        "algorithm": "PrivateKT",
+        "unit": Unit.CLIENT,
+        "adjacency": Adjacency.REPLACE_ONE,
+        "delta": DELTA,
+        "claim": "shuffling keeps the whole run at the ε of a round.",
+        "difference": "Nobody runs the shuffler, and rounds compose.",
+        **settings,
+    }
+    return Statement.of(exposures=exposures, **settings)
+
+
+def exposure(participations, **settings):
+    return Exposure(
+        Threat.LOCAL, SERVER, ROUND, by_participations(ROUND, participations), **settings
+    )
+
+
+def test_claimed_and_proven_of_the_authors_run_of_privatekt():
+    clients = {str(i): 250 - i for i in range(5)}
+    said = statement(exposure(clients, claimed_per_round=5.0, claimed_total=5.0))
+    (guarantee,) = said.guarantees
+    assert guarantee.claimed_total == 5.0
+    assert guarantee.proven_per_round == pytest.approx(5.0, rel=1e-4)
+    assert f"{guarantee.proven_total:.0f}" == "795"
+    assert guarantee.most_exposed == "0"
+    assert guarantee.method == "exact privacy-loss distribution"
+    assert guarantee.clients["4"] == guarantee.proven_least < guarantee.proven_median
+    assert guarantee.proven_median == guarantee.clients["2"]
+    assert said.is_private
+
+
+def test_people_read_claimed_beside_proven():
+    said = statement(
+        exposure({"a": 250}, claimed_per_round=5.0, claimed_total=5.0, assumptions=("As is.",))
+    )
+    lines = said.text().splitlines()
+    claimed = next(i for i, line in enumerate(lines) if "claimed ε:" in line)
+    assert "5 per round, 5 in total" in lines[claimed]
+    assert "proven ε:" in lines[claimed + 1]
+    assert "795 in total" in lines[claimed + 1]
+    assert "Nobody runs the shuffler" in said.text()
+    assert "shuffling keeps the whole run" in said.text()
+    assert f"Assumed against {SERVER}: As is." in said.text()
+    assert "everything that one client holds" in said.text()
+
+
+def test_json_and_back():
+    said = statement(
+        exposure({"a": 3, "b": 0}, claimed_total=5.0, measured=1.5, assumptions=("One.", "Two.")),
+        Exposure(
+            Threat.CENTRAL, "readers of infinity", NonPrivateEvent(), {"a": NonPrivateEvent()}
+        ),
+        warnings=["careful"],
+        void=["seeded noise"],
+    )
+    plain = json.loads(json.dumps(said.to_dict(), allow_nan=False))
+    assert plain["guarantees"][1]["proven_total"] == "infinity"
+    assert plain["guarantees"][0]["threat"] == "local"
+    assert Statement.from_dict(plain) == said
+
+
+@pytest.mark.parametrize("plain", [{}, {"unit": "client"}, {"unit": "planet"}])
+def test_other_json_is_refused(plain):
+    with pytest.raises(ValueError):
+        Statement.from_dict(plain)
+
+
+def test_unknown_fields_are_refused():
+    plain = statement(exposure({"a": 1})).to_dict()
+    with pytest.raises(ValueError, match="not a privacy statement"):
+        Statement.from_dict({**plain, "surprise": 1})
+
+
+def test_who_did_not_take_part_spent_nothing():
+    (guarantee,) = statement(exposure({"a": 3, "b": 0})).guarantees
+    assert guarantee.clients["b"] == guarantee.proven_least == 0.0
+
+
+def test_phases_compose():
+    evaluation = RepeatedEvent(LaplaceEvent(2.0), 10)
+    both = Exposure(Threat.LOCAL, SERVER, ROUND, by_participations(ROUND, {"a": 3}, evaluation))
+    (guarantee,) = statement(both).guarantees
+    by_hand = epsilon(ComposedEvent((RepeatedEvent(ROUND, 3), evaluation)), DELTA).epsilon
+    assert guarantee.proven_total == by_hand
+    assert guarantee.proven_total > epsilon(RepeatedEvent(ROUND, 3), DELTA).epsilon
+
+
+def test_a_histogram_says_the_same_as_the_named_clients():
+    named = {f"c{i}": n for i, n in enumerate([1, 1, 1, 5, 5, 9, 0])}
+    histogram, sizes = by_histogram(ROUND, {1: 3, 5: 2, 9: 1, 0: 1})
+    (one,) = statement(exposure(named)).guarantees
+    (other,) = statement(Exposure(Threat.LOCAL, SERVER, ROUND, histogram, sizes=sizes)).guarantees
+    assert one.number_of_clients == other.number_of_clients == 7
+    for name in ("proven_total", "proven_median", "proven_least", "proven_per_round"):
+        assert getattr(one, name) == getattr(other, name)
+    assert other.most_exposed == "9 participations"
+    assert (
+        "of 7 clients"
+        in statement(Exposure(Threat.LOCAL, SERVER, ROUND, histogram, sizes=sizes)).text()
+    )
+
+
+def test_two_adversaries_stand_side_by_side():
+    vector = SecurelySummedEvent(RandomizedBitsEvent(0.1, 1000, 200), 100)
+    clients = by_participations(vector, {"a": 50})
+    said = statement(
+        Exposure(Threat.LOCAL, "a server that sees each vector", vector, clients, 1.2, 28.31),
+        Exposure(Threat.SECURE_AGGREGATION, "a server that sees sums", vector, clients, 1.2, 28.31),
+    )
+    local, summed = said.guarantees
+    assert local.proven_total > 30 * summed.proven_total
+    assert summed.proven_total < 28.31
+    assert "(local model)" in said.text()
+    assert "(secure aggregation model)" in said.text()
+
+
+def test_a_run_without_protection_says_so():
+    clients = by_participations(NonPrivateEvent(), {"a": 3})
+    said = statement(Exposure(Threat.LOCAL, SERVER, NonPrivateEvent(), clients))
+    assert not said.is_private
+    assert "NOT PRIVATE" in said.text()
+    assert "infinite in total" in said.text()
+    assert said.guarantees[0].proven_total == math.inf
+
+
+def test_seeded_noise_makes_the_statement_void():
+    said = statement(exposure({"a": 1}), void=["the noise was seeded, so that anyone can redo it"])
+    assert not said.is_private
+    assert said.text().splitlines()[1].startswith("VOID")
+
+
+def test_measured_epsilon_is_reported():
+    assert (
+        "measured ε: at least 2.5, by attack" in statement(exposure({"a": 1}, measured=2.5)).text()
+    )
+
+
+def test_words_for_epsilon():
+    assert (
+        "at most 73.1% sure"
+        in statement(
+            Exposure(
+                Threat.LOCAL,
+                SERVER,
+                LaplaceEvent(1.0),
+                {"a": LaplaceEvent(1.0)},
+            ),
+            delta=0.0,
+        ).text()
+    )
+    assert "practically certain" in statement(exposure({"a": 250})).text()
+
+
+def test_the_text_stays_short_and_keeps_what_matters():
+    talkative = exposure({"a": 1}, assumptions=tuple(f"Assumption {i} of many." for i in range(40)))
+    text = statement(talkative, warnings=["Mind the gap."]).text()
+    assert len(text.splitlines()) == 25
+    assert "Mind the gap." in text
+    assert "more lines" in text.splitlines()[-1]
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: statement(), r"^exposures="),
+        (lambda: statement(exposure({})), r"^clients="),
+        (lambda: statement(exposure({"a": -1})), r"^participations=-1"),
+        (lambda: statement(exposure({"a": 1}), delta=1.0), r"^delta=1.0"),
+        (lambda: statement(exposure({"a": 1}), unit="planet"), "planet"),
+    ],
+)
+def test_bad_statements_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
