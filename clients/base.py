@@ -106,7 +106,7 @@ class Client(ABC):
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The release: what may leave the client."""
 
-    def release(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
+    def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
         """``train``, then ``privatize``; overridden where noise belongs inside the training."""
         return self.privatize(self.train(task, data), task, noise)
 

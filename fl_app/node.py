@@ -118,7 +118,7 @@ class Node:
             try:
                 data = self._data(task.client)
                 codec = self.client.codec(task)
-                release = self.client.release(task, data, self._noise(task))
+                release = self.client.answer(task, data, self._noise(task))
                 packed, weight = codec.pack(release), self.client.weight(data)
                 collector.add(task.client, codec, packed, weight)
             except Exception as error:
