@@ -226,7 +226,7 @@ def secure_exposure(
         assumptions.append("clients' public keys arrive unaltered: the server invents no clients")
     else:
         adversary += " (secure aggregation simulated)"
-        assumptions.append("secure aggregation simulated: in this run the sums were taken directly")
+        assumptions.append("in this run the sums were taken directly, by a server that saw all")
     released = {str(client): count for client, count in sorted(participations.items())}
     return Exposure(
         threat=Threat.SECURE_AGGREGATION,

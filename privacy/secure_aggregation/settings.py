@@ -67,7 +67,8 @@ class SecureSumSettings:
     def least_survivors(self, cohort: int) -> int:
         """The fewest clients of a cohort of that size whose sum is revealed."""
         share = self.threshold if self.minimum is None else self.minimum
-        return max(2, self.colluders + 2, math.ceil(share * cohort))
+        least = max(2, self.colluders + 2, math.ceil(share * cohort))
+        return max(least, self._threshold(cohort)) if self._is_complete(cohort) else least
 
     def terms(self, run: str, round: int, clients: Sequence[int], length: int, bits: int) -> Terms:
         """The terms of one sum over ``clients``.
@@ -75,8 +76,7 @@ class SecureSumSettings:
         ValueError when so few clients cannot meet the settings.
         """
         cohort = tuple(sorted(clients))
-        whole = self.neighbours is None or self.neighbours >= len(cohort)
-        neighbours = None if whole else self.neighbours
+        neighbours = None if self._is_complete(len(cohort)) else self.neighbours
         holders = len(cohort) if neighbours is None else neighbours + 1
         return Terms(
             run=run,
@@ -84,7 +84,7 @@ class SecureSumSettings:
             clients=cohort,
             length=length,
             bits=bits,
-            threshold=math.floor(self.threshold * holders) + 1,
+            threshold=self._threshold(holders),
             minimum=self.least_survivors(len(cohort)),
             neighbours=neighbours,
             colluders=self.colluders,
@@ -103,3 +103,9 @@ class SecureSumSettings:
             raise ValueError(
                 f"neighbours={terms.neighbours}: this client takes part with {own.neighbours} only"
             )
+
+    def _is_complete(self, cohort: int) -> bool:
+        return self.neighbours is None or self.neighbours >= cohort
+
+    def _threshold(self, holders: int) -> int:
+        return math.floor(self.threshold * holders) + 1
