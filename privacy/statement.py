@@ -27,7 +27,8 @@ class Exposure:
     name, all that the client released in the run (``by_participations``, ``by_histogram``);
     phases such as training and evaluation compose with ``ComposedEvent``. ``sizes``: how many
     clients a name stands for, where it is not 1. ``claimed_*``: ε of the paper's own theorem,
-    None where it makes no claim. ``measured``: a lower bound on ε found by an audit.
+    None where it makes no claim. ``measured``: a lower bound on the ε of ``per_round``, found by
+    an audit.
     """
 
     threat: Threat

@@ -58,7 +58,10 @@ def _describe(g: Guarantee) -> list[str]:
         f"{proven}; {g.method}",
     ]
     if g.measured is not None:
-        lines.append(f"  measured ε: at least {_number(g.measured)}, by attack")
+        found = f"  measured ε: at least {_number(g.measured)} per round, by attack"
+        if g.measured > g.proven_per_round:
+            found += "; this is MORE THAN PROVEN: do not rely on this statement"
+        lines.append(found)
     if math.isfinite(g.proven_total):
         lines.append(f"  in words: {_odds(g.proven_total)}")
     return lines

@@ -19,6 +19,12 @@ def test_the_composition_of_the_evaluation_document(per_round, golden):
     assert epsilon(event, DELTA).epsilon < 0.9 * total
 
 
+def test_the_epsilon_of_the_document_is_that_of_an_accuracy():
+    assert f"{laplace.epsilon_for_accuracy(1e-5, 0.9, 1.0):.1f}" == "230258.5"
+    # Two disjoint probability vectors are at distance 2: the document's ε counts twice.
+    assert epsilon(LaplaceEvent(1 / (2 * 230_260)), 0.0).epsilon == pytest.approx(460_520)
+
+
 def test_few_rounds_compose_basically():
     assert zcdp.pure_composition(1.0, 3, DELTA) == 3.0
 

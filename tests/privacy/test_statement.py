@@ -155,8 +155,14 @@ def test_seeded_noise_makes_the_statement_void():
 
 def test_measured_epsilon_is_reported():
     assert (
-        "measured ε: at least 2.5, by attack" in statement(exposure({"a": 1}, measured=2.5)).text()
+        "measured ε: at least 2.5 per round, by attack"
+        in statement(exposure({"a": 1}, measured=2.5)).text()
     )
+
+
+def test_an_attack_that_beats_the_proof_is_shouted():
+    assert "MORE THAN PROVEN" in statement(exposure({"a": 250}, measured=5.1)).text()
+    assert "MORE THAN PROVEN" not in statement(exposure({"a": 250}, measured=4.9)).text()
 
 
 def test_words_for_epsilon():
