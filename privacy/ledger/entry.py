@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from privacy.events import ComposedEvent, Event, RepeatedEvent, event_from_dict
 
+_JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
 _LONGEST_NAME = 256
 _DIGEST = re.compile(r"[0-9a-f]{16,128}")
 
@@ -110,7 +111,7 @@ class Entry(NamedTuple):
 
     def encoding(self) -> str:
         """The sealed part: a JSON array, in ASCII, of every field but the seal itself."""
-        return json.dumps([*self[:-2], self.previous.hex()], separators=(",", ":"))
+        return _JSON.encode([*self[:-2], self.previous.hex()])
 
     def __str__(self) -> str:
         whose = f"client {self.client}, " if self.client is not None else ""
@@ -121,7 +122,7 @@ class Entry(NamedTuple):
 def event_text(event: Event) -> str:
     """``event`` as canonical JSON: equal events give equal text."""
     try:
-        return json.dumps(event.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _JSON.encode(event.to_dict())
     except (TypeError, ValueError) as error:
         raise ValueError(f"event={event!r}: cannot be written as JSON: {error}") from error
 

@@ -3,6 +3,8 @@
 import hashlib
 import sqlite3
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -116,3 +118,9 @@ def test_a_closed_ledger_refuses(ledger):
     ledger.close()
     with pytest.raises(LedgerError, match="closed"):
         ledger.charge([charge(1)])
+
+
+def test_a_device_loads_nothing_heavy_for_its_ledger_and_policy():
+    heavy = "{'torch', 'numpy', 'scipy', 'flwr', 'yaml', 'dp_accounting'}"
+    code = f"import sys, privacy.ledger, privacy.policy; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

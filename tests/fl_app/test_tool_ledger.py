@@ -1,0 +1,129 @@
+"""`murmur ledger`: what a device's owner sees."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from fl_app.tools.ledger import describe, main
+from privacy.accounting import epsilon
+from privacy.events import (
+    ComposedEvent,
+    GaussianEvent,
+    NonPrivateEvent,
+    PoissonSampledEvent,
+    RandomizedResponseEvent,
+    RepeatedEvent,
+)
+from privacy.ledger import Charge, Ledger
+
+LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Clients 2 and 10 in two rounds of one run, client 10 also, without noise, in another."""
+    path = tmp_path / "ledger.sqlite"
+    clock = iter(datetime(2026, 1, day, 12, 30, tzinfo=UTC) for day in range(1, 9))
+    with Ledger(path, clock=lambda: next(clock)) as ledger:
+        for run, number, clients, event in (
+            ("[red]first", 1, (2, 10), LABELS),
+            ("[red]first", 2, (2, 10), LABELS),
+            ("second", 1, (10,), NonPrivateEvent()),
+        ):
+            request = hashlib.sha256(f"{run}{number}".encode()).hexdigest()
+            ledger.charge([Charge(c, run, number, "train", request, event) for c in clients])
+            ledger.store_reply(request, b"reply")
+    return path
+
+
+def columns(output, client):
+    """The cells of a client's row."""
+    line = next(line for line in output.splitlines() if line.startswith(f"│ {client} "))
+    return [cell.strip() for cell in line.split("│")[1:-1]]
+
+
+def test_show_says_what_each_client_has_spent_in_its_life(path, capsys):
+    assert main(["show", str(path)]) == 0
+    output = capsys.readouterr().out
+    spent = epsilon(RepeatedEvent(LABELS, 2), 1e-5).epsilon
+    first, last = "2026-01-01 12:30", "2026-01-03 12:30"
+    assert columns(output, 2) == ["2", "2", "1", first, last, f"{spent:.4g}"]
+    assert columns(output, 10)[1:3] == ["3", "2"]
+    assert columns(output, 10)[-1] == "infinite"
+    assert output.index("│ 2 ") < output.index("│ 10 ")
+
+
+def test_show_of_one_client_lists_its_releases(path, capsys):
+    assert main(["show", str(path), "--client", "10", "--delta", "1e-6"]) == 0
+    output = capsys.readouterr().out
+    assert "client 10: 3 releases, together epsilon=infinite at delta=1e-06" in output
+    assert "2 x RandomizedResponse(epsilon=2.5, categories=10)" in output
+    assert "[red]first" in output and "NonPrivate()" in output
+    assert main(["show", str(path), "--client", "3"]) == 0
+    assert "client 3: 0 releases" in capsys.readouterr().out
+
+
+def test_json_is_the_same_for_machines(path, capsys):
+    assert main(["show", str(path), "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["delta"] == 1e-5
+    assert [row["client"] for row in plain["clients"]] == ["2", "10"]
+    assert plain["clients"][0]["epsilon"] == epsilon(RepeatedEvent(LABELS, 2), 1e-5).epsilon
+    assert plain["clients"][1]["epsilon"] is None
+    assert main(["show", str(path), "--json", "--client", "2"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["client"] == "2" and len(plain["releases"]) == 2
+    assert plain["releases"][0]["event"] == LABELS.to_dict()
+    assert plain["releases"][0]["round"] == 1
+
+
+def test_verify_says_that_all_is_well(path, capsys):
+    assert main(["verify", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: intact; 5 releases by 2 clients\n"
+    assert main(["verify", str(path), "--client", "2"]) == 0
+    assert capsys.readouterr().out == f"{path}: intact; 2 releases by client 2\n"
+    assert main(["verify", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"intact": True, "clients": 2, "releases": 5}
+
+
+@pytest.mark.parametrize("action", ["show", "verify"])
+def test_a_ledger_that_cannot_be_trusted_gives_its_reason_and_status_1(path, capsys, action):
+    path.with_name("ledger.sqlite.head").unlink()
+    assert main([action, str(path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"murmur ledger: ledger {path}: the anchor")
+    assert main([action, str(path), "--json"]) == 1
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["intact"] is False and "the anchor" in plain["reason"]
+
+
+def test_looking_for_a_ledger_does_not_begin_one(tmp_path, capsys):
+    assert main(["show", str(tmp_path / "nothing.sqlite")]) == 1
+    assert "no such ledger" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [[], ["mend", "x"], ["show"], ["show", "x", "--delta", "1"]])
+def test_a_wrong_command_line_is_explained(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert "usage: murmur ledger" in capsys.readouterr().err
+
+
+def test_events_are_described_on_one_line():
+    event = ComposedEvent(
+        (GaussianEvent(1.5), RepeatedEvent(PoissonSampledEvent(0.01, GaussianEvent(2.0)), 300))
+    )
+    assert describe(event) == (
+        "Composed(Gaussian(noise_multiplier=1.5), "
+        "300 x PoissonSampled(rate=0.01, Gaussian(noise_multiplier=2)))"
+    )
