@@ -155,17 +155,19 @@ def wire() -> None:
     ):
         extra = [
             f"privacy.secure_aggregation={mode}",
-            "federation.num_clients=20",
+            f"federation.num_clients={CLIENTS}",
             "strategy.local.steps=1",
             "strategy.evaluate_examples=10",
             "model.bias=true",
             *overrides,
         ]
-        run = _run("dpfl_bnn_mnist_iid", 1, 1, extra, nodes=20)
+        run = _run("dpfl_bnn_mnist_iid", 1, 1, extra, nodes=CLIENTS)
         row = run["rows"][-1]
-        rows.append([name, f"{row['bytes_up'] / 20:,.0f}", f"{row['bytes_down'] / 20:,.0f}"])
+        rows.append(
+            [name, f"{row['bytes_up'] / CLIENTS:,.0f}", f"{row['bytes_down'] / CLIENTS:,.0f}"]
+        )
     rows.append(["fp32 (computed)", f"{4 * BITS:,}", f"{4 * BITS:,}"])
-    _table(["bytes per client and round, n=20, d=81,958", "up", "down"], rows)
+    _table(["bytes per client and round, n=100, d=81,958", "up", "down"], rows)
 
 
 def _score(experiment: str, rounds: int | None, seeds: Sequence[int], extra: list[str]) -> str:

@@ -106,6 +106,10 @@ class DPFLBNNClient(Client):
         self.beta, self.flip = beta, flip
         self.examples, self.refresh = examples, statistics == "refreshed"
         self.local = LocalTraining(**local)
+        if flip == "tensor" and setup.budget.is_private:
+            raise ValueError(
+                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
+            )
         self.release = plan(
             self.trainer.num_parameters,
             setup.budget,

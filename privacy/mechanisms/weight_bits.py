@@ -173,10 +173,15 @@ def plan(
             f"gamma={gamma}: fixes the noise, so the budget privacy.epsilon={budget.epsilon:g} "
             "might not be kept; set privacy=fixed, or gamma=null to have it calibrated"
         )
+    if budget.is_private and not noise:
+        raise ValueError(
+            f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises one; "
+            "set privacy=fixed"
+        )
     if threat not in _THREATS:
         raise ValueError(f"threat={threat!r}: must be one of {', '.join(_THREATS)}")
     bits = WeightBits(weights, gamma if noise else None, upload, hamming, mask)
-    if not (noise and budget.is_private):
+    if not budget.is_private:
         return bits
     return replace(bits, gamma=_calibrated(budget, bits, threat, honest_clients))
 

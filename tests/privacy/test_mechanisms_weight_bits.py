@@ -116,13 +116,14 @@ def test_gamma_calibrated_by_the_papers_theorem_matches_the_specification():
 
 def test_infinite_budget_without_gamma_means_no_noise():
     assert plan(9, Budget(math.inf, 1e-5), gamma=None, **SETTINGS).gamma is None
-    assert plan(9, Budget(8.0, 1e-5), gamma=None, **{**SETTINGS, "noise": False}).gamma is None
+    assert plan(9, Budget(math.inf, 1e-5), gamma=0.1, **{**SETTINGS, "noise": False}).gamma is None
 
 
 @pytest.mark.parametrize(
     ("budget", "gamma", "changed", "words"),
     [
         (8.0, 0.1, {}, "gamma=0.1: fixes the noise.*privacy=fixed"),
+        (8.0, None, {"noise": False}, "noise=False: keeps no budget"),
         (math.inf, 0.5, {}, "gamma=0.5"),
         (math.inf, 0.1, {"upload": "float"}, "upload='float'"),
         (math.inf, 0.1, {"threat": "nobody"}, "threat='nobody'"),

@@ -15,6 +15,7 @@ from learning.trainer import Trainer
 from privacy.accounting import Threat
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RandomizedBitsEvent
+from privacy.secure_aggregation import SecureSumSettings
 from strategies.base import ServerSetup
 from strategies.dpfl_bnn import DPFLBNN
 
@@ -34,7 +35,7 @@ RUN = [
 ]
 
 
-def server(epsilon=np.inf, rounds=10, **changed):
+def server(epsilon=np.inf, rounds=10, sums=None, **changed):
     images = np.zeros((5, *SHAPE), np.float32)
     setup = ServerSetup(
         trainer=Trainer(partial(bnn, channels=[2, 3], hidden=5), SHAPE, 4),
@@ -45,6 +46,7 @@ def server(epsilon=np.inf, rounds=10, **changed):
         num_clients=20,
         cohort_size=20,
         quorum=0.5,
+        secure_sums=sums or SecureSumSettings(),
     )
     settings = {
         "gamma": 0.1,
@@ -132,11 +134,27 @@ def test_gamma_follows_from_the_budget_where_it_is_not_given():
         ({"scale_only": True, "noise": False, "gamma": None}, "gamma=None"),
         ({"evaluate_every": -1}, "evaluate_every=-1"),
         ({"epsilon": 8.0}, "gamma=0.1: fixes the noise"),
+        ({"epsilon": 8.0, "gamma": None, "flip": "tensor"}, "flip='tensor'"),
     ],
 )
 def test_contradictory_settings_are_refused_on_construction(changed, words):
     with pytest.raises(ValueError, match=words):
         server(**changed)
+
+
+def test_budget_against_the_server_of_a_secure_sum_needs_one_and_names_what_it_relies_on():
+    budget = {**BUDGET, "threat": "secure_aggregation", "honest_clients": 20}
+    with pytest.raises(ValueError, match="nothing is summed securely"):
+        server(epsilon=8.0, gamma=None, budget=budget)
+    sums = SecureSumSettings("simulated")
+    strategy = server(epsilon=8.0, gamma=None, budget=budget, sums=sums)
+    assert "honest_clients=20" in strategy.warnings()[0]
+    strategy.participations.update({0: 10})
+    strategy.least_survivors = 20
+    spent = {g.threat: g.proven_total for g in strategy.statement().guarantees}
+    assert 7.9 < spent[Threat.SECURE_AGGREGATION] <= 8.0 < spent[Threat.LOCAL]
+    sure = server(epsilon=8.0, gamma=None, budget={**budget, "honest_clients": 14}, sums=sums)
+    assert sure.warnings() == []
 
 
 def test_run_reports_all_clients_models_and_states_both_adversaries(tmp_path):
