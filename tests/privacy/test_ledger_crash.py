@@ -42,11 +42,12 @@ def exit_status(process):
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def release_rounds(path, released, first):
+def release_rounds(path, released, first, progress):
     """A device at work: charge, answer, store, and only then let the bytes leave."""
     ledger = Ledger(path)
     out = os.open(released, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in range(first, 10**9):
+        os.write(progress, b".")
         outcomes = ledger.charge(charges(number))
         request = digest("run", number)
         if any(outcome.may_compute for outcome in outcomes):
@@ -57,16 +58,38 @@ def release_rounds(path, released, first):
         os.fsync(out)
 
 
+def kill_at_work(work, questions, share, pace):
+    """Kill ``work`` a ``share`` into a question after this many; returns the seconds for one.
+
+    The instant is in the child's own time: ``pace``, the last known time for a question, tells
+    how long to wait, so that a busy machine does not move all kills to the same place.
+    """
+    reading, progress = os.pipe()
+    process = in_child(lambda: work(progress))
+    os.close(progress)
+    ticks = [time.perf_counter() for _ in range(questions) if os.read(reading, 1)]
+    assert len(ticks) == questions, "the child ended by itself"
+    if questions >= 2:
+        pace = ticks[-1] - ticks[-2]
+    time.sleep(share * pace)
+    os.kill(process, signal.SIGKILL)
+    os.close(reading)
+    assert exit_status(process) == -signal.SIGKILL
+    return pace
+
+
 def test_killed_200_times_the_ledger_never_shows_less_than_was_released(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_log, "_SNAPSHOT_EVERY", 300)
     path, released = tmp_path / "ledger.sqlite", tmp_path / "released"
-    delays = np.random.default_rng(20230803).uniform(0.002, 0.05, size=200)
-    left, first, half_done, replayed = {}, 0, 0, 0
-    for delay in delays:
-        process = in_child(lambda first=first: release_rounds(path, released, first))
-        time.sleep(delay)
-        os.kill(process, signal.SIGKILL)
-        assert exit_status(process) == -signal.SIGKILL
+    rng = np.random.default_rng(20230803)
+    left, first, half_done, replayed, pace = {}, 0, 0, 0, 0.01
+    for questions, share in zip(rng.integers(0, 5, size=200), rng.random(200), strict=True):
+        pace = kill_at_work(
+            lambda progress, first=first: release_rounds(path, released, first, progress),
+            questions,
+            share,
+            pace,
+        )
         text = released.read_text() if released.exists() else ""
         for line in text.splitlines(keepends=True):
             if line.endswith("\n"):
