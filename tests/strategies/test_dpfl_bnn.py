@@ -190,6 +190,16 @@ def test_grouping_over_nodes_changes_nothing(tmp_path):
     assert one.rows()[-1]["accuracy"] == six.rows()[-1]["accuracy"]
 
 
+def test_a_resumed_run_ends_as_one_that_was_never_interrupted(tmp_path):
+    mask = "strategy.budget.mask=0.5"  # the server's mean then holds coordinates of old rounds
+    through = run(tmp_path / "same", mask, "federation.num_rounds=3")
+    halves = [run(tmp_path / "other" / "same", mask, f"federation.num_rounds={n}") for n in (2, 3)]
+    a, b = (load_file(r.path / "model.safetensors") for r in (through, halves[1]))
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+    assert through.rows()[-1]["accuracy"] == halves[1].rows()[-1]["accuracy"]
+    assert [row["round"] for row in halves[1].rows()] == [0, 1, 2, 3]
+
+
 def test_one_clients_bits_travel_packed(tmp_path):
     result = run(tmp_path / "run", "privacy.secure_aggregation=off", nodes=6)
     config = compose(RUN)
