@@ -17,7 +17,6 @@ from fl_app.population import Population, build_client, build_trainer, populatio
 from fl_app.results import RunFolder
 from fl_app.settings import FederationSettings, PrivacySettings
 from privacy.accounting import epsilon
-from privacy.secure_aggregation import SecureSumSettings
 from strategies.base import CohortStrategy, ServerSetup
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
@@ -46,22 +45,21 @@ class Experiment:
             quorum=self.federation.quorum,
             client_sizes=self.population.client_sizes(),
             seeded_noise=self.privacy.noise == "seeded",
-            secure_sums=self._secure_sums(),
+            secure_sums=self.privacy.secure_sums(),
             round_timeout=self.federation.round_timeout,
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+        self._check_secure_sums()
 
-    def _secure_sums(self) -> SecureSumSettings:
-        """How this cohort sums securely; ConfigError if it cannot."""
-        settings = self.privacy.secure_sums()
+    def _check_secure_sums(self) -> None:
+        """ConfigError where this cohort cannot sum securely."""
+        settings, size = self.privacy.secure_sums(), self.federation.cohort_size
         if settings.is_on:
             try:
-                settings.terms("check", 0, range(self.federation.cohort_size), 1, 1)
+                settings.terms("check", 0, range(size), 1, 1)
+                self.strategy.max_weight()
             except ValueError as error:
-                raise ConfigError(
-                    f"privacy.secure_sum with a cohort of {self.federation.cohort_size}: {error}"
-                ) from error
-        return settings
+                raise ConfigError(f"privacy.secure_sum with a cohort of {size}: {error}") from error
 
     def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
         """All rounds from the last checkpoint on; the final figures."""

@@ -246,9 +246,9 @@ class CohortStrategy(Strategy):
             record[name] = Array(values)
         self.round.asked = self._assign(number, sorted(grid.get_node_ids()))
         self.round.invited = self.round.asked
-        self.secure_round = self._secure_round(grid) if self.setup.secure_sums.is_on else None
-        if self.secure_round is not None:
-            self.round.invited = self.secure_round.prepare()
+        self.secure_round = None
+        if self.setup.secure_sums.is_on:
+            self.round.invited = self._prepare_secure_sum(grid)
         messages = []
         for node, clients in self.round.invited.items():
             knobs = ConfigRecord({**settings, "round": number, "clients": clients})
@@ -319,16 +319,23 @@ class CohortStrategy(Strategy):
             node: share.tolist() for node, share in zip(nodes, shares, strict=True) if len(share)
         }
 
-    def _secure_round(self, grid: Grid) -> SecureRound:
-        return SecureRound(
-            self.setup.secure_sums,
-            self.run,
-            self.round,
-            self.codec(),
-            self.max_weight(),
-            grid,
-            self.setup.round_timeout,
-        )
+    def _prepare_secure_sum(self, grid: Grid) -> dict[int, list[int]]:
+        """Exchange keys; who may be asked to train, by node: nobody where too few take part."""
+        try:
+            self.secure_round = SecureRound(
+                self.setup.secure_sums,
+                self.run,
+                self.round,
+                self.codec(),
+                self.max_weight(),
+                grid,
+                self.setup.round_timeout,
+            )
+        except ValueError as error:  # a cohort that was drawn too small for its own rules
+            clients = [client for clients in self.round.asked.values() for client in clients]
+            self.round.failed = dict.fromkeys(clients, f"secure aggregation: {error}")
+            return {}
+        return self.secure_round.prepare()
 
     def _take_secure_sum(self, secure: SecureRound, total: Sum) -> None:
         """Let the survivors reveal their sum, and put it into ``total``."""
