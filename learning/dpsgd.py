@@ -54,14 +54,6 @@ class DpSgd:
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name}={value}: must be finite and above 0")
 
-    def rate(self, count: int) -> float:
-        """The sampling rate q = L/n, at most 1."""
-        return min(1.0, self.lot_size / count)
-
-    def steps(self, count: int, epochs: int) -> int:
-        """Steps in which ``epochs`` · ``count`` examples are expected: ⌈epochs · n/L⌉."""
-        return max(1, math.ceil(epochs * count / self.lot_size))
-
     def train(
         self,
         trainer: Trainer,
@@ -84,7 +76,7 @@ class DpSgd:
             labels: int64 (N,), or float32 (N, num_classes) if ``soft_targets``.
             steps: number of steps.
             sample: given n, which of the n examples are in the next lot; each independently with
-                probability ``rate(n)``, unpredictable to whoever the noise protects from.
+                probability min(1, L/n), unpredictable to whoever the noise protects from.
             perturb: the noisy version of a sum (d,) in grid steps, of L2 sensitivity
                 ``SENSITIVITY``.
             indices: which of the N examples are the data; all if None.
@@ -98,7 +90,7 @@ class DpSgd:
         targets = target_matrix(labels, chosen, (len(images), trainer.num_classes), soft_targets)
         source, targets = as_tensor(images), targets.t().contiguous()
         rows = torch.arange(len(images)) if chosen is None else chosen
-        scale = self.clipping_norm / (SENSITIVITY * self.rate(len(rows)) * len(rows))
+        scale = self.clipping_norm / (SENSITIVITY * min(self.lot_size, len(rows)))
         gradients = PerSampleGradients(flat)
         for _ in range(steps):
             lot = torch.from_numpy(np.flatnonzero(sample(len(rows))))

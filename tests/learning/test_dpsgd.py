@@ -235,10 +235,3 @@ def test_batch_normalisation_is_refused(data):
 def test_settings_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         DpSgd(*arguments)
-
-
-def test_rate_and_steps_follow_from_the_data_size():
-    settings = DpSgd(50, 1.0, 0.1)
-    assert (settings.rate(500), settings.steps(500, 1)) == (0.1, 10)
-    assert (settings.rate(20), settings.steps(20, 3)) == (1.0, 2)
-    assert settings.steps(6000, 20) == 2400

@@ -1,0 +1,77 @@
+"""Noise on teachers' votes (PATE), in integers.
+
+Papernot et al., "Semi-supervised knowledge transfer for deep learning from private training
+data", ICLR 2017 (Laplace); "Scalable private learning with PATE", ICLR 2018 (Gaussian). A record
+is in one teacher's shard and moves that teacher's vote: in each query L1 sensitivity 2, L2 √2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.events import DiscreteGaussianEvent, Event, LaplaceEvent, RepeatedEvent
+from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from privacy.mechanisms.validation import require_positive
+from privacy.noise import NoiseGenerator
+
+
+@dataclass(frozen=True)
+class NoisyVotes:
+    """Histograms of votes for ``queries`` examples, with noise on every count.
+
+    Attributes:
+        noise: "gaussian" or "laplace", both discrete.
+        scale: σ or b, in votes.
+        queries: how many examples are voted on.
+    """
+
+    noise: str
+    scale: float
+    queries: int
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("gaussian", "laplace"):
+            raise ValueError(f"noise={self.noise!r}: must be 'gaussian' or 'laplace'")
+        require_positive("scale", self.scale)
+        if self.queries < 1:
+            raise ValueError(f"queries={self.queries}: must be at least 1")
+
+    @classmethod
+    def calibrated(cls, noise: str, epsilon: float, delta: float, queries: int) -> NoisyVotes:
+        """The least noise with which all queries are (``epsilon``, ``delta``)-DP together.
+
+        Raises:
+            ValueError: an argument is out of range.
+        """
+        from privacy.accounting import epsilon as epsilon_of
+        from privacy.accounting.calibrate import least_noise
+
+        def cost(scale: float) -> float:
+            return epsilon_of(cls(noise, scale, queries).event(), delta).epsilon
+
+        # Basic composition of Laplace noise, and then some for Gaussian noise at a small δ.
+        highest = 100 * max(1.0, 2 * queries / epsilon)
+        return cls(noise, least_noise(cost, epsilon, 0.1, highest), queries)
+
+    def event(self) -> Event:
+        """All queries."""
+        if self.noise == "laplace":
+            return RepeatedEvent(LaplaceEvent(self.scale / 2, 2), self.queries)
+        return RepeatedEvent(DiscreteGaussianEvent(self.scale, math.sqrt(2)), self.queries)
+
+    def privatize(self, votes: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """``votes`` (queries, C) plus noise; counts may become negative.
+
+        Raises:
+            ValueError: ``votes`` holds other than integers for ``queries`` examples.
+        """
+        if votes.ndim != 2 or len(votes) != self.queries:
+            raise ValueError(f"votes of shape {votes.shape}: must be ({self.queries}, classes)")
+        if self.noise == "laplace":
+            return DiscreteLaplace(self.scale, 2.0).privatize_integers(votes, rng)
+        return DiscreteGaussian(self.scale, math.sqrt(2)).privatize_integers(votes, rng)

@@ -1,0 +1,276 @@
+"""KD-DPFL, the server: one stage of private pseudo-labels, then rounds with a special client.
+
+Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on knowledge
+distillation", Computer Science 51(6A), 2024 (abstract; the rest is this project's reading).
+
+1. clients are large or general by public sizes                        (``privacy.kd_grouping``)
+2. large clients label the public set, once, before round 1              (``clients.kd_teacher``)
+3. the labelled public set is a *special client*, which trains here: its images are public and
+   its labels are the server's own. In one round, from the same model w as everybody,
+
+       w ← (Σ n_i w_i + n_s w_s) / (Σ n_i + n_s),    n_s = min(q, ½ of all)
+
+4. the total ε is shared by labels and uploads                              (``privacy.kd_plan``)
+
+Symbols: q = ``labelling.queries``, ½ = ``special.cap``, w_s = ``_special``. In conservative mode
+w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being post-processing.
+
+The label stage asks each large client in a message of its own, the same after every restart: the
+ledgers answer it again and charge it once, whatever nodes there are by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from numpy.typing import NDArray
+
+from learning.contribution import Codec, Integers, LabelCodec, MalformedError, Sum, WeightCodec
+from learning.dpsgd import DpSgd
+from learning.grid_codec import GridCodec
+from learning.per_sample import SENSITIVITY
+from learning.seeding import experiment_rng
+from learning.voting import plurality
+from privacy.events import Event
+from privacy.kd_scheme import Scheme
+from privacy.mechanisms import project_simplex
+from strategies.base import Parameters, ServerSetup
+from strategies.dpsgd_fedavg import DpSgdFedAvg
+from strategies.sizes import message_size
+
+
+class KdDpfl(DpSgdFedAvg):
+    """The server half; see ``conf/strategy/kd_dpfl.yaml`` for every knob."""
+
+    algorithm = "KD-DPFL"
+    claim = (
+        "ε_total = max(ε_general, ε_label + ε_special): records of large clients pay for their "
+        "labels and for the special client's uploads, all others for their own (Tan et al. 2024, "
+        "abstract)"
+    )
+    difference = (
+        "each path's events are composed and converted once, at one δ, which is less than the "
+        "sum of its parts; in tight mode the special client's uploads are post-processing."
+    )
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        sizes: Sequence[int] | None,
+        grouping: Mapping[str, Any],
+        spending: Mapping[str, Any],
+        labelling: Mapping[str, Any],
+        soft: bool,
+        local: Mapping[str, Any],
+        special: Mapping[str, Any],
+    ) -> None:
+        super().__init__(setup, local=local)
+        how = dict(special)
+        self.cap, learning_rate = how.pop("cap"), how.pop("learning_rate")
+        if not 0 < self.cap <= 0.5:
+            raise ValueError(f"special.cap={self.cap}: must lie in (0, 0.5]")
+        if setup.secure_sums.is_on:
+            raise ValueError(
+                "secure_aggregation='on': the label stage sums few large clients; switch it off"
+            )
+        self.descent = DpSgd(how["lot_size"], how.pop("clipping_norm"), learning_rate)
+        self.soft = soft
+        self.sizes = self.sizes if sizes is None else tuple(sizes)
+        self.scheme = Scheme.of(
+            setup.budget,
+            self.sizes,
+            classes=self.trainer.num_classes,
+            pool=len(setup.public),
+            sensitivity=SENSITIVITY,
+            grouping=grouping,
+            spending=spending,
+            labelling=labelling,
+            local=local,
+            special=how,
+        )
+        self.plan, self.labelling = self.scheme.plan, self.scheme.labelling
+        rng = experiment_rng(setup.seed, "labelled images")
+        pool = rng.choice(len(setup.public), self.labelling.queries, replace=False)
+        self.indices = np.sort(pool).astype(np.int64)
+        self.targets = np.zeros((0, self.labelling.classes), np.float32)
+        self.labelled: list[int] = []  # large clients that may have labelled
+        self.special_rounds = 0
+
+    # The label stage ------------------------------------------------------------------------
+
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
+        """Have the public set labelled, unless a checkpoint holds the labels; then train."""
+        if self.plan.label and not len(self.targets):
+            self._label_stage(grid, kwargs.get("timeout", self.setup.round_timeout))
+        return super().start(grid, initial_arrays, *args, **kwargs)
+
+    def _label_stage(self, grid: Grid, timeout: float) -> None:
+        nodes = sorted(grid.get_node_ids())
+        questions = {}
+        for place, client in enumerate(self.plan.label):
+            message = Message(
+                self._question(client),
+                dst_node_id=nodes[place % len(nodes)],
+                message_type="query",
+                group_id="labels",
+            )
+            self.round.bytes_down += message_size(message.content)
+            questions[client] = message
+        votes = Sum(self._label_codec())
+        replies = list(grid.send_and_receive(list(questions.values()), timeout=timeout))
+        # Message ids are given on sending.
+        asked = {str(message.metadata.message_id): c for c, message in questions.items()}
+        for reply in replies:
+            key = str(reply.metadata.reply_to_message_id)
+            if key in asked:
+                self._take_labels(votes, asked.pop(key), reply)
+        for client in asked.values():
+            self._fail([client], "no labels before the deadline")
+        self.labelled = sorted(self.plan.label)
+        self.participations.update(self.labelled)
+        if len(votes.clients) < math.ceil(self.setup.quorum * len(questions)):
+            client, reason = next(iter(self.round.failed.items()))
+            raise RuntimeError(
+                f"only {len(votes.clients)} of {len(questions)} large clients labelled the "
+                f"public set; client {client} said: {reason}. Run it again: labels once paid for "
+                "are kept"
+            )
+        self.targets = self._resolve(votes.total, votes.weight)
+
+    def _question(self, client: int) -> RecordDict:
+        arrays = {"model": Array(self.initial_parameters()), "indices": Array(self.indices)}
+        task = ConfigRecord({"purpose": "label", "round": 1, "clients": [client]})
+        return RecordDict({"model": ArrayRecord(arrays), "task": task})
+
+    def _take_labels(self, votes: Sum, client: int, reply: Message) -> None:
+        if reply.has_error():
+            self._fail([client], f"node failed: {reply.error.reason}")
+            return
+        self.round.bytes_up += message_size(reply.content)
+        try:
+            self._accept(votes, [client], reply.content)
+        except (MalformedError, KeyError, TypeError, ValueError) as error:
+            self._fail([client], f"rejected: {error}")
+
+    def _label_codec(self) -> Codec:
+        queries, classes = self.labelling.queries, self.labelling.classes
+        if self.labelling.mechanism == "pate":
+            return GridCodec(queries * classes)
+        if self.labelling.mechanism == "dpsgd_teacher" and self.soft:
+            return WeightCodec(queries * classes)
+        return LabelCodec(queries, classes)
+
+    def _resolve(self, total: Integers, weight: int) -> NDArray[np.float32]:
+        """Targets (q, C) from the sum of what the teachers said."""
+        votes = total.reshape(self.labelling.queries, self.labelling.classes) / weight
+        if not self.soft:
+            return plurality(votes, experiment_rng(self.setup.seed, "ties")).astype(np.float32)
+        if self.labelling.mechanism == "rr" and self.setup.budget.is_private:
+            some = next(iter(self.plan.label.values()))
+            votes = self.labelling.randomiser(some, self.plan.delta).debias(votes, 1)
+        scale = votes.sum(axis=1, keepdims=True).mean()
+        return project_simplex(votes / scale).astype(np.float32)
+
+    # The federated stage --------------------------------------------------------------------
+
+    def cohort(self, number: int) -> NDArray[np.int64]:
+        """Clients of the federated stage, as many as configured or as there are."""
+        members = np.array(sorted(self.plan.general), np.int64)
+        size = min(self.setup.cohort_size, len(members))
+        rng = experiment_rng(self.setup.seed, "cohort", number)
+        return np.sort(members[rng.choice(len(members), size, replace=False)]) if size else members
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """The mean of the general clients and the special one."""
+        if not len(self.targets):
+            return super().update(number, model, total, weight)
+        special = self._special(number, model)
+        if not weight:
+            return special
+        share = min(len(self.targets) / (len(self.targets) + weight), self.cap)
+        mean = self.codec().mean(total, weight)
+        return ((1 - share) * mean + share * special).astype(np.float32)
+
+    def _special(self, number: int, model: Parameters) -> Parameters:
+        """What the labelled public set makes of ``model``."""
+        self.trainer.load(model)
+        self.special_rounds += 1
+        images, schedule = self.setup.public[self.indices], self.scheme.special
+        if not self.plan.special:
+            self.trainer.train(
+                images,
+                self.targets,
+                rng=experiment_rng(self.setup.seed, "special client", number),
+                epochs=schedule.epochs,
+                batch_size=schedule.lot_size,
+                lr=self.descent.learning_rate,
+                soft_targets=True,
+            )
+            return self.trainer.parameters()
+        mechanism = schedule.mechanism(self.plan.special, self.plan.delta, len(images))
+        noise = self.setup.noise("special client", number)
+        self.descent.train(
+            self.trainer,
+            images,
+            self.targets,
+            steps=schedule.steps(len(images)),
+            sample=lambda count: mechanism.sample(count, noise),
+            perturb=lambda total: mechanism.perturb(total, noise),
+            soft_targets=True,
+        )
+        return self.trainer.parameters()
+
+    # Privacy --------------------------------------------------------------------------------
+
+    def client_epsilon(self, client: int) -> float:
+        """ε_g,i."""
+        return self.plan.general[client]
+
+    def client_event(self, client: int) -> Event:
+        """Labels, own uploads, and the special client's uploads so far."""
+        labelled = client in self.labelled
+        return self.scheme.path(
+            client,
+            labelled=labelled,
+            uploads=self.participations[client] - labelled,
+            special=self.special_rounds,
+        )
+
+    def release_event(self) -> Event:
+        """The costliest round of any client: a round's upload, or the labels."""
+        events = [self.upload_event(client) for client in self.plan.general]
+        return self._worst(events + [self.scheme.label_event(c) for c in self.plan.label])
+
+    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+        """The plan's sum on the costliest path."""
+        if not self.setup.budget.is_private:
+            return None, None
+        clients = {*self.plan.general, *self.plan.label}
+        return None, max(self.plan.sum_of(client) for client in clients)
+
+    def adversary(self) -> str:
+        """Who sees the uploads also sees the pseudo-labels."""
+        return "whoever reads every upload, the special client's included, and the pseudo-labels"
+
+    # Checkpoint -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray]:
+        """The labels, who made them, and how often they were trained on."""
+        return {
+            "targets": self.targets,
+            "labelled": np.array(self.labelled, np.int64),
+            "special_rounds": np.array([self.special_rounds], np.int64),
+        }
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        self.targets = state["targets"]
+        self.labelled = state["labelled"].tolist()
+        self.special_rounds = int(state["special_rounds"][0])
