@@ -28,7 +28,7 @@ from privacy.ledger import Ledger
 
 PARTS = {
     "mechanism": [(PrivateKTClient, "privatize")],
-    "policy": [(node.Node, "_check_policy")],
+    "policy": [(node.Node, "_admit")],
     "ledger": [(Ledger, "charge"), (Ledger, "reply"), (Ledger, "store_reply")],
     "accounting": [(experiment.Experiment, "_spent")],
 }

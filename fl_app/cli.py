@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TOOLS = {
     "audit": "attack a release and measure its epsilon",
     "ledger": "print or verify a device's ledger",
+    "resume": "go on with a run that was interrupted",
 }
 
 
@@ -100,6 +101,7 @@ def _run(job: Job) -> int:
         experiment = Experiment(config)
         engine = build(config.engine, "engine")
         job.folder = folder = RunFolder(path.absolute())
+        folder.save_overrides(overrides)
     except ConfigError as error:
         print(f"murmur: {error}", file=sys.stderr)
         return 2

@@ -27,8 +27,8 @@ from fl_app.config import build
 from fl_app.population import Population, build_client, build_trainer, population
 from fl_app.secure_node import SecureNode
 from fl_app.settings import PrivacySettings
-from privacy.events import Event, NonPrivateEvent
-from privacy.ledger import Charge, Ledger
+from privacy.events import ComposedEvent, NonPrivateEvent
+from privacy.ledger import Charge, Ledger, LedgerError
 from privacy.noise import NoiseGenerator
 from privacy.policy import Policy, Refusal
 from privacy.secure_aggregation import SecureSumError
@@ -62,6 +62,17 @@ class Node:
         """
         if self.secure.answers(content):
             return self.secure.answer(content)
+        try:
+            self.policy.require_valid(datetime.now(UTC))
+            return self._answer(content)
+        except (Refusal, LedgerError) as refusal:
+            # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
+            clients = [task.client for task in parse_tasks(content)]
+            reasons = [str(refusal)] * len(clients)
+            report: dict[str, Any] = {"clients": [], "refused": clients, "reasons": reasons}
+            return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
+
+    def _answer(self, content: RecordDict) -> RecordDict:
         request = digest(content)
         stored = self.ledger.reply(request)
         if stored is not None:
@@ -80,7 +91,8 @@ class Node:
                 allowed.add(task.client)
             else:
                 charges.append(charge)
-        for charge, outcome in zip(charges, self.ledger.charge(charges), strict=True):
+        outcomes = self.ledger.charge(charges, admit=self._admit)
+        for charge, outcome in zip(charges, outcomes, strict=True):
             if outcome.may_compute:
                 allowed.add(int(charge.client))
             else:
@@ -97,17 +109,17 @@ class Node:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
         event = collector.event(task.client, event)
-        self._check_policy(task.client, event)
         run = self.folder.name
         return Charge(task.client, run, task.round, task.purpose, request, event)
 
-    def _check_policy(self, client: int, event: Event) -> None:
+    def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
+        """What the device's owner says, asked under the ledger's lock; raises Refusal."""
         self.policy.check(
             algorithm=self.config.strategy.name,
-            event=event,
-            spent=(self.ledger.spent(client),) if self.policy.counts_lifetime else (),
+            event=charge.event,
+            spent=spent,
             delta=self.delta,
-            seeded_noise=self.seeded and not isinstance(event, NonPrivateEvent),
+            seeded_noise=self.seeded and not isinstance(charge.event, NonPrivateEvent),
             now=datetime.now(UTC),
         )
 

@@ -3,6 +3,7 @@
 | file | holds |
 |---|---|
 | ``config.yaml`` | the composed configuration |
+| ``overrides.json`` | what was typed |
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | model and strategy state after the last finished round |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ class RunFolder:
     def save_config(self, config: DictConfig) -> None:
         """``config.yaml``."""
         self._write("config.yaml", OmegaConf.to_yaml(config).encode())
+
+    def save_overrides(self, overrides: Sequence[str]) -> None:
+        """``overrides.json``: what was typed, so that `murmur resume` can type it again."""
+        self._write("overrides.json", json.dumps(list(overrides)).encode())
+
+    def overrides(self) -> list[str]:
+        """What was typed; ConfigError where the folder holds no run of `murmur`."""
+        path = self.path / "overrides.json"
+        if not path.exists():
+            raise ConfigError(f"{self.path}: holds no run that `murmur` started")
+        return json.loads(path.read_text(encoding="utf-8"))
 
     def append_row(self, row: Mapping[str, Any]) -> None:
         """One round's row, on disk when this returns."""
