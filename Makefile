@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean install
+.PHONY: demo test lint clean install
 
 install: $(STAMP)
 
@@ -27,9 +27,6 @@ test: $(STAMP)
 
 lint: $(STAMP)
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-
-bench: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV)
