@@ -1,0 +1,80 @@
+"""Federated deep embedded clustering, the client: train the autoencoder on images without labels.
+
+Xie et al., ICML 2016 (``learning.clustering`` has the losses). Targets P are computed once per
+round from the model that arrived and the server's public cluster frequencies. No protection: the
+statement of every such run says so; what is protected is the evaluation
+(``clients.protected_evaluation``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.fedavg import FedAvgClient
+from learning.clustering import assignments, clustering_model, target_distribution
+from privacy.events import Event
+
+
+class ClusteringClient(FedAvgClient):
+    """Answers with its locally trained weights, weighted by its number of examples.
+
+    ``pretrain_rounds``: rounds of reconstruction only. ``clustering_weight`` γ: afterwards.
+    """
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        epochs: int,
+        batch_size: int,
+        learning_rate: float,
+        pretrain_rounds: int,
+        clustering_weight: float,
+    ) -> None:
+        super().__init__(
+            setup,
+            epochs=epochs,
+            steps=None,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            proximal_mu=0.0,
+        )
+        self.module = clustering_model(setup.trainer)
+        if not 0 <= clustering_weight < np.inf:
+            raise ValueError(f"clustering_weight={clustering_weight}: must be at least 0")
+        self.pretrain_rounds, self.clustering_weight = pretrain_rounds, clustering_weight
+
+    def event(self, task: Task, data: LocalData) -> Event:
+        """Weights leave as they are."""
+        self._frequencies(task)
+        return super().event(task, data)
+
+    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
+        """Parameters (d,) after local training."""
+        self.trainer.load(self.require_model(task))
+        images = data.images[data.indices]
+        soft = assignments(self.trainer, images)
+        pretraining = task.round <= self.pretrain_rounds
+        self.module.clustering_weight = 0.0 if pretraining else self.clustering_weight
+        self.trainer.train(
+            images,
+            target_distribution(soft, self._frequencies(task)),
+            rng=self.rng(task, "local training"),
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.learning_rate,
+            optimizer="adam",
+            soft_targets=True,
+        )
+        return self.trainer.parameters()
+
+    def _frequencies(self, task: Task) -> NDArray[np.float64]:
+        values = task.arrays.get("frequencies")
+        shape = (self.trainer.num_classes,)
+        if values is None or values.dtype != np.float64 or values.shape != shape:
+            raise TaskError(f"frequencies: must be float64{list(shape)}")
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            raise TaskError("frequencies: must be finite and above 0")
+        return values

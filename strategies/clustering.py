@@ -1,0 +1,70 @@
+"""Federated deep embedded clustering, the server: average the autoencoders, place the centroids.
+
+McMahan et al., AISTATS 2017, with the losses of Xie et al., ICML 2016 (``learning.clustering``).
+One round:
+
+1. broadcast the model and f_j, the clusters' frequencies on the public pool
+2. clients train without labels                                        (``clients.clustering``)
+3. w ← Σ n_i w_i / Σ n_i
+4. after the last of ``pretrain_rounds``: centroids ← k-means of the public pool's latents
+
+Labels of the server's test set are used to report, never to train. Not private.
+"""
+
+from __future__ import annotations
+
+from numpy.typing import NDArray
+
+from learning.clustering import (
+    assignments,
+    clustering_accuracy,
+    clustering_model,
+    place_centroids,
+    reconstruction_loss,
+)
+from learning.contribution import Integers
+from learning.seeding import experiment_rng
+from strategies.base import Parameters, ServerSetup
+from strategies.fedavg import FedAvg
+
+
+class Clustering(FedAvg):
+    """The server half. See ``conf/strategy/clustering.yaml`` for every knob."""
+
+    algorithm = "federated deep embedded clustering (no protection of the training)"
+
+    def __init__(self, setup: ServerSetup, *, pretrain_rounds: int) -> None:
+        super().__init__(setup)
+        clusters = len(clustering_model(setup.trainer).centroids)
+        if len(setup.public) < clusters:
+            raise ValueError(
+                f"public={len(setup.public)}: at least {clusters} public images must place the "
+                "centroids (federation.public)"
+            )
+        if pretrain_rounds < 1:
+            raise ValueError(f"pretrain_rounds={pretrain_rounds}: must be at least 1")
+        self.pretrain_rounds = pretrain_rounds
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """The clusters' frequencies (k,) on the public pool, float64."""
+        self.trainer.load(model)
+        return {"frequencies": assignments(self.trainer, self.setup.public).mean(axis=0)}, {}
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """The weighted mean, with new centroids when the pretraining ends."""
+        mean = super().update(number, model, total, weight)
+        if number != self.pretrain_rounds:
+            return mean
+        self.trainer.load(mean)
+        rng = experiment_rng(self.setup.seed, "centroids", number)
+        return place_centroids(self.trainer, self.setup.public, rng)
+
+    def evaluate(self, model: Parameters) -> dict[str, float]:
+        """Reconstruction loss and clustering accuracy on the server's test set."""
+        self.trainer.load(model)
+        test = self.setup.test
+        found = assignments(self.trainer, test.images).argmax(axis=1)
+        return {
+            "accuracy": clustering_accuracy(found, test.labels),
+            "loss": reconstruction_loss(self.trainer, test.images),
+        }
