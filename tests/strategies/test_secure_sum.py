@@ -18,6 +18,7 @@ from privacy.accounting import Threat
 from privacy.events import NonPrivateEvent, SecurelySummedEvent
 from privacy.ledger import Ledger
 from privacy.secure_aggregation import Phase, SecureSumError, SecureSumSettings
+from strategies.base import CohortStrategy
 from strategies.secure_sum import modulus_bits
 from tests.fl_app.running import run_inline
 
@@ -159,6 +160,15 @@ def test_too_many_dropouts_cost_the_round_and_not_the_run(tmp_path, monkeypatch,
     assert first["answered"] == 0
     assert "aborted" in first["failed"]["5"] and first["failed"]["0"] == "SecureSumError: gone"
     assert run.rows()[0]["accuracy"] == run.rows()[2]["accuracy"]
+
+
+def test_a_cohort_drawn_too_small_costs_the_round_and_not_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        CohortStrategy, "cohort", lambda self, number: np.arange(1 if number == 1 else 6)
+    )
+    rows = run_inline(tmp_path / "run", ON).rows()
+    assert rows[1]["failed"]["0"].startswith("secure aggregation: clients: 1 ids; must be at least")
+    assert [row["answered"] for row in rows] == [0, 0, 6]
 
 
 # The node's rules -------------------------------------------------------------------------------
