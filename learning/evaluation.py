@@ -43,3 +43,18 @@ def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> E
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(count), labels]
     correct = int(np.count_nonzero(logits.argmax(axis=1) == labels))
     return Evaluation(correct / count, float(losses.mean()), correct, count)
+
+
+def area_under_curve(scores: NDArray[np.floating], labels: NDArray[np.int64]) -> float:
+    """Area under the ROC curve of ``scores`` (N,) for labels 0 and 1; NaN if one is missing.
+
+    The share of pairs of a 1 and a 0 in which the 1 scores higher; ties count half.
+    """
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ones = labels == 1
+    positives, negatives = int(ones.sum()), int((~ones).sum())
+    if not positives or not negatives:
+        return float("nan")
+    wins = ranks[ones].sum() - positives * (positives + 1) / 2
+    return float(wins / (positives * negatives))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from learning.contribution import Codec, Integers, MalformedError, Sum
 from learning.datasets import Examples
+from learning.evaluation import area_under_curve, evaluate_logits
 from learning.seeding import experiment_rng
 from learning.trainer import Trainer
 from privacy.accounting import Adjacency, Threat, Unit
@@ -193,10 +194,15 @@ class CohortStrategy(Strategy):
         return self.trainer.initial(experiment_rng(self.setup.seed, "initial model"))
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Accuracy and loss on the server's test set."""
+        """Accuracy and loss on the server's test set; of two classes, the ROC curve's area too."""
         self.trainer.load(model)
-        result = self.trainer.evaluate(self.setup.test.images, self.setup.test.labels)
-        return {"accuracy": result.accuracy, "loss": result.loss}
+        test = self.setup.test
+        logits = self.trainer.logits(test.images)
+        result = evaluate_logits(logits, test.labels)
+        scores = {"accuracy": result.accuracy, "loss": result.loss}
+        if self.trainer.num_classes == 2:
+            scores["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], test.labels)
+        return scores
 
     def warnings(self) -> list[str]:
         """What a user should know before the run starts: settings that work against each other."""
