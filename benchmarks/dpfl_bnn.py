@@ -4,11 +4,10 @@
 * ``gamma``: the γ that meets ε = 8 over 100 rounds, by threat model.
 * ``shrinkage``: does less γ help because of the noise, or because the mean shrinks?
 * ``accuracy``: MNIST, IID, 100 clients: mean accuracy over all clients' models for each γ.
-* ``budgeted``: 1,000 clients with Hamming clipping, at a proven ε below 8.
+* ``budgeted``: 1,000 clients at a proven ε of 8, by few full rounds and by Hamming clipping.
 * ``wire``: bytes of one client's messages in one round, measured, against the table.
-* ``speed``: one local step, beside the same network in a plain PyTorch loop.
 
-``shrinkage`` to ``wire`` run the house itself, in this process, and need ``MURMUR_DATA``.
+The last four run the house itself, in this process, and need ``MURMUR_DATA``.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def gamma() -> None:
     _table([f"γ for ε={target:g}, T={ROUNDS}", "found", "specified", "best proven bound"], rows)
 
 
-def shrinkage(rounds: int | None, seeds: Sequence[int]) -> None:
+def shrinkage(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> None:
     """Noise, scale only and debiased, at two learning rates."""
     controls = {
         "no noise": ["strategy.noise=false"],
@@ -117,33 +116,53 @@ def shrinkage(rounds: int | None, seeds: Sequence[int]) -> None:
         scores = []
         for rate in rates:
             lr = f"strategy.local.learning_rate={rate}"
-            scores.append(_score("dpfl_bnn_shrinkage", rounds, seeds, [*overrides, lr]))
+            scores.append(_score("dpfl_bnn_shrinkage", rounds, seeds, [*overrides, lr, *words]))
         rows.append([name, *scores])
         print(f"| {name} | {' | '.join(scores)} |", flush=True)
     print()
     _table(["", *(f"learning rate {rate}" for rate in rates)], rows)
 
 
-def accuracy(experiment: str, rounds: int | None, seeds: Sequence[int]) -> None:
+def accuracy(
+    experiment: str, rounds: int | None, seeds: Sequence[int], words: Sequence[str]
+) -> None:
     """Mean over all clients' own models after the last round, for each γ."""
     rows = []
     for name, overrides in {
         "none": ["strategy.noise=false"],
         **{str(g): [f"strategy.gamma={g}"] for g in GAMMAS},
     }.items():
-        score = _score(experiment, rounds, seeds, overrides)
+        score = _score(experiment, rounds, seeds, [*overrides, *words])
         rows.append([name, score])
         print(f"| {name} | {score} |", flush=True)
     print()
     _table(["γ", "accuracy (server's signs)"], rows)
 
 
-def budgeted(rounds: int | None, seeds: Sequence[int]) -> None:
-    """The budgeted run: proven ε under secure aggregation beside accuracy."""
-    for seed in seeds:
-        run = _run("dpfl_bnn_budgeted", rounds, seed, [])
-        proven = next(g for g in run["guarantees"] if g["threat"] == "secure_aggregation")
-        print(f"seed {seed}: ε={proven['proven_total']:.2f}, {_words(run)}")
+def budgeted(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> None:
+    """1,000 clients at ε = 8 under secure aggregation, beside Hamming clipping and controls."""
+    free = ["privacy.epsilon=.inf", "strategy.debias=false"]
+    for name, overrides in {
+        "few rounds, all bits": [],
+        "20 rounds, Hamming k=250": [
+            "federation.num_rounds=20",
+            "strategy.local.steps=3",
+            "strategy.debias=false",
+            "strategy.beta=0.3",
+            "strategy.budget.hamming=250",
+        ],
+        "few rounds, no noise": [*free, "strategy.noise=false"],
+        "every client alone": [*free, "strategy.noise=false", "strategy.beta=0"],
+    }.items():
+        for seed in seeds:
+            run = _run("dpfl_bnn_budgeted", rounds, seed, [*overrides, *words])
+            proven = next(g for g in run["guarantees"] if g["threat"] == "secure_aggregation")
+            row = run["rows"][-1]
+            print(
+                f"| {name} | {proven['proven_total']} | {row['accuracy']:.4f} "
+                f"({row['accuracy_server_signs']:.4f}) | {run['seconds']:.0f} s |",
+                flush=True,
+            )
 
 
 def wire() -> None:
@@ -171,73 +190,12 @@ def wire() -> None:
     _table(["bytes per client and round, n=100, d=81,958", "up", "down"], rows)
 
 
-def speed() -> None:
-    """Milliseconds of one step of batch 64 on 28×28 images, one thread, best of five."""
-    import numpy as np
-    import torch
-    from torch.nn import functional
-
-    from learning.binary import bnn
-    from learning.binary_layers import BatchNorm
-    from learning.memory import keep_heap
-    from learning.trainer import Trainer
-
-    keep_heap()
-    rng = np.random.default_rng(0)
-    images = rng.random((640, 1, 28, 28), dtype=np.float32)
-    labels = rng.integers(0, 10, 640)
-    house = Trainer(bnn, (1, 28, 28), 10)
-    house.load(house.initial(rng))
-
-    def ours() -> None:
-        house.train(images, labels, rng=rng, batch_size=64, steps=20, lr=0.1, optimizer="adam")
-
-    module = bnn((1, 28, 28), 10)
-    local = [
-        t.requires_grad_()
-        for m in module.modules()
-        if isinstance(m, BatchNorm)
-        for t in (m.weight, m.bias)
-    ]
-    optimiser = torch.optim.Adam([*module.parameters(), *local], lr=0.1)
-    x, y = torch.from_numpy(images), torch.from_numpy(labels)
-
-    def plain() -> None:
-        for step in range(20):
-            rows = slice(64 * (step % 10), 64 * (step % 10) + 64)
-            optimiser.zero_grad()
-            functional.cross_entropy(module(x[rows]), y[rows]).backward()
-            optimiser.step()
-            with torch.no_grad():
-                for weight in module.parameters():
-                    weight.clamp_(-1, 1)
-
-    rows = []
-    for name, run in (("house", ours), ("plain PyTorch", plain)):
-        run()
-        seconds = []
-        for _ in range(5):
-            started = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - started)
-        rows.append([name, f"{min(seconds) / 20 * 1e3:.1f}"])
-    _table(["", "ms per step"], rows)
-
-
 def _score(experiment: str, rounds: int | None, seeds: Sequence[int], extra: list[str]) -> str:
     runs = [_run(experiment, rounds, seed, extra) for seed in seeds]
     own = [run["rows"][-1]["accuracy"] for run in runs]
     signs = [run["rows"][-1]["accuracy_server_signs"] for run in runs]
     spread = f" ± {(max(own) - min(own)) / 2:.4f}" if len(own) > 1 else ""
     return f"{sum(own) / len(own):.4f}{spread} ({sum(signs) / len(signs):.4f})"
-
-
-def _words(run: dict[str, Any]) -> str:
-    row = run["rows"][-1]
-    return (
-        f"accuracy {row['accuracy']:.4f} over {row['clients_evaluated']:.0f} clients, "
-        f"server's signs {row['accuracy_server_signs']:.4f}, {run['seconds']:.0f} s"
-    )
 
 
 def _run(
@@ -271,12 +229,15 @@ def main() -> None:
     """One study by name."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="what", required=True)
-    for name in ("golden", "gamma", "wire", "speed"):
+    for name in ("golden", "gamma", "wire"):
         commands.add_parser(name)
     for name in ("shrinkage", "accuracy", "budgeted"):
         command = commands.add_parser(name)
         command.add_argument("--rounds", type=int, help="default: the experiment's own")
         command.add_argument("--seeds", type=int, nargs="+", default=[1])
+        command.add_argument(
+            "--set", dest="words", nargs="*", default=[], metavar="KEY=VALUE", help="of every run"
+        )
         if name == "accuracy":
             command.add_argument("--experiment", default="dpfl_bnn_mnist_iid")
     chosen = vars(parser.parse_args())
@@ -284,7 +245,6 @@ def main() -> None:
         "golden": golden,
         "gamma": gamma,
         "wire": wire,
-        "speed": speed,
         "shrinkage": shrinkage,
         "accuracy": accuracy,
         "budgeted": budgeted,
