@@ -45,8 +45,8 @@ from benchmarks.machine import describe_machine
 from fl_app.secure_node import SecureNode
 from learning.contribution import BitCodec
 from privacy.secure_aggregation import SecureSumSettings
-from strategies.base import Round
 from strategies.secure_sum import RECORD, SecureRound
+from strategies.setup import Round
 
 Handler = Callable[[Message], RecordDict]
 

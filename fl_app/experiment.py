@@ -13,11 +13,18 @@ from flwr.serverapp import Grid
 from omegaconf import DictConfig
 
 from fl_app.config import ConfigError, build
-from fl_app.population import Population, build_client, build_trainer, population
+from fl_app.population import (
+    Population,
+    build_client,
+    build_evaluator,
+    build_trainer,
+    population,
+)
 from fl_app.results import RunFolder
 from fl_app.settings import FederationSettings, PrivacySettings
 from privacy.accounting import epsilon
-from strategies.base import CohortStrategy, ServerSetup
+from strategies.base import CohortStrategy
+from strategies.setup import ServerSetup
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
 
@@ -34,6 +41,7 @@ class Experiment:
         self.trainer = build_trainer(config, dataset)
         # Only to refuse what the clients would refuse, before any work starts.
         build_client(config, self.population, self.trainer, Path())
+        build_evaluator(config, self.population, self.trainer, Path())
         setup = ServerSetup(
             trainer=self.trainer,
             public=self.population.public,
@@ -49,6 +57,11 @@ class Experiment:
             round_timeout=self.federation.round_timeout,
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+        if config.evaluation.server is not None:
+            try:
+                self.strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
+            except ValueError as error:
+                raise ConfigError(f"evaluation.{error}") from error
         self._check_secure_sums()
 
     def _check_secure_sums(self) -> None:
@@ -104,6 +117,8 @@ class Experiment:
             return None  # resumed: this round's row is already there
         model = arrays["model"].numpy()
         scores = {k: v for k, v in strategy.evaluate(model).items() if math.isfinite(v)}
+        if (evaluation := strategy.evaluation) is not None:
+            scores |= {k: v for k, v in evaluation.scores.items() if math.isfinite(v)}
         now = time.monotonic()
         row: dict[str, Any] = {
             "round": number,
@@ -115,6 +130,8 @@ class Experiment:
             "bytes_up": strategy.round.bytes_up,
             "seconds": round(now - self.last, 4),
         }
+        if evaluation is not None and evaluation.failed:
+            row["evaluation_failed"] = {str(c): why for c, why in evaluation.failed.items()}
         self.last = now
         if self.config.keep_checkpoints:
             # Before the row: a row without its checkpoint would be done twice.
@@ -124,9 +141,10 @@ class Experiment:
 
     def _spent(self) -> float | str:
         """ε proven for the most exposed client so far, in JSON's terms."""
-        if not self.strategy.participations:
+        strategy = self.strategy
+        if not strategy.participations and strategy.evaluation is None:
             return 0.0
-        spend = epsilon(self.strategy.spent(), self.privacy.delta).epsilon
+        spend = epsilon(strategy.spent_in_all(), self.privacy.delta).epsilon
         return spend if math.isfinite(spend) else "infinity"
 
     def _finish(self, model: np.ndarray) -> dict[str, Any]:

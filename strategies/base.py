@@ -11,8 +11,7 @@ import uuid
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -21,94 +20,30 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from learning.contribution import Codec, Integers, MalformedError, Sum
-from learning.datasets import Examples
 from learning.evaluation import area_under_curve, evaluate_logits
 from learning.seeding import experiment_rng
-from learning.trainer import Trainer
-from privacy.accounting import Adjacency, Threat, Unit
-from privacy.budget import Budget
-from privacy.events import Event, RepeatedEvent
-from privacy.noise import NoiseGenerator
-from privacy.secure_aggregation import SecureSumError, SecureSumSettings
-from privacy.statement import Exposure, Statement, by_participations
-from strategies.secure_sum import RECORD, SecureRound, secure_exposure
+from privacy.accounting import Adjacency, Unit
+from privacy.secure_aggregation import SecureSumError
+from strategies.accountable import Accountable
+from strategies.answers import accept
+from strategies.secure_sum import RECORD, SecureRound
+from strategies.setup import Round, ServerSetup
 from strategies.sizes import message_size
 
+if TYPE_CHECKING:
+    from strategies.client_evaluation import ClientEvaluation
+
 Parameters = NDArray[np.float32]
+_EVALUATION = "evaluation."  # begins the names of its part of a snapshot
 PATIENCE = 3  # rounds without a single answer after which a run ends
 
 
-@dataclass(frozen=True)
-class ServerSetup:
-    """What the ServerApp gives to a strategy.
-
-    ``cohort_size``: clients sampled in each round out of ``num_clients``. ``quorum``: the share of
-    the cohort that must answer for a round to count. ``public``: the unlabelled pool
-    (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
-    public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
-    ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
-    """
-
-    trainer: Trainer
-    public: NDArray[np.float32]
-    test: Examples
-    budget: Budget
-    seed: int
-    num_clients: int
-    cohort_size: int
-    quorum: float
-    client_sizes: tuple[int, ...] | None = None
-    seeded_noise: bool = False
-    secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
-    round_timeout: float = 3600.0
-
-    def noise(self, purpose: str, number: int) -> NoiseGenerator:
-        """Where the server itself must add noise in round ``number``."""
-        if self.seeded_noise:
-            return NoiseGenerator.seeded(self.seed, "server noise", purpose, number)
-        return NoiseGenerator.from_os()
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.cohort_size <= self.num_clients:
-            raise ValueError(
-                f"clients_per_round={self.cohort_size}: must lie in 1..{self.num_clients} "
-                "(federation.num_clients)"
-            )
-        if not 0 < self.quorum <= 1:
-            raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
-
-
-@dataclass
-class Round:
-    """What happened in one round, for its result row.
-
-    ``asked``: the cohort by node; ``invited``: those asked to train, which are fewer where
-    somebody dropped out of a secure sum before.
-    """
-
-    number: int
-    asked: dict[int, list[int]] = field(default_factory=dict)
-    invited: dict[int, list[int]] = field(default_factory=dict)
-    accepted: list[int] = field(default_factory=list)
-    failed: dict[int, str] = field(default_factory=dict)
-    bytes_down: int = 0
-    bytes_up: int = 0
-
-
-class CohortStrategy(Strategy):
+class CohortStrategy(Accountable, Strategy):
     """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts.
 
-    ``algorithm``, ``claim`` and ``difference`` are words for the privacy statement: the name, what
-    the paper's theorem says, and why the proven figure differs. ``weighted``: whether clients
-    count by their number of examples, rather than alike. ``unit`` and ``adjacency``: whose data
-    is protected, and which two data sets are neighbours.
+    ``weighted``: whether clients count by their number of examples, rather than alike.
     """
 
-    algorithm: ClassVar[str]
-    unit: Unit = Unit.CLIENT
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
-    claim: ClassVar[str] = ""
-    difference: ClassVar[str] = ""
     weighted: ClassVar[bool] = False
 
     def __init__(self, setup: ServerSetup) -> None:
@@ -122,6 +57,24 @@ class CohortStrategy(Strategy):
         self.secure_round: SecureRound | None = None
         self.least_survivors = 0  # of any sum that was taken; 0: none was
         self.model: Parameters = np.zeros(0, np.float32)
+        self.evaluation: ClientEvaluation | None = None
+
+    def switch_on(self, evaluation: ClientEvaluation) -> None:
+        """Let ``evaluation`` ask clients after a round; ValueError where it does not fit."""
+        if type(self).configure_evaluate is not CohortStrategy.configure_evaluate:
+            raise ValueError(
+                f"evaluation: {self.algorithm} has its own way to evaluate on clients; "
+                "set evaluation=none"
+            )
+        if evaluation.unit is Unit.RECORD:
+            if self.adjacency is not Adjacency.REPLACE_ONE:
+                raise ValueError(
+                    "unit=record: means records that are replaced, the training's privacy records "
+                    "or clients that are added or removed; set the evaluation's unit to client"
+                )
+            # What protects a client protects each of its records, but not the reverse.
+            self.unit = Unit.RECORD
+        self.evaluation = evaluation
 
     # What an algorithm fills in -------------------------------------------------------------
 
@@ -136,52 +89,6 @@ class CohortStrategy(Strategy):
     @abstractmethod
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The next global model from the sum of this round's contributions."""
-
-    @abstractmethod
-    def release_event(self) -> Event:
-        """What one participation releases about one client."""
-
-    def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """What the paper's theorem states: ε of one round and of the whole run."""
-        return None, None
-
-    def exposures(self) -> list[Exposure]:
-        """What each adversary has seen of every client so far."""
-        released = {str(client): count for client, count in sorted(self.participations.items())}
-        per_round, total = self.claimed_epsilon()
-        exposures = [
-            Exposure(
-                threat=Threat.LOCAL,
-                adversary="a curious server, which reads every client's message",
-                per_round=self.release_event(),
-                clients=by_participations(self.release_event(), released or {"nobody": 0}),
-                claimed_per_round=per_round,
-                claimed_total=total,
-            )
-        ]
-        if self.setup.secure_sums.mode != "off":
-            exposures.append(self.secure_exposure(self.release_event()))
-        return exposures
-
-    def secure_exposure(self, release: Event) -> Exposure:
-        """What a server that sees sums only has learned, where each answer is ``release``."""
-        setup = self.setup
-        survivors = self.least_survivors or setup.secure_sums.least_survivors(setup.cohort_size)
-        return secure_exposure(setup.secure_sums, release, self.participations, survivors)
-
-    def statement(self, void: Iterable[str] = ()) -> Statement:
-        """Claimed and proven privacy of everything released so far."""
-        return Statement.of(
-            algorithm=self.algorithm,
-            unit=self.unit,
-            adjacency=self.adjacency,
-            delta=self.setup.budget.delta,
-            exposures=self.exposures(),
-            claim=self.claim,
-            difference=self.difference,
-            warnings=self.warnings(),
-            void=void,
-        )
 
     def cohort(self, number: int) -> NDArray[np.int64]:
         """The clients asked in round ``number``, ascending; as many as configured, any as likely."""
@@ -204,10 +111,6 @@ class CohortStrategy(Strategy):
             scores["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], test.labels)
         return scores
 
-    def warnings(self) -> list[str]:
-        """What a user should know before the run starts: settings that work against each other."""
-        return []
-
     def state(self) -> dict[str, NDArray]:
         """What a checkpoint must hold beside the model; override together with ``restore``."""
         return {}
@@ -217,12 +120,21 @@ class CohortStrategy(Strategy):
 
     def snapshot(self) -> dict[str, NDArray]:
         """All that a checkpoint holds beside model and participations."""
-        return {**self.state(), "least_survivors": np.array([self.least_survivors], np.int64)}
+        evaluation = {} if self.evaluation is None else self.evaluation.state()
+        return {
+            **self.state(),
+            "least_survivors": np.array([self.least_survivors], np.int64),
+            **{f"{_EVALUATION}{name}": values for name, values in evaluation.items()},
+        }
 
     def resume(self, snapshot: Mapping[str, NDArray]) -> None:
         """The inverse of ``snapshot``."""
         state = dict(snapshot)
         self.least_survivors = int(state.pop("least_survivors")[0])
+        names = [name for name in state if name.startswith(_EVALUATION)]
+        evaluation = {name.removeprefix(_EVALUATION): state.pop(name) for name in names}
+        if self.evaluation is not None and evaluation:
+            self.evaluation.restore(evaluation)
         self.restore(state)
 
     def max_weight(self) -> int:
@@ -286,9 +198,12 @@ class CohortStrategy(Strategy):
             self.round.bytes_up += message_size(reply.content)
             try:
                 into = self.secure_round or total
-                self.participations.update(self._accept(into, clients, reply.content))
+                answered, refusals = accept(into, clients, reply.content)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(clients, f"rejected: {error}")
+                continue
+            self.participations.update(answered)
+            self.round.failed.update(refusals)
         for clients in waiting.values():
             self._fail(clients, "no answer before the deadline")
         if self.secure_round is not None:
@@ -304,13 +219,19 @@ class CohortStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing: evaluation on clients would be a release of its own."""
-        return []
+        """Nothing, unless an evaluation is switched on: it is a release of its own."""
+        if self.evaluation is None:
+            return []
+        return self.evaluation.messages(self.first_round + server_round, arrays, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Nothing was asked."""
+        """Let the evaluation, if there is one, read what it asked for."""
+        if self.evaluation is not None:
+            self.evaluation.take(replies)
+            self.round.bytes_down += self.evaluation.bytes_down
+            self.round.bytes_up += self.evaluation.bytes_up
         return None
 
     def summary(self) -> None:
@@ -358,39 +279,6 @@ class CohortStrategy(Strategy):
         if count:
             self.least_survivors = min(self.least_survivors or count, count)
 
-    def _accept(
-        self, total: Sum | SecureRound, clients: list[int], content: RecordDict
-    ) -> list[int]:
-        """Add one node's answer to ``total``; the clients that answered.
-
-        Raises on anything an honest node cannot send.
-        """
-        report = content.config_records["report"]
-        answered, refused = _ids(report["clients"]), _ids(report["refused"])
-        reasons = report["reasons"]
-        if sorted(answered + refused) != sorted(clients):
-            raise MalformedError("it answers for other clients than it was asked for")
-        if not isinstance(reasons, list) or len(reasons) != len(refused):
-            raise MalformedError("every refusal needs its reason")
-        if not answered:
-            pass
-        elif isinstance(total, SecureRound):
-            total.collect(answered, content.array_records["contribution"]["masked"].numpy())
-        else:
-            values = content.array_records["contribution"]["sum"].numpy()
-            weight = report["weight"]
-            if not isinstance(weight, int):
-                raise MalformedError(f"weight={weight!r}: must be an integer")
-            if report["packed"]:
-                if len(answered) != 1:
-                    raise MalformedError("a packed contribution comes from exactly one client")
-                total.add(answered[0], values, weight)
-            else:
-                total.add_total(answered, values, weight)
-        for client, reason in zip(refused, reasons, strict=True):
-            self.round.failed[client] = str(reason)
-        return answered
-
     def _fail(self, clients: list[int], reason: str) -> None:
         # They may have released something before the failure, so they count as participants.
         self.participations.update(clients)
@@ -408,13 +296,3 @@ class CohortStrategy(Strategy):
     def _least_answers(self) -> int:
         asked = sum(len(clients) for clients in self.round.asked.values())
         return math.ceil(self.setup.quorum * asked)
-
-    def spent(self) -> Event:
-        """What the most exposed client has released so far."""
-        return RepeatedEvent(self.release_event(), max(self.participations.values(), default=1))
-
-
-def _ids(value: object) -> list[int]:
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        raise MalformedError(f"client ids must be a list of integers, got {value!r}")
-    return value

@@ -39,7 +39,8 @@ from privacy.events import (
 from privacy.mechanisms import DiscreteGaussian
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.statement import Exposure
-from strategies.base import CohortStrategy, Parameters, ServerSetup
+from strategies.base import CohortStrategy, Parameters
+from strategies.setup import ServerSetup
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ from privacy.accounting.bits import claimed_epsilon
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms.weight_bits import COORDINATES, plan
 from privacy.statement import Exposure
-from strategies.base import CohortStrategy, Parameters, ServerSetup
+from strategies.answers import accept
+from strategies.base import CohortStrategy, Parameters
+from strategies.setup import ServerSetup
 
 EVALUATE = "evaluate"
 
@@ -177,7 +179,7 @@ class DPFLBNN(CohortStrategy):
             if clients is None or reply.has_error():
                 continue
             try:
-                self._accept(total, clients, reply.content)
+                accept(total, clients, reply.content)
             except (MalformedError, KeyError, TypeError, ValueError):
                 continue
         if total.weight:

@@ -40,8 +40,10 @@ from learning.voting import plurality
 from privacy.events import Event
 from privacy.kd_scheme import Scheme
 from privacy.mechanisms import project_simplex
-from strategies.base import Parameters, ServerSetup
+from strategies.answers import accept
+from strategies.base import Parameters
 from strategies.dpsgd_fedavg import DpSgdFedAvg
+from strategies.setup import ServerSetup
 from strategies.sizes import message_size
 
 
@@ -155,7 +157,7 @@ class KdDpfl(DpSgdFedAvg):
             return
         self.round.bytes_up += message_size(reply.content)
         try:
-            self._accept(votes, [client], reply.content)
+            accept(votes, [client], reply.content)
         except (MalformedError, KeyError, TypeError, ValueError) as error:
             self._fail([client], f"rejected: {error}")
 

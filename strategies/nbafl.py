@@ -28,7 +28,8 @@ from privacy.accounting.nbafl_noise import NbaflNoise, seen_by_outsider
 from privacy.events import ComposedEvent, Event, GaussianEvent, NonPrivateEvent, RepeatedEvent
 from privacy.mechanisms import DiscreteGaussian
 from privacy.statement import Exposure
-from strategies.base import CohortStrategy, Parameters, ServerSetup
+from strategies.base import CohortStrategy, Parameters
+from strategies.setup import ServerSetup
 
 ASSUMPTIONS = {
     "paper": "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds "

@@ -32,7 +32,7 @@ from privacy.statement import Exposure, by_participations
 from strategies.sizes import message_size
 
 if TYPE_CHECKING:
-    from strategies.base import Round
+    from strategies.setup import Round
 
 RECORD = "secure_sum"
 Step = Callable[[Mapping[int, bytes]], dict[int, bytes]]

@@ -94,7 +94,8 @@ def _direction(
     draws of its own, so that the audit's own draws stay fresh; the rounding removes what is only
     noise, and keeps the values of discrete releases few.
     """
-    difference = sum(one - other for one, other in zip(ones, others, strict=True)) / SCOUTS
+    gaps = (one - other for one, other in zip(ones, others, strict=True))
+    difference = np.asarray(sum(gaps) / SCOUTS, np.float64)
     largest = np.abs(difference).max()
     return np.rint(8 * difference / largest) / 8 if largest > 0 else difference
 

@@ -12,8 +12,9 @@ from learning.datasets import Examples
 from learning.models import mlp
 from learning.trainer import Trainer
 from privacy.budget import Budget
-from strategies.base import PATIENCE, ServerSetup
+from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
+from strategies.setup import ServerSetup
 
 NODES = [11, 12, 13]
 

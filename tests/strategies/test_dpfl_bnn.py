@@ -16,8 +16,8 @@ from privacy.accounting import Threat
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from privacy.secure_aggregation import SecureSumSettings
-from strategies.base import ServerSetup
 from strategies.dpfl_bnn import DPFLBNN
+from strategies.setup import ServerSetup
 
 SHAPE = (1, 8, 8)
 BUDGET = {"threat": "local", "honest_clients": 1, "hamming": None, "mask": 1.0}

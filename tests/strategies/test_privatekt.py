@@ -10,8 +10,8 @@ from learning.voting import cohort_for_plurality, draw, entropy, margin, plurali
 from privacy.budget import Budget
 from privacy.mechanisms import RandomizedResponse
 from privacy.noise import NoiseGenerator
-from strategies.base import ServerSetup
 from strategies.privatekt import PrivateKT
+from strategies.setup import ServerSetup
 
 CLASSES, POOL = 4, 50
 

@@ -1,0 +1,50 @@
+"""Reading a node's answer, which may come from anybody: into the sum, or rejected as a whole."""
+
+from __future__ import annotations
+
+from flwr.app import RecordDict
+
+from learning.contribution import MalformedError, Sum
+from strategies.secure_sum import SecureRound
+
+
+def accept(
+    total: Sum | SecureRound, clients: list[int], content: RecordDict
+) -> tuple[list[int], dict[int, str]]:
+    """Add one node's answer for ``clients`` to ``total``: who answered, who refused and why.
+
+    Raises MalformedError, KeyError, TypeError or ValueError on anything that an honest node
+    cannot send; ``total`` is then as it was.
+    """
+    report = content.config_records["report"]
+    answered, refused = _ids(report["clients"]), _ids(report["refused"])
+    reasons = report["reasons"]
+    if sorted(answered + refused) != sorted(clients):
+        raise MalformedError("it answers for other clients than it was asked for")
+    if not isinstance(reasons, list) or len(reasons) != len(refused):
+        raise MalformedError("every refusal needs its reason")
+    if answered and isinstance(total, SecureRound):
+        total.collect(answered, content.array_records["contribution"]["masked"].numpy())
+    elif answered and isinstance(total, Sum):
+        _add(total, answered, content)
+    return answered, {client: str(reason) for client, reason in zip(refused, reasons, strict=True)}
+
+
+def _add(total: Sum, answered: list[int], content: RecordDict) -> None:
+    report = content.config_records["report"]
+    values = content.array_records["contribution"]["sum"].numpy()
+    weight = report["weight"]
+    if not isinstance(weight, int):
+        raise MalformedError(f"weight={weight!r}: must be an integer")
+    if not report["packed"]:
+        total.add_total(answered, values, weight)
+    elif len(answered) == 1:
+        total.add(answered[0], values, weight)
+    else:
+        raise MalformedError("a packed contribution comes from exactly one client")
+
+
+def _ids(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise MalformedError(f"client ids must be a list of integers, got {value!r}")
+    return value
