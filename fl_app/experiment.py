@@ -144,7 +144,8 @@ class Experiment:
         strategy = self.strategy
         if not strategy.participations and strategy.evaluation is None:
             return 0.0
-        spend = epsilon(strategy.spent_in_all(), self.privacy.delta).epsilon
+        event, delta = strategy.spent_in_all(), self.privacy.delta
+        spend = epsilon(event, delta, adjacency=strategy.adjacency).epsilon
         return spend if math.isfinite(spend) else "infinity"
 
     def _finish(self, model: np.ndarray) -> dict[str, Any]:
