@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,12 @@ class TaskError(ValueError):
 
 
 class Client(ABC):
-    """The client half of an algorithm; one instance per process serves all clients it hosts."""
+    """The client half of an algorithm; one instance per process serves all clients it hosts.
+
+    ``summed``: whether a node sums its clients' releases; else they travel as one row each.
+    """
+
+    summed: ClassVar[bool] = True
 
     def __init__(self, setup: ClientSetup) -> None:
         self.setup = setup

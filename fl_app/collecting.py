@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from learning.contribution import Codec, Sum
+from learning.rows import Rows
 from privacy.events import Event
 
 
@@ -65,3 +66,35 @@ class PlainSum:
             raise ValueError("nothing was added")
         alone = len(self._sum.clients) == 1
         return ArrayRecord({"sum": Array(self._packed if alone else self._sum.total)})
+
+
+class SideBySide:
+    """The releases of one message's clients as rows; nothing is summed."""
+
+    def __init__(self) -> None:
+        self._rows: Rows | None = None
+
+    def event(self, client: int, event: Event) -> Event:
+        """The server sees every client's row: nothing is hidden."""
+        return event
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """One more row."""
+        if self._rows is None:
+            self._rows = Rows(codec)
+        self._rows.add(client, packed)
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose rows these are, in order."""
+        return [] if self._rows is None else self._rows.clients
+
+    def report(self) -> dict[str, Any]:
+        """Nothing: a row has no weight."""
+        return {}
+
+    def arrays(self) -> ArrayRecord:
+        """The rows."""
+        if self._rows is None:
+            raise ValueError("nothing was added")
+        return ArrayRecord({"rows": Array(self._rows.packed())})

@@ -22,9 +22,15 @@ from omegaconf import DictConfig
 from safetensors.numpy import load, save
 
 from clients.base import Client, LocalData, Task, TaskError
-from fl_app.collecting import Collector
+from fl_app.collecting import Collector, PlainSum, SideBySide
 from fl_app.config import build
-from fl_app.population import Population, build_client, build_trainer, population
+from fl_app.population import (
+    Population,
+    build_client,
+    build_evaluator,
+    build_trainer,
+    population,
+)
 from fl_app.secure_node import SecureNode
 from fl_app.settings import PrivacySettings
 from privacy.events import ComposedEvent, NonPrivateEvent
@@ -45,6 +51,9 @@ class Node:
         self.trainer = build_trainer(config, self.population.dataset)
         self.client: Client = build_client(
             config, self.population, self.trainer, folder / "clients"
+        )
+        self.evaluator = build_evaluator(
+            config, self.population, self.trainer, folder / "clients" / "evaluation"
         )
         self.seeded = privacy.noise == "seeded"
         self.delta = privacy.delta
@@ -77,7 +86,8 @@ class Node:
         stored = self.ledger.reply(request)
         if stored is not None:
             return decode_reply(stored)
-        tasks, collector = parse_tasks(content), self.secure.collector(content)
+        tasks = parse_tasks(content)
+        collector = self._collector(content, self._role(tasks[0]))
         refused: dict[int, str] = {}
         charges: list[Charge] = []
         allowed = set()
@@ -103,7 +113,7 @@ class Node:
 
     def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
         """What answering costs; None for what a simulation only shows to its researcher."""
-        event = self.client.event(task, self._data(task.client))
+        event = self._role(task).event(task, self._data(task.client))
         if event is None:
             if not self.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
@@ -129,9 +139,10 @@ class Node:
         for task in tasks:
             try:
                 data = self._data(task.client)
-                codec = self.client.codec(task)
-                release = self.client.answer(task, data, self._noise(task))
-                packed, weight = codec.pack(release), self.client.weight(data)
+                role = self._role(task)
+                codec = role.codec(task)
+                release = role.answer(task, data, self._noise(task))
+                packed, weight = codec.pack(release), role.weight(data)
                 collector.add(task.client, codec, packed, weight)
             except Exception as error:
                 refused[task.client] = self._reason(task, error)
@@ -145,6 +156,17 @@ class Node:
         if collector.clients:
             content["contribution"] = collector.arrays()
         return content
+
+    def _role(self, task: Task) -> Client:
+        """What answers: the algorithm's client half, or the evaluation's."""
+        if self.evaluator is not None and task.purpose in self.evaluator.purposes:
+            return self.evaluator
+        return self.client
+
+    def _collector(self, content: RecordDict, role: Client) -> Collector:
+        collector = self.secure.collector(content)
+        # Where sums are secure, what is not masked stays refused.
+        return SideBySide() if not role.summed and type(collector) is PlainSum else collector
 
     def _hosts(self, client: int) -> bool:
         return 0 <= client < len(self.population.shards)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, ClientSetup
+from clients.protected_evaluation import EvaluationClient
 from fl_app.config import ConfigError, build
 from fl_app.settings import FederationSettings, PrivacySettings
 from learning.datasets import DataError, Dataset
@@ -58,9 +59,26 @@ def build_client(
     config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
 ) -> Client:
     """The client class of ``config.strategy``, with its tools and its budget."""
+    setup = _client_setup(config, people, trainer, state_folder)
+    return build(config.strategy.client, "strategy", setup)
+
+
+def build_evaluator(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> EvaluationClient | None:
+    """The client half of ``config.evaluation``; None where nothing is evaluated on clients."""
+    if config.evaluation.client is None:
+        return None
+    setup = _client_setup(config, people, trainer, state_folder)
+    return build(config.evaluation.client, "evaluation", setup)
+
+
+def _client_setup(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> ClientSetup:
     privacy: PrivacySettings = build(config.privacy, "privacy")
     federation: FederationSettings = build(config.federation, "federation")
-    setup = ClientSetup(
+    return ClientSetup(
         trainer=trainer,
         public=people.public,
         test=(people.dataset.test.images, people.dataset.test.labels),
@@ -69,7 +87,6 @@ def build_client(
         state_folder=state_folder,
         client_sizes=people.client_sizes(),
     )
-    return build(config.strategy.client, "strategy", setup)
 
 
 @functools.lru_cache(maxsize=2)

@@ -109,7 +109,7 @@ def clustering_model(trainer: Trainer) -> ClusteringAutoencoder:
 
 
 def assignments(trainer: Trainer, images: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Soft assignments q (N, clusters) of images (N, C, H, W) under the trainer's present parameters."""
+    """Soft assignments q (N, clusters) of images (N, C, H, W) under the present parameters."""
     logits = trainer.logits(images).astype(np.float64)
     probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
     return probabilities / probabilities.sum(axis=1, keepdims=True)

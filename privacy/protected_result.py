@@ -34,6 +34,7 @@ from privacy.noise import NoiseGenerator
 from privacy.protected_rows import Decoded, Protection, Rows
 
 DOCUMENT_SENSITIVITY = 1.0  # what the document takes for Δ; the truth is 2
+CLEAN_TOTAL = 1 << 20  # grid steps that make 1 where a simulation shows the clean vector
 _LARGEST_TOTAL = 1 << 30  # rows travel as 32-bit integers
 
 

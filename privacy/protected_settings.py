@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from privacy.mechanisms.validation import require_positive, require_probability
 from privacy.protected_result import ChosenLabel, LabelResponse, LaplaceResult, SplitResult
@@ -52,6 +54,16 @@ class ResultSettings:
             )
         require_positive("epsilon", self.epsilon)
         require_probability("label_share", self.label_share)
+
+    @classmethod
+    def of(
+        cls, settings: Mapping[str, Any], client_sizes: Sequence[int] | None
+    ) -> ResultSettings:
+        """From ``settings``, with the least of public ``client_sizes`` for records where unset."""
+        filled = dict(settings)
+        if filled.get("unit") == "record" and filled.get("records") is None and client_sizes:
+            filled["records"] = min(client_sizes)
+        return cls(**filled)
 
     @property
     def change(self) -> float:

@@ -1,0 +1,137 @@
+"""Protected evaluation, the client: run the model that arrived, protect the result, send a row.
+
+After "Horizontal Federated-Local Differential Privacy Inference Result Protection" (MindSpore
+Federated documentation). The outputs go through softmax here, whatever the model exports, and
+their mean over the client's records is the vector; the mechanism, its ε and how often it may be
+asked follow from the client's own settings, never from the server. Each release is charged in
+the ledger before inference; a vector that fails a check sends nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from learning.contribution import Codec
+from learning.grid_codec import GridCodec
+from privacy.events import Event
+from privacy.mechanisms import quantize_simplex
+from privacy.noise import NoiseGenerator
+from privacy.protected_counts import ProtectedCounts
+from privacy.protected_result import CLEAN_TOTAL
+from privacy.protected_settings import ResultSettings
+
+PROTECTED, CLEAN = "evaluate", "evaluate without protection"
+
+
+class EvaluationClient(Client):
+    """Answers evaluation in rounds that are multiples of ``every``, with a row of its own.
+
+    ``purposes``: the two that it knows. The unprotected one is for simulations: it has no event,
+    and devices refuse what has none.
+    """
+
+    purposes = (PROTECTED, CLEAN)
+    summed = False
+
+    def __init__(self, setup: ClientSetup, *, every: int) -> None:
+        super().__init__(setup)
+        self.every = every
+
+    def event(self, task: Task, data: LocalData) -> Event | None:
+        """One row; nothing for the researcher of a simulation."""
+        self.require_model(task)
+        if task.round % self.every:
+            raise TaskError(f"round={task.round}: this client is evaluated every {self.every}")
+        self.check(data)
+        return None if task.purpose == CLEAN else self.cost()
+
+    def check(self, data: LocalData) -> None:
+        """TaskError where this client cannot answer; by default it can if it has any data."""
+        if not len(data):
+            raise TaskError("this client has no examples to evaluate on")
+
+    @abstractmethod
+    def cost(self) -> Event:
+        """What one protected row costs."""
+
+
+class ClusteringResultClient(EvaluationClient):
+    """The mean of the model's probabilities over its records, protected by ``result``."""
+
+    def __init__(self, setup: ClientSetup, *, every: int, result: Mapping[str, Any]) -> None:
+        super().__init__(setup, every=every)
+        self.result = ResultSettings.of(result, setup.client_sizes)
+        self.classes = self.trainer.num_classes
+        if self.result.is_on:
+            self.protection = self.result.protection(self.classes)
+
+    def codec(self, task: Task) -> Codec:
+        """A protection's row; k grid steps where there is none."""
+        return GridCodec(self.classes if task.purpose == CLEAN else self.protection.width)
+
+    def check(self, data: LocalData) -> None:
+        """It must send anything at all, and have the records that the noise is made for."""
+        if not self.result.is_on:
+            raise TaskError("privacy=none: this client uploads no result without protection")
+        super().check(data)
+        if len(data) < (self.result.records or 0):
+            raise TaskError(
+                f"this client has fewer than {self.result.records} records, for which the noise "
+                "would be too small (evaluation.records)"
+            )
+
+    def cost(self) -> Event:
+        """One row."""
+        return self.protection.event()
+
+    def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
+        """The mean of the probabilities (k,)."""
+        self.trainer.load(self.require_model(task))
+        logits = self.trainer.logits(data.images[data.indices]).astype(np.float64)
+        return softmax(logits, axis=1).mean(axis=0)
+
+    def privatize(
+        self, update: NDArray[np.float64], task: Task, noise: NoiseGenerator
+    ) -> NDArray[np.int64]:
+        """The protected row; ValueError if the vector is not a probability vector."""
+        if task.purpose == CLEAN:
+            return quantize_simplex(update, CLEAN_TOTAL)
+        return self.protection.privatize(update, noise)
+
+
+class CountsClient(EvaluationClient):
+    """Right and wrong predictions on at most ``counts.examples`` of its examples, protected."""
+
+    def __init__(self, setup: ClientSetup, *, every: int, counts: Mapping[str, Any]) -> None:
+        super().__init__(setup, every=every)
+        self.counts = ProtectedCounts(**counts)
+
+    def codec(self, task: Task) -> Codec:
+        """Two counts."""
+        return GridCodec(2)
+
+    def cost(self) -> Event:
+        """One release of both counts."""
+        return self.counts.event()
+
+    def train(self, task: Task, data: LocalData) -> NDArray[np.int64]:
+        """(right, wrong) on a fresh sample of the client's examples."""
+        self.trainer.load(self.require_model(task))
+        size = min(len(data), self.counts.examples)
+        chosen = self.rng(task, "evaluation sample").permutation(data.indices)[:size]
+        found = self.trainer.logits(data.images[chosen]).argmax(axis=1)
+        right = int((found == data.labels[chosen]).sum())
+        return np.array([right, size - right], np.int64)
+
+    def privatize(
+        self, update: NDArray[np.int64], task: Task, noise: NoiseGenerator
+    ) -> NDArray[np.int64]:
+        """The noisy counts."""
+        return update if task.purpose == CLEAN else self.counts.privatize(update, noise)

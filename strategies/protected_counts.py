@@ -1,0 +1,73 @@
+"""Protected evaluation of supervised models, the server: accuracy from noisy counts.
+
+Every client answers with its right and wrong predictions, each count under discrete Laplace noise
+(``privacy.protected_counts``); the accuracy is Σ right / Σ (right + wrong).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from learning.contribution import Codec, Integers
+from learning.grid_codec import GridCodec
+from privacy.accounting import Unit
+from privacy.events import Event
+from privacy.protected_counts import ProtectedCounts
+from strategies.client_evaluation import ClientEvaluation
+from strategies.setup import ServerSetup
+
+
+class ProtectedAccuracy(ClientEvaluation):
+    """The server half. See ``conf/evaluation/protected_counts.yaml`` for every knob."""
+
+    name = "protected evaluation (accuracy)"
+    is_on = True
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        clients: int,
+        every: int,
+        show_clean: bool,
+        counts: Mapping[str, Any],
+    ) -> None:
+        super().__init__(setup, clients=clients, every=every, show_clean=show_clean)
+        self.counts = ProtectedCounts(**counts)
+        self.unit = Unit(self.counts.unit)
+
+    def codec(self, purpose: str) -> Codec:
+        """Two counts."""
+        return GridCodec(2)
+
+    def event(self) -> Event:
+        """One release of both counts."""
+        return self.counts.event()
+
+    def claimed_epsilon(self) -> float:
+        """The setting."""
+        return self.counts.epsilon
+
+    def score(
+        self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
+    ) -> dict[str, float]:
+        """The accuracy, its standard error through the noise, and in simulations the true one."""
+        right, wrong = (float(column) for column in rows.sum(axis=0))
+        total = right + wrong
+        scores: dict[str, float] = {}
+        if total > 0:
+            accuracy = float(np.clip(right / total, 0, 1))
+            # Of right/(right + wrong) to first order; each sum has n times the noise's variance.
+            spread = math.hypot(1 - accuracy, accuracy) / total
+            scores["protected_accuracy"] = accuracy
+            scores["protected_accuracy_error"] = (
+                self.counts.deviation * math.sqrt(len(rows)) * spread
+            )
+        if clean is not None:
+            truth = clean[1].sum(axis=0)
+            scores["clean_accuracy"] = float(truth[0] / truth.sum())
+        return scores

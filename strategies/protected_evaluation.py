@@ -1,0 +1,148 @@
+"""Protected evaluation, the server: score the clustering that clients' protected results form.
+
+After "Horizontal Federated-Local Differential Privacy Inference Result Protection" (MindSpore
+Federated documentation): each client's vector, or its argmax, arrives protected
+(``clients.protected_evaluation``); the server labels vectors by their argmax and scores them.
+
+Beside the score stands what it must be read against: pure noise of the same scale under the same
+post-processing, and in simulations the clean score, the share of labels that survived, and the
+rank correlation of protected and clean scores over the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.clustering_scores import METRICS, judge, rank_correlation
+from learning.contribution import Codec, Integers
+from learning.grid_codec import GridCodec
+from privacy.accounting import Unit
+from privacy.events import Event
+from privacy.noise import NoiseGenerator
+from privacy.protected_result import CLEAN_TOTAL
+from privacy.protected_rows import Decoded, project
+from privacy.protected_settings import ResultSettings
+from strategies.client_evaluation import CLEAN, ClientEvaluation
+from strategies.setup import ServerSetup
+
+POSTPROCESSING = ("none", "project")
+_NULLS = 5
+
+
+class ProtectedClustering(ClientEvaluation):
+    """The server half. See ``conf/evaluation/protected_clustering.yaml`` for every knob."""
+
+    name = "protected evaluation (clustering)"
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        cluster_client_num: int,
+        metric: str,
+        postprocess: str,
+        every: int,
+        show_clean: bool,
+        result: Mapping[str, Any],
+    ) -> None:
+        super().__init__(setup, clients=cluster_client_num, every=every, show_clean=show_clean)
+        if metric not in ("none", *METRICS):
+            raise ValueError(f"metric={metric}: must be one of none, {', '.join(METRICS)}")
+        if postprocess not in POSTPROCESSING:
+            raise ValueError(f"postprocess={postprocess}: must be one of none, project")
+        self.metric, self.postprocess = metric, postprocess
+        self.result = ResultSettings.of(result, setup.client_sizes)
+        self.unit = Unit(self.result.unit)
+        self.classes = setup.trainer.num_classes
+        self.history = np.zeros((0, 3))  # round, protected score, clean score
+        self.rounds_like_noise = 0
+        if self.result.is_on:
+            self.protection = self.result.protection(self.classes)
+
+    @property
+    def is_on(self) -> bool:
+        """Without protection, or without a score, nobody uploads anything."""
+        return self.result.is_on and self.metric != "none"
+
+    def codec(self, purpose: str) -> Codec:
+        """A protection's row; k grid steps where there is none."""
+        return GridCodec(self.classes if purpose == CLEAN else self.protection.width)
+
+    def event(self) -> Event:
+        """One row."""
+        return self.protection.event()
+
+    def claimed_epsilon(self) -> float | None:
+        """The setting; nothing under ``seed_compat``, whose ε is not what it says."""
+        return None if self.result.seed_compat else self.result.epsilon
+
+    def score(
+        self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
+    ) -> dict[str, float]:
+        """Protected score, null, verdict; clean score, retention and correlation if known."""
+        found = self._decode(rows)
+        # Experiment randomness would do: this noise protects nothing.
+        noise = NoiseGenerator.seeded(self.setup.seed, "evaluation null", number)
+        nulls = [self._decode(self.protection.pure_noise(len(rows), noise)) for _ in range(_NULLS)]
+        verdict = judge(self.metric, found.vectors, found.labels, [tuple(n) for n in nulls])
+        scores = {"protected_score": verdict.score, "noise_score": verdict.null}
+        truth = math.nan
+        if clean is not None:
+            # Compared over the clients that sent both, which are all unless some failed.
+            paired = self._decode(clean[0])
+            vectors = clean[1] / CLEAN_TOTAL
+            verdict = judge(
+                self.metric, paired.vectors, paired.labels, [tuple(n) for n in nulls], vectors
+            )
+            truth = verdict.clean
+            scores |= {
+                "clean_score": truth,
+                "label_retention": verdict.retention,
+                "label_chance": verdict.chance,
+            }
+        scores["beats_noise"] = float(verdict.beats_noise)
+        self.rounds_like_noise += not verdict.beats_noise
+        self.history = np.vstack([self.history, [number, scores["protected_score"], truth]])
+        scores["rank_correlation"] = rank_correlation(self.history[:, 1], self.history[:, 2])
+        return scores
+
+    def _decode(self, rows: Integers) -> Decoded:
+        decoded = self.protection.decode(np.asarray(rows))
+        return project(decoded) if self.postprocess == "project" else decoded
+
+    def warnings(self) -> list[str]:
+        """The true ε of the document's noise; scores that say no more than noise."""
+        found = []
+        if self.result.seed_compat:
+            found.append(
+                f"seed_compat=true: the noise assumes Δ=1, so epsilon={self.result.epsilon:g} is "
+                f"really {2 * self.result.epsilon:g} for each result; no claim is made of it"
+            )
+        if self.rounds_like_noise:
+            found.append(
+                f"in {self.rounds_like_noise} of {len(self.history)} evaluations the protected "
+                "score is no better than that of pure noise, or the labels are at chance: it says "
+                "nothing of the clusters"
+            )
+        return found
+
+    # Checkpoint -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray]:
+        """Participations and scores so far."""
+        return {
+            **super().state(),
+            "history": self.history,
+            "like_noise": np.array([self.rounds_like_noise], np.int64),
+        }
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The same."""
+        super().restore(state)
+        self.history = np.asarray(state["history"], float).reshape(-1, 3)
+        self.rounds_like_noise = int(state["like_noise"][0])
