@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TOOLS = {
     "audit": "attack a release and measure its epsilon",
     "ledger": "print or verify a device's ledger",
+    "plan": "share a total budget in KD-DPFL, and say why",
     "resume": "go on with a run that was interrupted",
 }
 

@@ -1,0 +1,210 @@
+"""KD-DPFL and its competitors at equal proven ε: ``python -m benchmarks.kd_dpfl SETTING``.
+
+Everything but the method is the same: data, partition, model, rounds, seeds. Each row is one run;
+rows are appended to OUT/results.jsonl as they end, runs already there are not repeated, and a
+table over the seeds is printed at the end. Pseudo-label accuracy needs the labels that the public
+pool has lost; they are looked up here, after the run, and no run ever sees them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+
+from fl_app.config import build, compose
+from fl_app.population import population
+from fl_app.results import RunFolder
+from learning.public_pool import split_public
+from learning.seeding import experiment_rng
+from learning.voting import plurality
+
+SETTINGS = {
+    "mnist_small": [
+        "dataset=mnist",
+        "partition=quantity_skew",
+        "partition.exponent=null",
+        "partition.groups={large:{count:3,size:2000},general:{count:20,size:250}}",
+        "federation.num_clients=23",
+        "federation.num_rounds=10",
+        "federation.public=2000",
+        "model.channels=[8,16]",
+        "model.hidden=[]",
+    ],
+    "mnist": [
+        "dataset=mnist",
+        "partition=quantity_skew",
+        "partition.exponent=null",
+        "partition.groups={large:{count:5,size:6000},general:{count:40,size:500}}",
+        "federation.num_clients=45",
+        "federation.num_rounds=30",
+        "federation.public=5000",
+    ],
+    "pneumonia": [
+        "dataset=pneumonia_mnist",
+        "partition=quantity_skew",
+        "partition.exponent=null",
+        "partition.groups={large:{count:5,size:600},general:{count:20,size:60}}",
+        "federation.num_clients=25",
+        "federation.num_rounds=10",
+        "federation.public=500",
+        "model.channels=[8,16]",
+        "model.hidden=[]",
+    ],
+}
+LOTS = {
+    "mnist_small": {"local": 125, "special": 500, "teacher": 500},
+    "mnist": {"local": 50, "special": 250, "teacher": 250},
+    "pneumonia": {"local": 60, "special": 125, "teacher": 150},
+}
+METHODS = {
+    "KD-DPFL, tight": ["strategy=kd_dpfl", "strategy.spending.mode=tight"],
+    "KD-DPFL, conservative, r=1.5": ["strategy=kd_dpfl"],
+    "KD-DPFL, conservative, r=1": ["strategy=kd_dpfl", "strategy.spending.ratio=1"],
+    "DP-SGD over all clients": ["strategy=dpsgd_fedavg"],
+    "general clients only": ["strategy=kd_dpfl", "strategy.spending.special=false"],
+    "teacher-vote student": [
+        "strategy=kd_dpfl",
+        "strategy.spending.mode=tight",
+        "strategy.spending.general=false",
+    ],
+    "NbAFL, proven": [
+        "strategy=nbafl",
+        "privacy.sensitivity=worst",
+        "privacy.calibration=proven",
+        "strategy.clip=3",
+    ],
+    "KD-DPFL without protection": [
+        "strategy=kd_dpfl",
+        "privacy.epsilon=inf",
+        "strategy.labelling.mechanism=none",
+    ],
+    "FedAvg without protection, all clients": ["strategy=dpsgd_fedavg", "privacy.epsilon=inf"],
+}
+
+
+def overrides(setting: str, method: str, epsilon: float, alpha: str, seed: int) -> list[str]:
+    """The command line of one run."""
+    words = [f"privacy.epsilon={epsilon:g}", *METHODS[method], *SETTINGS[setting]]
+    words += [f"partition.alpha={alpha}", f"seed={seed}", "engine=inline"]
+    if "strategy=nbafl" in words:
+        return [w for w in words if not w.startswith("model.")] + [
+            "model=cnn_tanh",
+            *[w for w in SETTINGS[setting] if w.startswith("model.")],
+        ]
+    words.append(f"strategy.local.lot_size={LOTS[setting]['local']}")
+    if "strategy=kd_dpfl" in words:
+        words.append(f"strategy.special.lot_size={LOTS[setting]['special']}")
+        words.append(f"strategy.labelling.lot_size={LOTS[setting]['teacher']}")
+    return words
+
+
+def measure(words: list[str], folder: Path) -> dict[str, object]:
+    """One run's figures."""
+    run = RunFolder(folder)
+    config = compose([*words, f"run_dir={folder}"])
+    build(config.engine, "engine").run([*words, f"run_dir={folder}"], run)
+    rows, metrics = run.rows(), run.metrics() or {}
+    guarantee = json.loads((folder / "privacy.json").read_text())["guarantees"][0]
+    sizes = population(config).client_sizes()
+    by_group: dict[str, float] = {}
+    for client, spent in guarantee["clients"].items():
+        group = "large" if client.isdecimal() and sizes[int(client)] == max(sizes) else "general"
+        by_group[group] = max(by_group.get(group, 0.0), float(spent))
+    return {
+        "accuracy": metrics["accuracy"],
+        "auc": rows[-1].get("auc"),
+        "epsilon_proven": metrics["epsilon_proven"],
+        "epsilon_claimed": metrics["epsilon_claimed"],
+        "epsilon_by_group": by_group,
+        "pseudo_label_accuracy": pseudo_label_accuracy(run, config),
+        "seconds": metrics["seconds"],
+    }
+
+
+def pseudo_label_accuracy(run: RunFolder, config) -> float | None:
+    """Share of the pseudo-labels that are right; None without any."""
+    state = run.load_checkpoint() or {}
+    targets = state.get("strategy.targets")
+    if targets is None or not len(targets):
+        return None
+    labels = population(config).dataset.train.labels
+    size = len(population(config).public)
+    rng = experiment_rng(config.seed, "public pool")
+    public, _ = split_public(len(labels), size, rng)
+    drawn = experiment_rng(config.seed, "labelled images").choice(size, len(targets), replace=False)
+    guesses = plurality(targets, np.random.default_rng(0)).argmax(axis=1)
+    return float(np.mean(guesses == labels[public[np.sort(drawn)]]))
+
+
+def table(rows: list[dict]) -> str:
+    """Markdown, one line for each method: mean and, over several seeds, standard deviation."""
+    lines = [
+        "| method | accuracy | AUC | pseudo-labels right | ε proven: large, general "
+        "| ε claimed | seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for method in METHODS:
+        mine = [row for row in rows if row["method"] == method]
+        if not mine:
+            continue
+        groups = mine[0]["epsilon_by_group"]
+        proven = ", ".join(_number(groups.get(group)) for group in ("large", "general"))
+        claimed = _number(mine[0]["epsilon_claimed"])
+        cells = [_spread(mine, key) for key in ("accuracy", "auc", "pseudo_label_accuracy")]
+        lines.append(f"| {method} | {' | '.join(cells)} | {proven} | {claimed} | {len(mine)} |")
+    return "\n".join(lines)
+
+
+def _spread(rows: list[dict], key: str) -> str:
+    values = [row[key] for row in rows if row[key] is not None]
+    if not values:
+        return "–"
+    mean = f"{statistics.mean(values):.3f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.3f}"
+
+
+def _number(value: object) -> str:
+    return "–" if value is None else "∞" if float(str(value)) == float("inf") else f"{value:.2f}"
+
+
+def main() -> None:
+    """Run what is missing, then print a table for each ε and partition."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kd_dpfl")
+    parser.add_argument("setting", choices=SETTINGS)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[4.0])
+    parser.add_argument("--alpha", nargs="+", default=["null"], help="null: IID; or Dirichlet")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--with", dest="extra", nargs="*", default=[], help="more overrides")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    store = options.out / "results.jsonl"
+    rows = [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
+    for seed in options.seeds:
+        for epsilon in options.epsilon:
+            for alpha in options.alpha:
+                for method in options.methods:
+                    key = {"method": method, "epsilon": epsilon, "alpha": alpha, "seed": seed}
+                    if any(all(row[k] == v for k, v in key.items()) for row in rows):
+                        continue
+                    words = overrides(options.setting, method, epsilon, alpha, seed)
+                    folder = options.out / f"run-{len(rows):03d}"
+                    row = {**key, **measure([*words, *options.extra], folder)}
+                    rows.append(row)
+                    with store.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+                    print(json.dumps(row), flush=True)
+    for epsilon in options.epsilon:
+        for alpha in options.alpha:
+            chosen = [r for r in rows if (r["epsilon"], r["alpha"]) == (epsilon, alpha)]
+            print(f"\nε = {epsilon:g}, {'IID' if alpha == 'null' else f'Dirichlet {alpha}'}\n")
+            print(table(chosen))
+
+
+if __name__ == "__main__":
+    main()
