@@ -1,7 +1,7 @@
 """One local step of DPFL-BNN's binary network, beside a plain PyTorch loop of the same layers.
 
-``python -m benchmarks.binary_step``; batch 64, 28×28 images, one thread; processor time, best of five
-times twenty steps.
+``python -m benchmarks.binary_step``; batch 64, 28×28 images, one thread; processor time, the best
+of five times twenty steps.
 """
 
 from __future__ import annotations

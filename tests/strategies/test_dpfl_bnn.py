@@ -218,6 +218,7 @@ def test_one_clients_bits_travel_packed(tmp_path):
         ["strategy.flip=tensor"],
         ["strategy.budget.hamming=20", "strategy.budget.mask=0.5"],
         ["model.bn=none"],
+        ["privacy.secure_aggregation=on"],
         ["privacy=local", "privacy.per=run", "strategy.gamma=null"],
         ["strategy.evaluate_statistics=running"],
     ],
