@@ -1,0 +1,195 @@
+"""NbAFL's figures, one command each: ``python -m benchmarks.nbafl FIGURE``.
+
+Prints a Markdown table (mean and standard deviation over seeds) and draws the picture.
+
+* ``epsilon``: accuracy against ε. * ``clients``: against N at fixed m. * ``rounds``: against T,
+  with the advisor's optimum. * ``scheduling``: against K. * ``clip``: against C.
+* ``proven``: what the paper's calibration proves of its own settings (no training, no picture).
+
+All but the last run the experiments ``conf/experiment/nbafl_*.yaml`` in this process, and need
+``MURMUR_DATA``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fl_app.engines.inline import InlineEngine
+from fl_app.progress import show_epsilon
+from fl_app.results import RunFolder
+from privacy.accounting.nbafl_noise import claimed_against_proven
+
+TRAINING_SET, EXAMPLES = 60_000, 100
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: ``experiment`` once for each of ``values``, set by ``overrides``."""
+
+    experiment: str
+    label: str
+    values: tuple[str, ...]
+    overrides: Callable[[str], list[str]]
+
+
+def _key(name: str) -> Callable[[str], list[str]]:
+    return lambda value: [f"{name}={value}"]
+
+
+def _clients(value: str) -> list[str]:
+    left_out = TRAINING_SET - EXAMPLES * int(value)
+    return [f"federation.num_clients={value}", f"federation.public={left_out}"]
+
+
+FIGURES = {
+    "epsilon": Figure("nbafl_epsilon", "ε", ("50", "60", "100", "inf"), _key("privacy.epsilon")),
+    "clients": Figure("nbafl_clients", "clients N", ("50", "60", "80", "100"), _clients),
+    "rounds": Figure(
+        "nbafl_rounds",
+        "rounds T",
+        ("5", "10", "15", "20", "30", "40", "60"),
+        _key("federation.num_rounds"),
+    ),
+    "scheduling": Figure(
+        "nbafl_scheduling",
+        "clients per round K",
+        ("5", "10", "20", "30", "40", "45", "50"),
+        _key("federation.clients_per_round"),
+    ),
+    "clip": Figure(
+        "nbafl_clip", "clip C", ("2", "5", "10", "15", "20", "40"), _key("strategy.clip")
+    ),
+}
+HEAD = ("accuracy", "loss", "ε claimed", "ε proven, outsider", "ε proven, server", "seconds")
+
+
+@dataclass(frozen=True)
+class Point:
+    """What the runs with one value gave, by seed; ε of the first."""
+
+    value: str
+    accuracies: tuple[float, ...]
+    losses: tuple[float, ...]
+    epsilons: tuple[str, str, str]
+    seconds: float
+
+    def row(self) -> list[str]:
+        """Cells of the table."""
+        return [
+            self.value,
+            _spread(self.accuracies),
+            _spread(self.losses),
+            *self.epsilons,
+            f"{self.seconds:.0f}",
+        ]
+
+
+def draw(figure: Figure, seeds: Sequence[int], extra: list[str], picture: Path) -> None:
+    """Run a figure's jobs, print its table row by row, draw it."""
+    print(f"| {figure.label} | {' | '.join(HEAD)} |")
+    print("|" + " --- |" * (len(HEAD) + 1))
+    points = []
+    for value in figure.values:
+        points.append(_point(figure, value, seeds, extra))
+        print(f"| {' | '.join(points[-1].row())} |", flush=True)
+    advised = _advised(figure, extra) if figure is FIGURES["rounds"] else None
+    if advised is not None:
+        print(f"\nThe advisor's optimum, from a pilot of 10 rounds: T = {advised}.")
+    _plot(figure, points, advised, picture)
+
+
+def _point(figure: Figure, value: str, seeds: Sequence[int], extra: list[str]) -> Point:
+    overrides = [f"experiment={figure.experiment}", *figure.overrides(value), *extra]
+    runs = [_run([*overrides, f"seed={seed}"]) for seed in seeds]
+    rows = [run.rows()[-1] for run, _ in runs]
+    metrics = [run.metrics() or {} for run, _ in runs]
+    by_threat = {g["threat"]: g for g in runs[0][0].guarantees()}
+    outsider, server = by_threat["outsider"], by_threat["local"]
+    for _, folder in runs:
+        folder.cleanup()
+    return Point(
+        value,
+        tuple(row["accuracy"] for row in rows),
+        tuple(row.get("loss", float("inf")) for row in rows),
+        (
+            show_epsilon(outsider["claimed_total"]),
+            show_epsilon(outsider["proven_total"]),
+            show_epsilon(server["proven_total"]),
+        ),
+        statistics.mean(m["seconds"] for m in metrics),
+    )
+
+
+def _run(overrides: list[str]) -> tuple[RunFolder, tempfile.TemporaryDirectory]:
+    parent = tempfile.TemporaryDirectory()
+    folder = RunFolder(Path(parent.name) / "run")
+    words = [*overrides, "keep_checkpoints=false", f"run_dir={folder.path}"]
+    InlineEngine(workers=1).run(words, folder)
+    return folder, parent
+
+
+def _advised(figure: Figure, extra: list[str]) -> int:
+    from fl_app.tools.advise import advise
+
+    return advise([f"experiment={figure.experiment}", *extra], pilot=10).best_rounds
+
+
+def _plot(figure: Figure, points: list[Point], advised: int | None, picture: Path) -> None:
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=(5, 3.2), dpi=120, layout="constrained")
+    axes = canvas.subplots()
+    finite = all(point.value != "inf" for point in points)
+    x = [float(p.value) for p in points] if finite else list(range(len(points)))
+    means = [statistics.mean(point.accuracies) for point in points]
+    spreads = [_deviation(point.accuracies) for point in points]
+    axes.errorbar(x, means, spreads, marker="o", capsize=3)
+    if not finite:
+        axes.set_xticks(x, ["∞" if p.value == "inf" else p.value for p in points])
+    if advised is not None:
+        axes.axvline(advised, linestyle="--", color="tab:gray", label=f"advised: {advised}")
+        axes.legend()
+    axes.set(xlabel=figure.label, ylabel="accuracy on the test set", title=figure.experiment)
+    axes.grid(alpha=0.3)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(picture)
+    print(f"\npicture: {picture}")
+
+
+def proven() -> None:
+    """Claimed against proven, from the calibration of one release alone."""
+    print("| ε claimed | ε proven |\n| --- | --- |")
+    for nominal, exact in claimed_against_proven(0.01, (0.5, 1.0, 50.0, 60.0, 100.0)).items():
+        print(f"| {nominal:g} | {exact:.4g} |")
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.4f} ± {_deviation(values):.4f}"
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def main() -> None:
+    """One figure by name."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("figure", choices=(*FIGURES, "proven"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--out", type=Path, default=Path("docs/img"), help="folder of the picture")
+    parser.add_argument("overrides", nargs="*", default=[], help="further Hydra overrides")
+    options = parser.parse_intermixed_args()
+    if options.figure == "proven":
+        proven()
+        return
+    picture = options.out / f"nbafl_{options.figure}.png"
+    draw(FIGURES[options.figure], options.seeds, options.overrides, picture)
+
+
+if __name__ == "__main__":
+    main()
