@@ -1,15 +1,16 @@
-"""Reading a node's answer, which may come from anybody: into the sum, or rejected as a whole."""
+"""Reading a node's answer, which may come from anybody: into the total, or rejected as a whole."""
 
 from __future__ import annotations
 
 from flwr.app import RecordDict
 
 from learning.contribution import MalformedError, Sum
+from learning.rows import Rows
 from strategies.secure_sum import SecureRound
 
 
 def accept(
-    total: Sum | SecureRound, clients: list[int], content: RecordDict
+    total: Sum | SecureRound | Rows, clients: list[int], content: RecordDict
 ) -> tuple[list[int], dict[int, str]]:
     """Add one node's answer for ``clients`` to ``total``: who answered, who refused and why.
 
@@ -25,6 +26,8 @@ def accept(
         raise MalformedError("every refusal needs its reason")
     if answered and isinstance(total, SecureRound):
         total.collect(answered, content.array_records["contribution"]["masked"].numpy())
+    elif answered and isinstance(total, Rows):
+        total.add_all(answered, content.array_records["contribution"]["rows"].numpy())
     elif answered and isinstance(total, Sum):
         _add(total, answered, content)
     return answered, {client: str(reason) for client, reason in zip(refused, reasons, strict=True)}

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from learning.contribution import Codec, Integers, MalformedError
 from learning.rows import Rows
 from learning.seeding import experiment_rng
-from privacy.accounting import Threat, Unit
+from privacy.accounting import Unit, epsilon
 from privacy.events import ComposedEvent, Event, RepeatedEvent
-from privacy.statement import Exposure, by_participations
+from privacy.statement import Exposure
+from strategies.answers import accept
 from strategies.setup import ServerSetup
 from strategies.sizes import message_size
 
@@ -81,10 +82,6 @@ class ClientEvaluation(ABC):
         """What one protected row costs."""
 
     @abstractmethod
-    def claimed_epsilon(self) -> float | None:
-        """ε of one row as its setting says; None where that is no claim."""
-
-    @abstractmethod
     def score(
         self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
     ) -> dict[str, float]:
@@ -92,10 +89,6 @@ class ClientEvaluation(ABC):
 
         ``clean``: protected and unprotected rows of those clients that sent both.
         """
-
-    def warnings(self) -> list[str]:
-        """What a reader of the statement should know."""
-        return []
 
     # The phase ------------------------------------------------------------------------------
 
@@ -133,12 +126,13 @@ class ClientEvaluation(ABC):
             try:
                 if reply.has_error():
                     raise MalformedError(f"node failed: {reply.error.reason}")
-                answered = self._read(rows[purpose], clients, reply.content, purpose)
+                answered, refused = accept(rows[purpose], clients, reply.content)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(purpose, clients, f"rejected: {error}")
                 continue
             if purpose == PROTECTED:
                 self.participations.update(answered)
+                self.failed |= refused
                 self.bytes_up += message_size(reply.content)
         for (purpose, _), clients in self._waiting.items():
             self._fail(purpose, clients, "no answer before the deadline")
@@ -149,7 +143,8 @@ class ClientEvaluation(ABC):
         count = len(protected.clients)
         if not count:
             return
-        self.scores = {"evaluation_clients": float(count)}
+        _, total = self.costs(self.setup.budget.delta)
+        self.scores = {"evaluation_clients": float(count), "evaluation_epsilon": total}
         if count < math.ceil(self.setup.quorum * self.clients):
             return
         who, rows = protected.integers()
@@ -157,21 +152,6 @@ class ClientEvaluation(ABC):
         _, left, right = np.intersect1d(who, whose, assume_unique=True, return_indices=True)
         both = (rows[left], truth[right]) if len(left) else None
         self.scores |= self.score(self._number, rows, both)
-
-    def _read(self, rows: Rows, clients: list[int], content: RecordDict, purpose: str) -> list[int]:
-        """Add one node's rows; those that answered. Raises on what no honest node can send."""
-        report = content.config_records["report"]
-        answered, refused = _ids(report["clients"]), _ids(report["refused"])
-        reasons = report["reasons"]
-        if sorted(answered + refused) != sorted(clients):
-            raise MalformedError("it answers for other clients than it was asked for")
-        if not isinstance(reasons, list) or len(reasons) != len(refused):
-            raise MalformedError("every refusal needs its reason")
-        if answered:
-            rows.add_all(answered, content.array_records["contribution"]["rows"].numpy())
-        if purpose == PROTECTED:
-            self.failed |= {c: str(why) for c, why in zip(refused, reasons, strict=True)}
-        return answered
 
     def _fail(self, purpose: str, clients: list[int], reason: str) -> None:
         # They may have released something before the failure, so they count as participants.
@@ -187,7 +167,7 @@ class ClientEvaluation(ABC):
         return [RepeatedEvent(self.event(), most)] if most else []
 
     def compose(self, exposures: Iterable[Exposure]) -> list[Exposure]:
-        """Every adversary's view with the evaluation in it, and the evaluation's own.
+        """Every adversary's view with the evaluation in it.
 
         Whoever sees the training is taken to see the evaluation as well. Where an exposure does
         not name its clients one by one, each gets the most exposed client's evaluations.
@@ -196,18 +176,28 @@ class ClientEvaluation(ABC):
             return list(exposures)
         event, worst = self.event(), self.spent()
         own = {str(c): RepeatedEvent(event, n) for c, n in sorted(self.participations.items())}
-        composed = [replace(e, clients=_with(e.clients, own, worst)) for e in exposures]
-        claimed, most = self.claimed_epsilon(), max(self.participations.values())
-        alone = Exposure(
-            threat=Threat.LOCAL,
-            adversary=f"whoever sees the results of the {self.name}, and nothing else",
-            per_round=event,
-            clients=by_participations(event, {str(c): n for c, n in self.participations.items()}),
-            claimed_per_round=claimed,
-            claimed_total=None if claimed is None else claimed * most,
-            assumptions=("who takes part is public",),
-        )
-        return [*composed, alone]
+        note = "what is proven includes the protected evaluation, what is claimed does not"
+        return [
+            replace(e, clients=_with(e.clients, own, worst), assumptions=(*e.assumptions, note))
+            for e in exposures
+        ]
+
+    def costs(self, delta: float) -> tuple[float, float]:
+        """Proven ε of one result, and of the most exposed client's results without the training."""
+        event = self.event()
+        return epsilon(event, delta).epsilon, epsilon(
+            ComposedEvent((*self.spent(),)), delta
+        ).epsilon
+
+    def warnings(self) -> list[str]:
+        """What the evaluation alone cost, which no figure of a statement says by itself."""
+        if not self.participations:
+            return []
+        each, total = self.costs(self.setup.budget.delta)
+        return [
+            f"the {self.name} alone is ε={each:.6g} for each result and {total:.6g} for all of the "
+            "most exposed client's; that counts only against those who see no training message"
+        ]
 
     # Checkpoint -----------------------------------------------------------------------------
 
@@ -234,9 +224,3 @@ def _with(
     }
     missing = own.keys() - clients.keys() if named else set()
     return composed | {name: ComposedEvent((own[name],)) for name in sorted(missing)}
-
-
-def _ids(value: object) -> list[int]:
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        raise MalformedError(f"client ids must be a list of integers, got {value!r}")
-    return value

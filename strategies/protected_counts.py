@@ -48,10 +48,6 @@ class ProtectedAccuracy(ClientEvaluation):
         """One release of both counts."""
         return self.counts.event()
 
-    def claimed_epsilon(self) -> float:
-        """The setting."""
-        return self.counts.epsilon
-
     def score(
         self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
     ) -> dict[str, float]:

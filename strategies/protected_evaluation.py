@@ -77,10 +77,6 @@ class ProtectedClustering(ClientEvaluation):
         """One row."""
         return self.protection.event()
 
-    def claimed_epsilon(self) -> float | None:
-        """The setting; nothing under ``seed_compat``, whose ε is not what it says."""
-        return None if self.result.seed_compat else self.result.epsilon
-
     def score(
         self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
     ) -> dict[str, float]:
@@ -117,7 +113,7 @@ class ProtectedClustering(ClientEvaluation):
 
     def warnings(self) -> list[str]:
         """The true ε of the document's noise; scores that say no more than noise."""
-        found = []
+        found = super().warnings()
         if self.result.seed_compat:
             found.append(
                 f"seed_compat=true: the noise assumes Δ=1, so epsilon={self.result.epsilon:g} is "
