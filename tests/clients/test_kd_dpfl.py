@@ -1,0 +1,197 @@
+"""KD-DPFL's client half: labels once, by any mechanism; own budgets; hostile tasks refused."""
+
+import numpy as np
+import pytest
+
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.dpsgd_fedavg import DpSgdClient
+from clients.kd_dpfl import KdDpflClient
+from learning.models import mlp
+from learning.trainer import Trainer
+from privacy.accounting import epsilon
+from privacy.budget import Budget
+from privacy.events import NonPrivateEvent, RepeatedEvent
+from privacy.noise import NoiseGenerator
+
+CLASSES, POOL, SIZES = 3, 30, (60, 6, 6, 6)
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    return Trainer(
+        lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[6]),
+        (1, 4, 4),
+        CLASSES,
+    )
+
+
+def images_of(labels):
+    images = np.zeros((len(labels), 1, 4, 4), np.float32)
+    images[np.arange(len(labels)), 0, labels, :] = 1
+    return images
+
+
+@pytest.fixture
+def data():
+    labels = np.random.default_rng(1).integers(0, CLASSES, 80)
+    return LocalData(images_of(labels), labels, np.arange(60))
+
+
+def setup_of(trainer, tmp_path, total=8.0, sizes=SIZES, rounds=4):
+    public = images_of(np.arange(POOL) % CLASSES)
+    budget = Budget(total, 1e-5, "run", rounds)
+    return ClientSetup(trainer, public, None, budget, 1, tmp_path, sizes)
+
+
+@pytest.fixture
+def client(trainer, tmp_path):
+    def make(total=8.0, sizes=SIZES, listed=None, soft=False, spending=None, **labelling):
+        return KdDpflClient(
+            setup_of(trainer, tmp_path, total, sizes),
+            sizes=listed,
+            grouping={"factor": 5.0},
+            spending=spending or {"mode": "tight"},
+            labelling={
+                "mechanism": "dpsgd_teacher",
+                "queries": 20,
+                "epochs": 30,
+                "lot_size": 30,
+                "teachers": 60,
+                **labelling,
+            },
+            teacher={"clipping_norm": 1.0, "learning_rate": 0.5, "batch_size": 10, "soft": soft},
+            local={"epochs": 2, "lot_size": 3, "clipping_norm": 1.0, "learning_rate": 0.2},
+            special={"epochs": 1, "lot_size": 10},
+        )
+
+    return make
+
+
+def task(it, purpose="label", who=0, indices=None, round=1, model=None):
+    indices = np.arange(20) if indices is None else indices
+    if model is None:
+        model = it.trainer.initial(np.random.default_rng(0))
+    return Task(round, who, model, {"indices": indices} if purpose == "label" else {}, {}, purpose)
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd_teacher", "pate", "rr"])
+def test_labels_cost_the_label_budget_and_no_more(client, data, mechanism):
+    it = client(total=2.0, mechanism=mechanism)
+    spent = epsilon(it.event(task(it), data), 1e-5).epsilon
+    assert 0.98 * 2.0 < spent <= 2.0 * (1 + 1e-6)
+
+
+def test_a_dpsgd_teacher_labels_well_with_much_budget(client, data):
+    it = client(total=200.0)
+    labels = it.answer(task(it), data, NoiseGenerator.seeded("teacher"))
+    assert labels.dtype == np.uint8
+    assert np.mean(labels == np.arange(20) % CLASSES) > 0.9
+    it.codec(task(it)).expand(it.codec(task(it)).pack(labels), 1)
+
+
+def test_noise_and_lots_come_from_the_noise_stream_only(client, data):
+    it = client(total=1.0)
+    asked = task(it, "train")
+    asked = Task(asked.round, 1, asked.model, {}, {}, "train")
+    small = LocalData(data.images, data.labels, np.arange(6))
+    one, again, other = (
+        it.answer(asked, small, NoiseGenerator.seeded(seed)) for seed in ("a", "a", "b")
+    )
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_soft_teachers_say_distributions(client, data):
+    it = client(total=50.0, soft=True)
+    said = it.answer(task(it), data, NoiseGenerator.seeded("soft")).reshape(20, CLASSES)
+    np.testing.assert_allclose(said.sum(axis=1), 1, rtol=1e-5)
+    codec = it.codec(task(it))
+    codec.expand(codec.pack(said.ravel()), 1)
+
+
+def test_pate_votes_are_noised_histograms(client, data):
+    exact = client(total=np.inf, mechanism="pate")
+    votes = exact.answer(task(exact), data, NoiseGenerator.seeded("x")).reshape(20, CLASSES)
+    assert np.all(votes.sum(axis=1) == 60)
+    noisy = client(total=20.0, mechanism="pate")
+    answer = noisy.answer(task(noisy), data, NoiseGenerator.seeded("x")).reshape(20, CLASSES)
+    scale = noisy.scheme.labelling.votes(20.0, 1e-5).scale
+    assert 0.5 * scale < (answer - votes).std() < 2 * scale
+
+
+def test_one_record_moves_one_pate_vote(client, data):
+    it = client(total=np.inf, mechanism="pate")
+    before = it.answer(task(it), data, NoiseGenerator.seeded("x"))
+    images = data.images.copy()
+    images[7] = 5.0
+    after = it.answer(
+        task(it), LocalData(images, data.labels, data.indices), NoiseGenerator.seeded("x")
+    )
+    moved = np.abs(after - before).reshape(20, CLASSES).sum(axis=1)
+    assert moved.max() <= 2
+
+
+def test_randomised_response_keeps_few_labels_at_a_small_budget(client, data):
+    it = client(total=1.0, mechanism="rr")
+    answers = [it.answer(task(it), data, NoiseGenerator.seeded(i)) for i in range(30)]
+    share = np.mean([np.mean(labels == np.arange(20) % CLASSES) for labels in answers])
+    assert abs(share - it.scheme.labelling.randomiser(1.0, 1e-5).truth_probability) < 0.12
+
+
+def test_uploads_of_all_rounds_keep_the_clients_own_budget(client, data):
+    small = LocalData(data.images, data.labels, np.arange(6))
+    it = client(spending={"mode": "tight", "general_epsilon": [1.0, 2.0, 3.0]})
+    for who, own in ((1, 1.0), (2, 2.0), (3, 3.0)):
+        event = it.event(task(it, "train", who), small)
+        spent = epsilon(RepeatedEvent(event, 4), 1e-5).epsilon
+        assert 0.98 * own < spent <= own * (1 + 1e-9)
+
+
+def test_without_protection_everything_is_recorded_as_such(client, data):
+    it = client(total=np.inf, mechanism="none")
+    assert it.event(task(it), data) == NonPrivateEvent()
+    assert it.event(task(it, "train", 1), data) == NonPrivateEvent()
+    labels = it.answer(task(it), data, NoiseGenerator.seeded("x"))
+    assert np.mean(labels == np.arange(20) % CLASSES) > 0.9
+    trained = it.answer(task(it, "train", 1), data, NoiseGenerator.seeded("x"))
+    assert np.array_equal(trained, it.train(task(it, "train", 1), data))
+
+
+def test_sizes_may_be_published_by_configuration(client):
+    assert client(sizes=None, listed=[80, 4, 4]).scheme.plan.large == (0,)
+    with pytest.raises(ValueError, match=r"^sizes=null: .*strategy\.sizes"):
+        client(sizes=None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"who": 1}, "not large"),
+        ({"purpose": "train", "who": 0}, "no part in the federated stage"),
+        ({"purpose": "spy"}, "purpose='spy'"),
+        ({"indices": np.arange(19)}, "must name 20"),
+        ({"indices": np.arange(20.0)}, "must name 20"),
+        ({"indices": np.zeros(20, np.int64)}, "distinct"),
+        ({"indices": np.arange(11, 31)}, r"0\.\.29"),
+        ({"model": np.zeros(3, np.float32)}, "model"),
+    ],
+)
+def test_hostile_tasks_are_refused_before_anything_is_charged(client, data, changed, words):
+    it = client()
+    with pytest.raises(TaskError, match=words):
+        it.event(task(it, **changed), data)
+
+
+def test_dpsgd_alone_shares_the_budget_over_the_rounds_or_spends_it_each_round(
+    trainer, tmp_path, data
+):
+    settings = {"epochs": 1, "lot_size": 6, "clipping_norm": 1.0, "learning_rate": 0.1}
+    run = DpSgdClient(setup_of(trainer, tmp_path, 2.0), **settings)
+    asked = task(run, "train")
+    assert epsilon(RepeatedEvent(run.event(asked, data), 4), 1e-5).epsilon <= 2.0 * (1 + 1e-9)
+    setup = ClientSetup(
+        trainer, np.zeros((0, 1, 4, 4), np.float32), None, Budget(2.0, 1e-5), 1, tmp_path
+    )
+    each = DpSgdClient(setup, **settings)
+    assert 1.9 < epsilon(each.event(asked, data), 1e-5).epsilon <= 2.0 * (1 + 1e-9)
+    assert run.weight(data) == 60
