@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 
 from fl_app.config import from_run_config
 from fl_app.node import node_for
-from fl_app.run_config import run_folder_path
+from fl_app.site import site_of
 from learning.memory import keep_heap
 
 keep_heap()
@@ -21,5 +21,5 @@ app = ClientApp()
 def answer(message: Message, context: Context) -> Message:
     """Let every client that the message names do what it asks; all kinds go the same way."""
     config = from_run_config(context.run_config)
-    node = node_for(config, run_folder_path(config.run_dir, config.results_dir, context.run_id))
+    node = node_for(config, site_of(config, context.node_config, context.run_id))
     return Message(node.answer(message.content), reply_to=message)

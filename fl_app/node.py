@@ -13,7 +13,6 @@ import json
 import threading
 import traceback
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,18 +32,19 @@ from fl_app.population import (
 )
 from fl_app.secure_node import SecureNode
 from fl_app.settings import PrivacySettings
+from fl_app.site import Site
 from privacy.events import ComposedEvent, NonPrivateEvent
 from privacy.ledger import Charge, Ledger, LedgerError
 from privacy.noise import NoiseGenerator
-from privacy.policy import Policy, Refusal
+from privacy.policy import Refusal
 from privacy.secure_aggregation import SecureSumError
 
 
 class Node:
     """Everything that lives once per process and thread, and serves every client asked for."""
 
-    def __init__(self, config: DictConfig, folder: Path) -> None:
-        self.config, self.folder = config, folder
+    def __init__(self, config: DictConfig, site: Site) -> None:
+        self.config, self.site, folder = config, site, site.folder
         folder.mkdir(parents=True, exist_ok=True)
         self.population: Population = population(config)
         privacy: PrivacySettings = build(config.privacy, "privacy")
@@ -57,11 +57,10 @@ class Node:
         )
         self.seeded = privacy.noise == "seeded"
         self.delta = privacy.delta
-        self.simulated = privacy.policy is None
-        self.policy = Policy.simulation() if privacy.policy is None else Policy.load(privacy.policy)
-        self.ledger = Ledger(self.folder / "ledger.sqlite")
+        self.policy = site.policy
+        self.ledger = Ledger(folder / "ledger.sqlite")
         self.secure = SecureNode(
-            privacy.secure_sums(), self.folder / "clients" / "secure_sum", self._hosts
+            privacy.secure_sums(), folder / "clients" / "secure_sum", self._hosts
         )
 
     def answer(self, content: RecordDict) -> RecordDict:
@@ -115,12 +114,11 @@ class Node:
         """What answering costs; None for what a simulation only shows to its researcher."""
         event = self._role(task).event(task, self._data(task.client))
         if event is None:
-            if not self.simulated:
+            if not self.site.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
         event = collector.event(task.client, event)
-        run = self.folder.name
-        return Charge(task.client, run, task.round, task.purpose, request, event)
+        return Charge(task.client, self.site.run, task.round, task.purpose, request, event)
 
     def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
         """What the device's owner says, asked under the ledger's lock; raises Refusal."""
@@ -191,10 +189,10 @@ class Node:
         On a device only what does not depend on its data is told: refusals, and no error's text.
         """
         line = f"{type(error).__name__}: {error}"
-        with open(self.folder / "errors.log", "a", encoding="utf-8") as log:
+        with open(self.site.folder / "errors.log", "a", encoding="utf-8") as log:
             log.write(f"round {task.round}, client {task.client}: {line}\n")
             log.write("".join(traceback.format_exception(error)) + "\n")
-        if self.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
+        if self.site.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
             return line
         return "failed; its own log says why"
 
@@ -202,10 +200,11 @@ class Node:
 _local = threading.local()
 
 
-def node_for(config: DictConfig, folder: Path) -> Node:
+def node_for(config: DictConfig, site: Site) -> Node:
     """The node of this thread; built anew only when another run's message arrives."""
-    if getattr(_local, "folder", None) != folder:
-        _local.node, _local.folder = Node(config, folder), folder
+    key = (site.folder, site.run)
+    if getattr(_local, "key", None) != key:
+        _local.node, _local.key = Node(config, site), key
     return _local.node
 
 

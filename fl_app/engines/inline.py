@@ -20,6 +20,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.results import RunFolder
+from fl_app.site import SIMULATED
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 
@@ -69,7 +70,7 @@ class InlineGrid(Grid):
             node: Context(
                 run_id=1,
                 node_id=node,
-                node_config={"partition-id": node - FIRST_NODE, "num-partitions": nodes},
+                node_config={SIMULATED: True},
                 state=RecordDict(),
                 run_config=run_config,
             )

@@ -27,6 +27,7 @@ from fl_app.experiment import Experiment
 from fl_app.node import Node
 from fl_app.progress import show_epsilon
 from fl_app.results import RunFolder
+from fl_app.site import Site
 from privacy.accounting import epsilon
 from privacy.audit import Audit, audit
 from privacy.noise import NoiseGenerator
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
         strategy = Experiment(config).strategy
         delta = float(config.privacy.delta)
         with tempfile.TemporaryDirectory() as scratch:
-            node = Node(config, Path(scratch))
+            node = Node(config, Site.simulation(Path(scratch)))
             found = attack(node.client, first_task(strategy), node_data(node), options.runs, delta)
     except (ConfigError, ValueError, OSError) as error:
         print(f"murmur audit: {error}", file=sys.stderr)

@@ -12,6 +12,7 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config import compose
 from fl_app.node import Node
+from fl_app.site import Site
 from learning.binary import bnn
 from learning.contribution import BitCodec, WeightCodec
 from learning.seeding import experiment_rng
@@ -226,10 +227,9 @@ def test_bad_settings_are_refused_on_construction(client, changed, words):
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_reports_leave_a_simulation_without_a_charge_and_a_device_never(tmp_path, simulated):
-    node = Node(
-        compose(["strategy=dpfl_bnn", "federation.num_clients=3", "model.hidden=5"]), tmp_path
-    )
-    node.simulated = simulated
+    site = replace(Site.simulation(tmp_path), simulated=simulated)
+    config = compose(["strategy=dpfl_bnn", "federation.num_clients=3", "model.hidden=5"])
+    node = Node(config, site)
     model = np.zeros(node.trainer.num_parameters, np.float32)
     content = RecordDict(
         {

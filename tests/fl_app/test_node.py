@@ -6,6 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fl_app.config import compose
 from fl_app.node import Node, decode_reply, digest, encode_reply
+from fl_app.site import Site
 from privacy.events import RandomizedResponseEvent, RepeatedEvent
 from tests.fl_app.running import SMALL
 
@@ -25,7 +26,8 @@ allow_non_private: false
 
 
 def make_node(folder, *overrides):
-    return Node(compose([*SMALL, *overrides]), folder)
+    config = compose([*SMALL, *overrides])
+    return Node(config, Site.simulation(folder, config.privacy.policy))
 
 
 def ask(node, clients=(0, 1, 2), round=1, indices=(3, 1, 4, 15), scale=1.0, **settings):

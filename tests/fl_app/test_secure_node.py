@@ -10,6 +10,7 @@ from clients.fedavg import FedAvgClient
 from fl_app.config import compose
 from fl_app.experiment import Experiment
 from fl_app.node import Node
+from fl_app.site import Site
 from privacy.events import SecurelySummedEvent
 from privacy.secure_aggregation import SecureSumSettings
 from tests.fl_app.running import run_inline
@@ -26,7 +27,7 @@ def node_and_task(tmp_path, *overrides, strategy="privatekt"):
     config = compose(
         ["engine=inline", "federation.num_clients=6", f"strategy={strategy}", ON, *overrides]
     )
-    node = Node(config, tmp_path)
+    node = Node(config, Site.simulation(tmp_path, config.privacy.policy))
     parameters = node.trainer.initial(np.random.default_rng(0))
     arrays = {"model": Array(parameters)}
     if strategy == "privatekt":

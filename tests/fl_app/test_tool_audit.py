@@ -9,6 +9,7 @@ from clients.privatekt import PrivateKTClient
 from fl_app.config import compose
 from fl_app.experiment import Experiment
 from fl_app.node import Node
+from fl_app.site import Site
 from fl_app.tools.audit import attack, first_task, main, node_data
 from privacy.accounting import epsilon
 from privacy.mechanisms import RandomizedResponse
@@ -23,7 +24,7 @@ RUNS = 20_000
 def parts(tmp_path):
     config = compose([*SMALL, *SETTINGS])
     strategy = Experiment(config).strategy
-    node = Node(config, tmp_path)
+    node = Node(config, Site.simulation(tmp_path))
     proven = epsilon(strategy.release_event(), 0.0).epsilon
     return node.client, first_task(strategy), node_data(node), proven
 
