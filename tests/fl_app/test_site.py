@@ -81,7 +81,8 @@ def test_server_cannot_talk_a_device_out_of_its_policy(tmp_path, device, wish):
 
 def test_lifetime_counts_over_all_runs_of_a_device(tmp_path, device):
     allowed = [
-        bool(ask(hostile(tmp_path), device, run_id=run)[1]["clients"]) for run in (1, 2, 3, 4)
+        bool(ask(hostile(tmp_path), device, run_id=run, round=run)[1]["clients"])
+        for run in (1, 2, 3, 4)
     ]
     assert allowed == [True, True, False, False]
 
