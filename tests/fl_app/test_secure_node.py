@@ -100,7 +100,9 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path
     assert isinstance(event, SecurelySummedEvent)
     assert event.honest_clients == 5  # floor(0.67 · 6) + 1 share holders
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
-    states = [json.loads(p.read_text()) for p in (node.folder / "clients/secure_sum").iterdir()]
+    states = [
+        json.loads(p.read_text()) for p in (node.site.folder / "clients/secure_sum").iterdir()
+    ]
     assert len(states) == 6 and all(state["state"] is None for state in states)
 
 
