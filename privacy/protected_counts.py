@@ -39,7 +39,9 @@ class ProtectedCounts:
             raise ValueError(f"unit={self.unit}: must be one of {', '.join(UNITS)}")
         if not 1 <= self.examples <= 1 << 20:
             raise ValueError(f"examples={self.examples}: must lie in 1..2^20")
-        self._mechanism()
+        largest = 16 * self._sensitivity  # the noise's scale is at least a 16th of a count
+        if self.epsilon > largest:
+            raise ValueError(f"epsilon={self.epsilon}: must be at most {largest:g} for counts")
 
     def privatize(self, counts: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
         """The release (2,) of the counts (2,); ValueError unless they are counts of 1 to m."""
@@ -59,6 +61,9 @@ class ProtectedCounts:
         """One release of both counts."""
         return self._mechanism().event()
 
+    @property
+    def _sensitivity(self) -> float:
+        return 2.0 * (self.examples if self.unit == "client" else 1)
+
     def _mechanism(self) -> DiscreteLaplace:
-        sensitivity = 2.0 * (self.examples if self.unit == "client" else 1)
-        return DiscreteLaplace.calibrated(self.epsilon, sensitivity)
+        return DiscreteLaplace.calibrated(self.epsilon, self._sensitivity)

@@ -183,11 +183,9 @@ class ClientEvaluation(ABC):
         ]
 
     def costs(self, delta: float) -> tuple[float, float]:
-        """Proven ε of one result, and of the most exposed client's results without the training."""
-        event = self.event()
-        return epsilon(event, delta).epsilon, epsilon(
-            ComposedEvent((*self.spent(),)), delta
-        ).epsilon
+        """Proven ε of one result, at δ = 0, and of the most exposed client's at ``delta``."""
+        all_of_it = ComposedEvent(tuple(self.spent()))
+        return epsilon(self.event(), 0.0).epsilon, epsilon(all_of_it, delta).epsilon
 
     def warnings(self) -> list[str]:
         """What the evaluation alone cost, which no figure of a statement says by itself."""

@@ -1,0 +1,143 @@
+"""The evaluation's client half: its own limits, softmax of its own, charged by the node."""
+
+import numpy as np
+import pytest
+
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
+from learning.models import mlp
+from learning.trainer import Trainer
+from privacy.budget import Budget
+from privacy.events import LaplaceEvent
+from privacy.noise import NoiseGenerator
+from privacy.protected_result import CLEAN_TOTAL
+from tests.fl_app.test_node import POLICY, ask, make_node, report
+
+K = 4
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(1)
+    return LocalData(
+        rng.random((40, 1, 4, 4), dtype=np.float32), rng.integers(0, K, 40), np.arange(30)
+    )
+
+
+def setup(tmp_path):
+    trainer = Trainer(
+        lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]), (1, 4, 4), K
+    )
+    return ClientSetup(
+        trainer, np.zeros((0, 1, 4, 4), np.float32), None, Budget(8.0, 1e-5), 1, tmp_path
+    )
+
+
+def clustering(tmp_path, every=1, **changed):
+    result = {"privacy": "laplace", "epsilon": 10.0, **changed}
+    return ClusteringResultClient(setup(tmp_path), every=every, result=result)
+
+
+def task(it, purpose=PROTECTED, round=2, scale=1.0):
+    model = it.trainer.initial(np.random.default_rng(0)) * np.float32(scale)
+    return Task(round, 0, model, {}, {}, purpose)
+
+
+def test_vector_is_a_mean_of_probabilities_whatever_the_model_exports(tmp_path, data):
+    it = clustering(tmp_path)
+    vector = it.train(task(it, scale=1e4), data)
+    assert vector.min() >= 0
+    assert vector.sum() == pytest.approx(1)
+    row = it.privatize(vector, task(it), NoiseGenerator.seeded(1))
+    assert row.shape == (K,)
+    assert it.codec(task(it)).expand(it.codec(task(it)).pack(row), 1).shape == (K,)
+
+
+def test_clean_vector_costs_nothing_since_it_is_a_simulations_only(tmp_path, data):
+    it = clustering(tmp_path)
+    assert it.event(task(it, CLEAN), data) is None
+    assert isinstance(it.event(task(it), data), LaplaceEvent)
+    row = it.privatize(it.train(task(it, CLEAN), data), task(it, CLEAN), NoiseGenerator.seeded(1))
+    assert row.sum() == CLEAN_TOTAL
+
+
+def test_client_keeps_its_own_pace_and_its_own_floor(tmp_path, data):
+    it = clustering(tmp_path, every=2)
+    with pytest.raises(TaskError, match=r"^round=3"):
+        it.event(task(it, round=3), data)
+    few = clustering(tmp_path, unit="record", records=31)
+    with pytest.raises(TaskError, match="fewer than 31"):
+        few.event(task(few), data)
+    silent = clustering(tmp_path, privacy="none")
+    with pytest.raises(TaskError, match=r"^privacy=none"):
+        silent.event(task(silent), data)
+
+
+def test_hostile_model_is_refused_before_anything_is_charged(tmp_path, data):
+    it = clustering(tmp_path)
+    with pytest.raises(TaskError, match="model"):
+        it.event(task(it, scale=np.nan), data)
+
+
+def test_broken_vector_is_never_sent(tmp_path):
+    it = clustering(tmp_path)
+    with pytest.raises(ValueError, match=r"^vector"):
+        it.privatize(np.full(K, np.nan), task(it), NoiseGenerator.seeded(1))
+
+
+def test_counts_are_of_a_bounded_sample(tmp_path, data):
+    counts = {"epsilon": 1.0, "unit": "client", "examples": 7}
+    it = CountsClient(setup(tmp_path), every=1, counts=counts)
+    found = it.train(task(it), data)
+    assert found.sum() == 7
+    assert np.array_equal(it.train(task(it), data), found)
+
+
+def evaluate(node, **changed):
+    return ask(node, indices=(0,), purpose=PROTECTED, **changed)
+
+
+def test_node_sends_rows_and_charges_them_beside_the_training(tmp_path):
+    node = make_node(tmp_path, "evaluation=protected_counts")
+    node.answer(ask(node))
+    reply = node.answer(evaluate(node))
+    assert set(reply) == {"report", "contribution"}
+    assert set(report(reply)) == {"clients", "refused", "reasons"}
+    assert reply.array_records["contribution"]["rows"].numpy().shape == (3, 2)
+    kinds = [type(event).__name__ for event in node.ledger.events(1)]
+    assert kinds == ["RepeatedEvent", "LaplaceEvent"]
+
+
+def test_node_without_an_evaluation_leaves_the_purpose_to_the_algorithm(tmp_path):
+    node = make_node(tmp_path)
+    reply = node.answer(evaluate(node))
+    assert "rows" not in reply.array_records["contribution"]
+    assert len(node.ledger.events(1)) == 1
+
+
+def test_devices_owner_limits_evaluation_and_refuses_what_has_no_charge(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    laplace = "{randomized_response: {max_epsilon: 3.0}, laplace: {min_noise_multiplier: 0.5}}"
+    policy.write_text(POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace))
+    words = ["evaluation=protected_counts", f"privacy.policy={policy}"]
+    node = make_node(tmp_path / "a", *words)
+    assert report(node.answer(evaluate(node)))["clients"] == [0, 1, 2]
+    clean = node.answer(ask(node, indices=(0,), purpose=CLEAN))
+    assert report(clean)["clients"] == []
+    assert all("simulations only" in reason for reason in report(clean)["reasons"])
+    loud = make_node(tmp_path / "b", *words, "evaluation.counts.epsilon=5")
+    refused = loud.answer(evaluate(loud))
+    assert report(refused)["clients"] == []
+    assert loud.ledger.clients() == []
+
+
+def test_lifetime_cap_counts_training_and_evaluation_together(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    laplace = "{randomized_response: {max_epsilon: 3.0}, laplace: {min_noise_multiplier: 0.1}}"
+    policy.write_text(POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace))
+    words = ["evaluation=protected_counts", "evaluation.counts.epsilon=9"]
+    node = make_node(tmp_path / "a", *words, f"privacy.policy={policy}")
+    assert report(node.answer(ask(node, clients=[0])))["clients"] == [0]
+    reply = node.answer(evaluate(node, clients=[0]))
+    assert report(reply)["clients"] == []
+    assert "lifetime" in report(reply)["reasons"][0]

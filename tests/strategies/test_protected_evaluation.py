@@ -1,0 +1,285 @@
+"""The evaluation's server half: hostile rows, composition with training, what a row reports."""
+
+import math
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app.error import Error
+from flwr.supercore.task_identity import TaskIdentity
+
+from fl_app.config import ConfigError, compose
+from fl_app.experiment import Experiment
+from learning.datasets import Examples
+from learning.models import mlp
+from learning.trainer import Trainer
+from privacy.accounting import Adjacency, Unit
+from privacy.budget import Budget
+from privacy.events import RandomizedResponseEvent
+from privacy.noise import NoiseGenerator
+from privacy.protected_result import CLEAN_TOTAL
+from privacy.secure_aggregation import SecureSumSettings
+from strategies.client_evaluation import CLEAN, PROTECTED
+from strategies.fedavg import FedAvg
+from strategies.protected_evaluation import ProtectedClustering
+from strategies.setup import ServerSetup
+from tests.fl_app.running import run_inline
+
+NODES, CLIENTS, K = [11, 12], 40, 4
+
+
+class Grid:
+    def get_node_ids(self):
+        return NODES
+
+
+@pytest.fixture(autouse=True)
+def identity():
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+
+
+def setup(**changed):
+    trainer = Trainer(
+        lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[2]), (1, 2, 2), K
+    )
+    test = Examples(np.zeros((4, 1, 2, 2), np.float32), np.zeros(4, np.int64))
+    known = {"client_sizes": (30,) * CLIENTS, **changed}
+    return ServerSetup(
+        trainer, test.images, test, Budget(np.inf, 1e-5), 1, CLIENTS, CLIENTS, 0.5, **known
+    )
+
+
+def evaluation(privacy="laplace", epsilon=50.0, setup_=None, **changed):
+    result = {"privacy": privacy, "epsilon": epsilon}
+    result |= {key: changed.pop(key) for key in ("unit", "seed_compat") if key in changed}
+    settings = {
+        "cluster_client_num": 1000,
+        "metric": "silhouette",
+        "postprocess": "none",
+        "every": 1,
+        "show_clean": True,
+        **changed,
+    }
+    return ProtectedClustering(setup_ or setup(), result=result, **settings)
+
+
+def begin(it, number=1):
+    arrays = ArrayRecord({"model": Array(np.zeros(3, np.float32))})
+    messages = it.messages(number, arrays, Grid())
+    for place, message in enumerate(messages):
+        message.metadata.__dict__["_message_id"] = f"m{place}"
+    return messages
+
+
+def vectors(clients):
+    values = np.full((len(clients), K), 0.02)
+    values[np.arange(len(clients)), np.array(clients) % K] = 1 - 0.02 * (K - 1)
+    return values
+
+
+def reply(it, message, rows=None, **report):
+    clients = list(message.content["task"]["clients"])
+    if rows is None and message.content["task"]["purpose"] == CLEAN:
+        rows = np.rint(vectors(clients) * CLEAN_TOTAL).astype(np.int32)
+    elif rows is None:
+        noise = NoiseGenerator.seeded("reply", clients[0])
+        rows = it.protection.privatize_rows(vectors(clients), noise).astype(np.int32)
+    known = {"clients": clients, "refused": [], "reasons": [], **report}
+    content = RecordDict({"report": ConfigRecord(known)})
+    content["contribution"] = ArrayRecord({"rows": Array(rows)})
+    return Message(content, reply_to=message)
+
+
+def test_all_clients_are_asked_once_for_each_purpose():
+    messages = begin(evaluation())
+    for purpose in (PROTECTED, CLEAN):
+        asked = [m.content["task"] for m in messages if m.content["task"]["purpose"] == purpose]
+        assert sorted(c for task in asked for c in task["clients"]) == list(range(CLIENTS))
+    assert len(begin(evaluation(show_clean=False))) == len(NODES)
+
+
+def test_nobody_is_asked_where_nothing_is_due():
+    assert begin(evaluation(every=3), 4) == []
+    assert len(begin(evaluation(every=3), 6)) == 4
+    assert begin(evaluation("none")) == []
+    assert begin(evaluation(metric="none")) == []
+
+
+def test_report_has_clean_score_null_retention_and_verdict():
+    it = evaluation()
+    it.take([reply(it, message) for message in begin(it)])
+    scores = it.scores
+    assert scores["clean_score"] > 0.99
+    assert scores["protected_score"] > scores["noise_score"] + 0.2
+    assert scores["label_retention"] == 1
+    assert scores["beats_noise"] == 1
+    assert scores["evaluation_epsilon"] == pytest.approx(50)
+
+
+def test_rank_correlation_follows_after_three_rounds():
+    it = evaluation(epsilon=1e5)
+    for number in (1, 2, 3):
+        messages = begin(it, number)
+        spread = 0.02 + 0.05 * number
+        clean = [m.content["task"]["purpose"] == CLEAN for m in messages]
+        replies = []
+        for message, is_clean in zip(messages, clean, strict=True):
+            rng = np.random.default_rng(number)
+            values = vectors(message.content["task"]["clients"])
+            values = values * (1 - spread) + spread * rng.dirichlet(np.ones(K), len(values))
+            noise = NoiseGenerator.seeded(number)
+            rows = (
+                np.rint(values * CLEAN_TOTAL)
+                if is_clean
+                else it.protection.privatize_rows(values, noise)
+            )
+            replies.append(reply(it, message, rows.astype(np.int32)))
+        it.take(replies)
+    assert it.scores["rank_correlation"] == pytest.approx(1)
+    assert np.all(np.diff(it.history[:, 2]) < 0)
+
+
+def test_clients_are_accounted_for_even_where_their_node_fails_or_is_silent():
+    it = evaluation()
+    first, second, *_ = begin(it)
+    it.take([Message(Error(code=1, reason="broken"), reply_to=first)])
+    assert sum(it.participations.values()) == CLIENTS
+    assert "broken" in it.failed[first.content["task"]["clients"][0]]
+    assert "deadline" in it.failed[second.content["task"]["clients"][0]]
+    assert "protected_score" not in it.scores
+
+
+def test_refusing_clients_are_reported_and_not_charged():
+    it = evaluation()
+    first, *others = begin(it)
+    clients = list(first.content["task"]["clients"])
+    rows = np.zeros((len(clients) - 1, K), np.int32)
+    answer = reply(it, first, rows, clients=clients[1:], refused=clients[:1], reasons=["policy"])
+    it.take([answer, *(reply(it, m) for m in others)])
+    assert it.failed == {clients[0]: "policy"}
+    assert it.participations[clients[0]] == 0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((20, K + 1), np.int32),
+        np.zeros((19, K), np.int32),
+        np.zeros((20, K), np.float32),
+        np.zeros(20, np.int32),
+        np.array(3, np.int32),
+    ],
+    ids=["wide", "too few", "reals", "flat", "scalar"],
+)
+def test_hostile_rows_are_rejected_as_a_whole_and_counted_as_released(rows):
+    it = evaluation()
+    first, *others = begin(it)
+    it.take([reply(it, first, rows), *(reply(it, m) for m in others)])
+    assert set(it.failed) == set(first.content["task"]["clients"])
+    assert it.scores["evaluation_clients"] == CLIENTS - len(it.failed)
+
+
+def with_training(it, participations):
+    strategy = FedAvg(it.setup)
+    strategy.release_event = lambda: RandomizedResponseEvent(1.0, 4)
+    strategy.participations.update(participations)
+    strategy.switch_on(it)
+    return strategy
+
+
+def test_one_statement_composes_training_and_evaluation_for_each_client():
+    it = evaluation("krr", 2.0)
+    it.participations.update({0: 3, 1: 1, 7: 2})
+    statement = with_training(it, {0: 2, 1: 5}).statement()
+    (guarantee,) = statement.guarantees
+    assert guarantee.bounds["basic"] == pytest.approx(2 * 1 + 3 * 2)
+    assert guarantee.clients["7"] == pytest.approx(4, rel=1e-3)
+    assert guarantee.clients["1"] <= 7
+    assert "includes the protected evaluation" in statement.text().replace("\n    ", " ")
+
+
+def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
+    it = evaluation("krr", 2.0)
+    it.participations.update({0: 1})
+    strategy = FedAvg(it.setup)
+    strategy.participations.update({0: 1})
+    strategy.switch_on(it)
+    statement = strategy.statement()
+    assert not statement.is_private
+    assert math.isinf(statement.guarantees[0].proven_total)
+    assert any("ε=2 for each result" in warning for warning in statement.warnings)
+
+
+def test_record_unit_makes_the_statement_one_of_records():
+    it = evaluation(unit="record")
+    assert with_training(it, {}).statement().unit is Unit.RECORD
+    assert FedAvg(it.setup).unit is Unit.CLIENT
+    strategy = FedAvg(it.setup)
+    strategy.adjacency = Adjacency.ADD_REMOVE
+    with pytest.raises(ValueError, match=r"^unit=record"):
+        strategy.switch_on(it)
+
+
+def test_seed_compat_prints_its_true_epsilon():
+    it = evaluation(epsilon=230_260.0, seed_compat=True)
+    it.participations.update({0: 1})
+    text = " ".join(it.warnings())
+    assert "really 460520" in text
+    assert "ε=460520 for each result" in text
+
+
+def test_snapshot_carries_the_evaluation():
+    it = evaluation()
+    strategy = with_training(it, {})
+    it.take([reply(it, message) for message in begin(it)])
+    other = with_training(evaluation(), {})
+    other.resume(strategy.snapshot())
+    assert other.evaluation.participations == it.participations
+    assert np.array_equal(other.evaluation.history, it.history)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"metric": "f1"}, "metric=f1"),
+        ({"postprocess": "smooth"}, "postprocess=smooth"),
+        ({"every": 0}, "every=0"),
+        ({"cluster_client_num": 0}, "cluster_client_num=0"),
+        ({"privacy": "gauss"}, "privacy=gauss"),
+        ({"epsilon": -1.0}, "epsilon=-1"),
+    ],
+)
+def test_bad_settings_are_refused_on_construction(changed, words):
+    with pytest.raises(ValueError, match="^" + words):
+        evaluation(**changed)
+
+
+def test_secure_sums_and_client_side_scores_of_a_strategys_own_are_refused():
+    with pytest.raises(ValueError, match=r"^secure_aggregation=on"):
+        evaluation(setup_=setup(secure_sums=SecureSumSettings("on")))
+    config = compose(["strategy=dpfl_bnn", "evaluation=protected_counts"])
+    with pytest.raises(ConfigError, match="evaluation"):
+        Experiment(config)
+
+
+def test_run_reports_protected_clustering_and_charges_it(tmp_path):
+    run = run_inline(
+        tmp_path / "run",
+        "strategy=clustering",
+        "evaluation=protected_clustering",
+        "evaluation.every=2",
+        "federation.public=100",
+    )
+    first, second = run.rows()[1:]
+    assert "protected_score" not in first
+    assert second["evaluation_clients"] == 6
+    assert second["evaluation_epsilon"] == pytest.approx(10, rel=1e-4)
+    assert second["loss"] < run.rows()[0]["loss"]
+
+
+def test_supervised_strategy_reports_no_client_metric_unless_switched_on(tmp_path):
+    plain = run_inline(tmp_path / "plain").rows()[-1]
+    assert not any(name.startswith(("protected", "clean", "evaluation")) for name in plain)
+    on = run_inline(tmp_path / "on", "evaluation=protected_counts").rows()[-1]
+    assert abs(on["protected_accuracy"] - on["clean_accuracy"]) < 5 * on["protected_accuracy_error"]
+    assert plain["epsilon_proven"] < on["epsilon_proven"] <= plain["epsilon_proven"] + 2
