@@ -14,19 +14,18 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from benchmarks.machine import describe_machine
 from privacy.mechanisms import (
     BinaryRandomizedResponse,
     DiscreteGaussian,
@@ -190,20 +189,6 @@ def finiteness(draws: int) -> list[str]:
     return lines
 
 
-def machine() -> str:
-    """Processor and versions, without the machine's name."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = models[0].split(":", 1)[1].strip() if models else model
-    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "cryptography", "opendp"))
-    return (
-        f"{model}, {os.cpu_count()} cores, one of them used; "
-        f"Python {platform.python_version()}, {packages}."
-    )
-
-
 def report(entries: int, draws: int) -> str:
     """The page that is published."""
     rows = [measure(contest, entries) for contest in contests(entries)]
@@ -212,7 +197,7 @@ def report(entries: int, draws: int) -> str:
         [
             "# Mechanisms: nanoseconds per entry",
             "",
-            machine(),
+            f"{describe_machine('numpy', 'cryptography', 'opendp')}; one core used.",
             f"{entries:,} entries, processor time, medians of {REPEATS}, implementations in turn. "
             "Targets: at most 4× NumPy's time, at least 100× OpenDP's speed (per call for labels).",
             "",

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.machine import describe_machine
 from learning import models
 from learning.layers import Dropout
 from learning.memory import keep_heap
@@ -166,27 +165,14 @@ def measure(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
     return result
 
 
-def machine() -> str:
-    """The processor, system and PyTorch, in one line."""
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        processor = f"{len(lines)} x {lines[0].partition(': ')[2]}" if lines else processor
-    return (
-        f"{processor}; {torch.backends.cpu.get_cpu_capability()}; {platform.system()} "
-        f"{platform.release()}; Python {platform.python_version()}; PyTorch {torch.__version__}; "
-        "one thread"
-    )
-
-
 def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    print(f"{machine()}\n")
+    capability = torch.backends.cpu.get_cpu_capability()
+    print(f"{describe_machine('torch')}; {capability}; one thread\n")
     print("| model | batch | plain loop, ms per step | Trainer, ms per step | ratio |")
     print("|---|---|---|---|---|")
     for name, times in measure(arguments.models, arguments.repeats).items():
