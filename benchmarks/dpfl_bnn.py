@@ -141,7 +141,7 @@ def accuracy(
 
 def budgeted(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> None:
     """1,000 clients at ε = 8 under secure aggregation, beside Hamming clipping and controls."""
-    free = ["privacy.epsilon=.inf", "strategy.debias=false"]
+    free = ["privacy.epsilon=inf", "strategy.debias=false"]
     for name, overrides in {
         "few rounds, all bits": [],
         "20 rounds, Hamming k=250": [
