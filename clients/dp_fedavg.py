@@ -73,7 +73,7 @@ class DPFedAvgClient(Client):
     def privatize(
         self, update: NDArray[np.float64], task: Task, noise: NoiseGenerator
     ) -> NDArray[np.int64]:
-        """The clipped update in grid steps, ±1 clipping norm for the bit; ValueError if not finite."""
+        """The clipped update in grid steps, and ±1 norm for the bit; ValueError if not finite."""
         clip = self._clip(task)
         clipped = clip_l2(update, clip)
         steps = truncate(clipped, clip)

@@ -36,7 +36,7 @@ class Site:
 
     @classmethod
     def simulation(cls, folder: Path, policy: str | None = None) -> Site:
-        """Virtual clients of one run, all in its folder; ``policy``: as if a device had this one."""
+        """Virtual clients of one run, in its folder; ``policy``: as if a device had this one."""
         rules = Policy.simulation() if policy is None else Policy.load(policy)
         return cls(folder, folder.name, rules, simulated=policy is None)
 

@@ -91,7 +91,7 @@ class CohortStrategy(Accountable, Strategy):
         """The next global model from the sum of this round's contributions."""
 
     def cohort(self, number: int) -> NDArray[np.int64]:
-        """The clients asked in round ``number``, ascending; as many as configured, any as likely."""
+        """The clients asked in round ``number``, ascending; any as likely as any other."""
         setup = self.setup
         rng = experiment_rng(setup.seed, "cohort", number)
         return np.sort(rng.choice(setup.num_clients, setup.cohort_size, replace=False))

@@ -57,7 +57,9 @@ def main(argv: list[str]) -> int:
         print(f"murmur audit: {error}", file=sys.stderr)
         return 2
     proven = epsilon(strategy.release_event(), delta).epsilon
-    print(f"{strategy.algorithm}, one release, {options.runs} runs on each neighbour, δ = {delta:g}")
+    print(
+        f"{strategy.algorithm}, one release, {options.runs} runs of each neighbour, δ = {delta:g}"
+    )
     print(f"proven ε    {show_epsilon(proven if np.isfinite(proven) else 'infinity')}")
     print(f"measured ε  at least {found.epsilon:.3g} ({found.confidence:.1%} confidence)")
     if folder is not None:

@@ -38,7 +38,7 @@ class Geometric:
         Raises:
             ValueError: ``rate`` is out of that range.
         """
-        if not Decimal(2) ** -50 < rate <= 1024:
+        if not CONTEXT.power(Decimal(2), -50) < rate <= 1024:
             raise ValueError(f"rate={rate}: must lie in (2**-50, 1024]")
         self._digits: list[Categorical] = []
         self._units = [1]

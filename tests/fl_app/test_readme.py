@@ -11,6 +11,8 @@ import pytest
 import clients
 import fl_app.config
 import strategies
+from fl_app.cli import TOOLS
+from fl_app.config import groups
 from tests.fl_app.running import run_inline
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -55,6 +57,12 @@ def test_adding_an_algorithm_takes_the_three_files_of_the_readme(tmp_path, three
 def test_readme_names_the_commands_and_files_that_exist():
     for path in re.findall(r"`((?:tests|benchmarks|docs|deploy|conf|privacy)/[\w./]*)`", README):
         assert (PROJECT / path).exists(), path
+    for path in re.findall(r"\]\(((?!http)[^)]+)\)", README):
+        assert (PROJECT / path).exists(), path
+    for tool in re.findall(r"^\| `murmur (\w+) ", README, re.MULTILINE):
+        assert tool in TOOLS
+    for strategy in re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[\w`, ]+) ", README, re.M))):
+        assert strategy in groups()["strategy"]
     makefile = (PROJECT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert f"\n{target}:" in makefile

@@ -1,4 +1,4 @@
-"""`murmur audit`: never above the proof, close to it where the mechanism is tight, no fake passes."""
+"""`murmur audit`: never above the proof, close to it where the mechanism is tight, no fake."""
 
 import json
 

@@ -1,5 +1,5 @@
 import math
-from decimal import Decimal, getcontext
+from decimal import Decimal, localcontext
 from itertools import product
 
 import numpy as np
@@ -27,19 +27,22 @@ def brute_force_delta(labels, epsilon):
 
 def precise_delta(epsilon0, categories, count, epsilon):
     """δ(ε) of `count` labels, convolved in 60 decimal digits."""
-    getcontext().prec = 60
-    growth = Decimal(epsilon0).exp()
-    other = 1 / (growth + categories - 1)
-    step = {1: growth * other, 0: (categories - 2) * other, -1: other}
-    masses = {0: Decimal(1)}
-    for _ in range(count):
-        grown = {}
-        for total, mass in masses.items():
-            for change, probability in step.items():
-                grown[total + change] = grown.get(total + change, Decimal(0)) + mass * probability
-        masses = grown
-    gaps = {s: 1 - (Decimal(epsilon) - s * Decimal(epsilon0)).exp() for s in masses}
-    return sum(masses[s] * gap for s, gap in gaps.items() if gap > 0)
+    with localcontext() as context:
+        context.prec = 60
+        growth = Decimal(epsilon0).exp()
+        other = 1 / (growth + categories - 1)
+        step = {1: growth * other, 0: (categories - 2) * other, -1: other}
+        masses = {0: Decimal(1)}
+        for _ in range(count):
+            grown = {}
+            for total, mass in masses.items():
+                for change, probability in step.items():
+                    grown[total + change] = (
+                        grown.get(total + change, Decimal(0)) + mass * probability
+                    )
+            masses = grown
+        gaps = {s: 1 - (Decimal(epsilon) - s * Decimal(epsilon0)).exp() for s in masses}
+        return sum(masses[s] * gap for s, gap in gaps.items() if gap > 0)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.1, 2.9, 3.9])
