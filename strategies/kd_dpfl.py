@@ -14,9 +14,6 @@ distillation", Computer Science 51(6A), 2024 (abstract; the rest is this project
 
 Symbols: q = ``labelling.queries``, ½ = ``special.cap``, w_s = ``_special``. In conservative mode
 w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being post-processing.
-
-The label stage asks each large client in a message of its own, the same after every restart: the
-ledgers answer it again and charge it once, whatever nodes there are by then.
 """
 
 from __future__ import annotations
@@ -26,12 +23,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Integers, LabelCodec, MalformedError, Sum, WeightCodec
+from learning.contribution import Codec, Integers, LabelCodec, WeightCodec
 from learning.dpsgd import DpSgd
 from learning.grid_codec import GridCodec
 from learning.per_sample import SENSITIVITY
@@ -40,11 +37,10 @@ from learning.voting import plurality
 from privacy.events import Event
 from privacy.kd_scheme import Scheme
 from privacy.mechanisms import project_simplex
-from strategies.answers import accept
 from strategies.base import Parameters
 from strategies.dpsgd_fedavg import DpSgdFedAvg
+from strategies.kd_label_stage import LabelStage
 from strategies.setup import ServerSetup
-from strategies.sizes import message_size
 
 
 class KdDpfl(DpSgdFedAvg):
@@ -114,52 +110,22 @@ class KdDpfl(DpSgdFedAvg):
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def _label_stage(self, grid: Grid, timeout: float) -> None:
-        nodes = sorted(grid.get_node_ids())
-        questions = {}
-        for place, client in enumerate(self.plan.label):
-            message = Message(
-                self._question(client),
-                dst_node_id=nodes[place % len(nodes)],
-                message_type="query",
-                group_id="labels",
-            )
-            self.round.bytes_down += message_size(message.content)
-            questions[client] = message
-        votes = Sum(self._label_codec())
-        replies = list(grid.send_and_receive(list(questions.values()), timeout=timeout))
-        # Message ids are given on sending.
-        asked = {str(message.metadata.message_id): c for c, message in questions.items()}
-        for reply in replies:
-            key = str(reply.metadata.reply_to_message_id)
-            if key in asked:
-                self._take_labels(votes, asked.pop(key), reply)
-        for client in asked.values():
-            self._fail([client], "no labels before the deadline")
+        stage = LabelStage(self.initial_parameters(), self.indices, self._label_codec())
+        stage.ask(grid, list(self.plan.label), timeout)
+        self.round.failed.update(stage.failed)
+        self.round.bytes_down += stage.bytes_down
+        self.round.bytes_up += stage.bytes_up
+        # Whoever failed may have released something before.
         self.labelled = sorted(self.plan.label)
         self.participations.update(self.labelled)
-        if len(votes.clients) < math.ceil(self.setup.quorum * len(questions)):
-            client, reason = next(iter(self.round.failed.items()))
+        votes, asked = stage.votes, len(self.labelled)
+        if len(votes.clients) < max(1, math.ceil(self.setup.quorum * asked)):
+            client, reason = next(iter(stage.failed.items()))
             raise RuntimeError(
-                f"only {len(votes.clients)} of {len(questions)} large clients labelled the "
-                f"public set; client {client} said: {reason}. Run it again: labels once paid for "
-                "are kept"
+                f"only {len(votes.clients)} of {asked} large clients labelled the public set; "
+                f"client {client} said: {reason}. Run it again: labels once paid for are kept"
             )
         self.targets = self._resolve(votes.total, votes.weight)
-
-    def _question(self, client: int) -> RecordDict:
-        arrays = {"model": Array(self.initial_parameters()), "indices": Array(self.indices)}
-        task = ConfigRecord({"purpose": "label", "round": 1, "clients": [client]})
-        return RecordDict({"model": ArrayRecord(arrays), "task": task})
-
-    def _take_labels(self, votes: Sum, client: int, reply: Message) -> None:
-        if reply.has_error():
-            self._fail([client], f"node failed: {reply.error.reason}")
-            return
-        self.round.bytes_up += message_size(reply.content)
-        try:
-            accept(votes, [client], reply.content)
-        except (MalformedError, KeyError, TypeError, ValueError) as error:
-            self._fail([client], f"rejected: {error}")
 
     def _label_codec(self) -> Codec:
         queries, classes = self.labelling.queries, self.labelling.classes

@@ -1,0 +1,81 @@
+"""KD-DPFL's label stage on the wire: one question for each large client, one sum of answers.
+
+Each client is asked in a message of its own, which does not depend on how many nodes there are:
+after a crash the same question goes out again, the client's ledger recognises it, and answers
+with what it stored instead of labelling, and paying, once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from learning.contribution import Codec, MalformedError, Sum
+from strategies.answers import accept
+from strategies.sizes import message_size
+
+
+@dataclass
+class LabelStage:
+    """Asks clients to label public images; ``votes`` sums what they say.
+
+    ``model``: where teachers start (d,); ``indices``: which public images (q,); ``codec``: the
+    form of an answer. ``failed``: who did not answer, and why.
+    """
+
+    model: NDArray[np.float32]
+    indices: NDArray[np.int64]
+    codec: Codec
+    failed: dict[int, str] = field(default_factory=dict)
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+    def __post_init__(self) -> None:
+        self.votes = Sum(self.codec)
+
+    def ask(self, grid: Grid, clients: Sequence[int], timeout: float) -> None:
+        """Send the questions and take what comes back within ``timeout`` seconds."""
+        nodes = sorted(grid.get_node_ids())
+        messages = [
+            Message(
+                self._question(client),
+                dst_node_id=nodes[place % len(nodes)],
+                message_type="query",
+                group_id="labels",
+            )
+            for place, client in enumerate(clients)
+        ]
+        self.bytes_down += sum(message_size(message.content) for message in messages)
+        replies = list(grid.send_and_receive(messages, timeout=timeout))
+        # A message gets its id when it is sent.
+        ids = [str(message.metadata.message_id) for message in messages]
+        waiting = dict(zip(ids, clients, strict=True))
+        for reply in replies:
+            client = waiting.pop(str(reply.metadata.reply_to_message_id), None)
+            if client is not None:
+                self._take(client, reply)
+        for client in waiting.values():
+            self.failed[client] = "no answer before the deadline"
+
+    def _question(self, client: int) -> RecordDict:
+        arrays = ArrayRecord({"model": Array(self.model), "indices": Array(self.indices)})
+        task = ConfigRecord({"purpose": "label", "round": 1, "clients": [client]})
+        return RecordDict({"model": arrays, "task": task})
+
+    def _take(self, client: int, reply: Message) -> None:
+        if reply.has_error():
+            reason = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
+            self.failed[client] = f"node failed: {reason[-1]}"
+            return
+        self.bytes_up += message_size(reply.content)
+        try:
+            _, refusals = accept(self.votes, [client], reply.content)
+        except (MalformedError, KeyError, TypeError, ValueError) as error:
+            self.failed[client] = f"rejected: {error}"
+            return
+        self.failed.update(refusals)

@@ -1,0 +1,325 @@
+"""KD-DPFL's server half: the label stage, the special client, budgets, restarts, statements."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fl_app.config import ConfigError
+from fl_app.results import RunFolder
+from learning.datasets import Examples
+from learning.models import mlp
+from learning.trainer import Trainer
+from privacy.accounting import epsilon
+from privacy.budget import Budget
+from privacy.events import NonPrivateEvent
+from privacy.ledger import Ledger
+from strategies.dpsgd_fedavg import DpSgdFedAvg
+from strategies.kd_dpfl import KdDpfl
+from strategies.setup import ServerSetup
+from tests.fl_app.running import run_inline
+
+CLASSES, POOL, SIZES = 3, 40, (60, 60, 6, 6, 6, 6, 6)
+RUN = [
+    "strategy=kd_dpfl",
+    "model=mlp",
+    "partition=quantity_skew",
+    "partition.exponent=null",
+    "partition.groups={large:{count:2,size:300},general:{count:4,size:40}}",
+    "strategy.labelling.epochs=4",
+    "strategy.labelling.queries=60",
+    "strategy.local.lot_size=20",
+    "privacy.noise=os",
+]
+
+
+def server(total=8.0, spending=None, soft=False, special=None, rounds=4, quorum=0.5, **labelling):
+    images = np.random.default_rng(0).random((POOL, 1, 4, 4), dtype=np.float32)
+    setup = ServerSetup(
+        trainer=Trainer(
+            lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[6]),
+            (1, 4, 4),
+            CLASSES,
+        ),
+        public=images,
+        test=Examples(images[:10], np.zeros(10, np.int64)),
+        budget=Budget(total, 1e-5, "run", rounds),
+        seed=1,
+        num_clients=len(SIZES),
+        cohort_size=len(SIZES),
+        quorum=quorum,
+        client_sizes=SIZES,
+        seeded_noise=True,
+    )
+    return KdDpfl(
+        setup,
+        sizes=None,
+        grouping={"factor": 5.0},
+        spending=spending or {"mode": "tight"},
+        labelling={
+            "mechanism": "dpsgd_teacher",
+            "queries": 20,
+            "epochs": 5,
+            "lot_size": 30,
+            **labelling,
+        },
+        soft=soft,
+        local={"epochs": 1, "lot_size": 3, "clipping_norm": 1.0, "learning_rate": 0.1},
+        special={
+            "epochs": 1,
+            "lot_size": 5,
+            "clipping_norm": 1.0,
+            "learning_rate": 0.5,
+            "cap": 0.5,
+            **(special or {}),
+        },
+    )
+
+
+def labelled(strategy, label=2):
+    strategy.targets = np.tile(np.eye(CLASSES, dtype=np.float32)[label], (20, 1))
+    strategy.labelled = list(strategy.plan.label)
+    strategy.participations.update(strategy.labelled)
+    return strategy
+
+
+def summed(strategy, value, weight):
+    codec = strategy.codec()
+    return codec.expand(np.full(codec.size, value, np.float32), weight)
+
+
+def test_cohort_is_general_clients_only_unless_large_ones_join():
+    assert list(server().cohort(1)) == [2, 3, 4, 5, 6]
+    joined = server(spending={"mode": "tight", "joining": True})
+    assert list(joined.cohort(1)) == list(range(7))
+    student = server(spending={"mode": "tight", "general": False})
+    assert len(student.cohort(1)) == 0
+
+
+def test_special_client_counts_by_its_images_and_never_more_than_half():
+    strategy = labelled(server())
+    model = strategy.initial_parameters()
+    own = labelled(server())._special(1, model)
+    for weight, share in ((60, 0.25), (5, 0.5)):
+        strategy = labelled(server())
+        new = strategy.update(1, model, summed(strategy, 0.25, weight), weight)
+        np.testing.assert_allclose(new, (1 - share) * 0.25 + share * own, atol=1e-6)
+
+
+def test_special_client_learns_its_labels_with_and_without_noise():
+    tight = labelled(server(special={"epochs": 20}))
+    tight.trainer.load(tight._special(1, tight.initial_parameters()))
+    chosen = tight.trainer.logits(tight.setup.public[tight.indices]).argmax(axis=1)
+    assert np.all(chosen == 2)
+    conservative = {"mode": "conservative", "general_epsilon": 3.0}
+    noisy = labelled(server(spending=conservative))
+    again = labelled(server(spending=conservative))
+    model = noisy.initial_parameters()
+    first = noisy._special(1, model)
+    assert np.array_equal(first, again._special(1, model))
+    assert not np.array_equal(first, noisy._special(2, model))
+
+
+def test_hard_targets_are_the_plurality_and_soft_ones_distributions():
+    counts = np.tile([5, 2, 0], (20, 1))
+    assert np.array_equal(server()._resolve(counts, 7)[0], [1, 0, 0])
+    soft = server(soft=True, mechanism="pate", teachers=60)
+    targets = soft._resolve(np.tile([50, 12, -2], 20), 1)
+    assert targets.min() >= 0
+    np.testing.assert_allclose(targets.sum(axis=1), 1, rtol=1e-5)
+    assert targets[0, 0] > targets[0, 1] > targets[0, 2]
+
+
+def test_soft_votes_of_randomised_labels_are_debiased():
+    strategy = server(soft=True, mechanism="rr")
+    randomiser = strategy.labelling.randomiser(8.0, 1e-5)
+    truth, lie = randomiser.truth_probability, (1 - randomiser.truth_probability) / (CLASSES - 1)
+    counts = np.tile(np.rint(1e6 * np.array([truth, lie, lie])).astype(np.int64), (20, 1))
+    np.testing.assert_allclose(strategy._resolve(counts, 10**6)[0], [1, 0, 0], atol=0.02)
+
+
+def test_exposure_is_labels_for_large_and_uploads_for_general_clients():
+    strategy = labelled(server())
+    for _ in range(4):
+        strategy.participations.update([2, 3, 4, 5, 6])
+        strategy.special_rounds += 1
+    guarantee = strategy.statement().guarantees[0]
+    assert set(guarantee.clients) == {str(client) for client in range(7)}
+    for client in range(7):
+        assert guarantee.clients[str(client)] == pytest.approx(8.0, rel=0.02)
+    assert guarantee.proven_total <= 8.0 * (1 + 1e-9)
+    assert guarantee.claimed_total == 8.0
+
+
+def test_conservative_mode_charges_the_special_clients_uploads_to_large_clients():
+    strategy = labelled(server(spending={"mode": "conservative", "general_epsilon": 2.0}))
+    before = epsilon(strategy.client_event(0), 1e-5).epsilon
+    strategy.special_rounds = 4
+    after = epsilon(strategy.client_event(0), 1e-5).epsilon
+    assert before == pytest.approx(5.0, rel=0.01)
+    assert before < after < 8.0
+    assert strategy.claimed_epsilon() == (None, 8.0)
+
+
+def test_nothing_is_spent_before_anything_is_released():
+    strategy = server()
+    assert strategy.statement().guarantees[0].proven_total == 0
+
+
+def test_without_protection_the_statement_says_so():
+    strategy = labelled(server(total=math.inf, mechanism="none"))
+    assert strategy.client_event(0).events == (NonPrivateEvent(),)
+    assert strategy.statement().guarantees[0].proven_total == math.inf
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"special": {"cap": 0.6}}, r"^special\.cap=0\.6: "),
+        ({"mechanism": "none"}, r"^labelling\.mechanism='none': "),
+        ({"special": {"lot_size": 0}}, "^lot_size=0: "),
+        ({"spending": {"mode": "conservative", "general_epsilon": 6.0}}, r"^total=8\.0: leaves"),
+    ],
+)
+def test_bad_settings_are_refused_on_construction(changed, message):
+    with pytest.raises(ValueError, match=message):
+        server(**changed)
+
+
+def test_checkpoint_holds_the_labels():
+    strategy = labelled(server())
+    strategy.special_rounds = 3
+    other = server()
+    other.restore(strategy.state())
+    assert np.array_equal(other.targets, strategy.targets)
+    assert (other.labelled, other.special_rounds) == ([0, 1], 3)
+
+
+# Whole runs ---------------------------------------------------------------------------------
+
+
+def label_charges(folder):
+    with Ledger(folder / "ledger.sqlite", create=False) as ledger:
+        return [entry for entry in ledger.entries() if entry.purpose == "label"]
+
+
+def test_a_run_labels_once_then_trains(tmp_path):
+    folder = run_inline(tmp_path / "run", *RUN)
+    rows = folder.rows()
+    assert [row["answered"] for row in rows] == [0, 4, 4]
+    assert rows[0]["epsilon_proven"] == pytest.approx(3.5, rel=0.01)
+    assert folder.metrics()["epsilon_proven"] < 8.0
+    assert sorted(int(entry.client) for entry in label_charges(folder.path)) == [0, 1]
+    statement = json.loads((folder.path / "privacy.json").read_text())
+    assert (statement["unit"], statement["adjacency"]) == ("record", "add_remove")
+    assert not statement["void"]
+
+
+def test_a_student_of_the_votes_needs_no_federation(tmp_path):
+    controls = ["strategy.spending.mode=tight", "strategy.spending.general=false"]
+    folder = run_inline(tmp_path / "run", *RUN, *controls)
+    assert [row["answered"] for row in folder.rows()] == [0, 0, 0]
+    state = folder.load_checkpoint()
+    assert not np.array_equal(state["model"], np.zeros_like(state["model"]))
+    assert folder.metrics()["epsilon_proven"] == pytest.approx(8.0, rel=0.01)
+
+
+def test_general_clients_alone_have_no_label_stage(tmp_path):
+    folder = run_inline(tmp_path / "run", *RUN, "strategy.spending.special=false")
+    assert label_charges(folder.path) == []
+    assert [row["answered"] for row in folder.rows()] == [0, 4, 4]
+
+
+class CrashError(Exception):
+    """Stands for a killed process."""
+
+
+def test_labels_paid_for_before_a_crash_are_neither_paid_for_nor_noised_again(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "run"
+
+    seen = []
+
+    def crash(_, total, weight):
+        seen.append(total.copy())
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KdDpfl, "_resolve", crash)
+        with pytest.raises(CrashError):
+            run_inline(path, *RUN)
+    assert len(label_charges(path)) == 2
+    assert not RunFolder(path).rows()
+    resolve = KdDpfl._resolve
+    monkeypatch.setattr(
+        KdDpfl,
+        "_resolve",
+        lambda self, total, weight: seen.append(total) or resolve(self, total, weight),
+    )
+    # Other nodes than before: the questions are the same.
+    run_inline(path, *RUN, workers=1, nodes=3)
+    assert len(label_charges(path)) == 2
+    assert RunFolder(path).metrics()["failed"] == 0
+    assert len(seen) == 2
+    assert np.array_equal(seen[0], seen[1])
+
+
+def test_a_finished_label_stage_is_not_asked_again_after_a_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(KdDpfl, "update", lambda *_: (_ for _ in ()).throw(CrashError()))
+        with pytest.raises(CrashError):
+            run_inline(path, *RUN)
+    before = RunFolder(path).load_checkpoint()["strategy.targets"]
+    monkeypatch.setattr(KdDpfl, "_label_stage", lambda *_: pytest.fail("asked again"))
+    folder = run_inline(path, *RUN)
+    assert np.array_equal(folder.load_checkpoint()["strategy.targets"], before)
+    assert len(label_charges(path)) == 2
+
+
+def test_refusals_in_the_label_stage_end_the_run_with_their_reason(tmp_path, monkeypatch):
+    from clients.kd_dpfl import KdDpflClient
+
+    def refuse(*_):
+        raise ValueError("no such data")
+
+    monkeypatch.setattr(KdDpflClient, "answer", refuse)
+    with pytest.raises(RuntimeError, match=r"0 of 2 large clients .*no such data"):
+        run_inline(tmp_path / "run", *RUN)
+
+
+def test_labels_without_noise_are_refused_before_any_work(tmp_path):
+    with pytest.raises(ConfigError, match=r"labelling\.mechanism='none': .*privacy=none"):
+        run_inline(tmp_path / "run", *RUN, "strategy.labelling.mechanism=none")
+
+
+def test_dpsgd_over_all_clients_states_what_each_has_spent(tmp_path):
+    folder = run_inline(
+        tmp_path / "run",
+        "strategy=dpsgd_fedavg",
+        "model=mlp",
+        "privacy.epsilon=3",
+        "privacy.noise=os",
+        "strategy.local.lot_size=30",
+    )
+    rows, metrics = folder.rows(), folder.metrics()
+    assert rows[1]["epsilon_proven"] < rows[2]["epsilon_proven"] == pytest.approx(3, rel=0.01)
+    assert metrics["epsilon_proven"] <= 3 * (1 + 1e-9)
+    assert metrics["epsilon_claimed"] == 3
+
+
+def test_dpsgd_needs_public_sizes():
+    setup = ServerSetup(
+        trainer=server().trainer,
+        public=np.zeros((0, 1, 4, 4), np.float32),
+        test=Examples(np.zeros((1, 1, 4, 4), np.float32), np.zeros(1, np.int64)),
+        budget=Budget(3.0, 1e-5, "run", 2),
+        seed=1,
+        num_clients=2,
+        cohort_size=2,
+        quorum=0.5,
+    )
+    with pytest.raises(ValueError, match=r"^client_sizes=None: "):
+        DpSgdFedAvg(setup, local={"epochs": 1, "lot_size": 3})
