@@ -22,7 +22,7 @@ from pathlib import Path
 from fl_app.engines.inline import InlineEngine
 from fl_app.progress import show_epsilon
 from fl_app.results import RunFolder
-from privacy.accounting.nbafl_noise import claimed_against_proven
+from privacy.accounting.nbafl import claimed_against_proven
 
 TRAINING_SET, EXAMPLES = 60_000, 100
 

@@ -207,14 +207,14 @@ class DPFedAvg(CohortStrategy):
                 "the server is trusted: it adds the noise, and keeps updates and cohorts secret",
             ),
         )
-        released = sorted(self.participations.items()) or [("nobody", 0)]
+        released = dict(sorted(self.participations.items())) or {0: 0}
         server = Exposure(
             threat=Threat.LOCAL,
             adversary="the server, if it is curious",
             per_round=NonPrivateEvent(),
             clients={
                 str(client): ComposedEvent((NonPrivateEvent(),) * min(1, count))
-                for client, count in released
+                for client, count in released.items()
             },
         )
         return [models, server]

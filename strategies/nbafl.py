@@ -24,8 +24,15 @@ from numpy.typing import NDArray
 from learning.contribution import Integers
 from learning.grid_codec import GridCodec
 from privacy.accounting import Threat, Unit
-from privacy.accounting.nbafl_noise import NbaflNoise, seen_by_outsider
-from privacy.events import ComposedEvent, Event, GaussianEvent, NonPrivateEvent, RepeatedEvent
+from privacy.accounting.nbafl import seen_by_outsider
+from privacy.accounting.nbafl_noise import NbaflNoise
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    NonPrivateEvent,
+    RepeatedEvent,
+)
 from privacy.mechanisms import DiscreteGaussian
 from privacy.statement import Exposure
 from strategies.base import CohortStrategy, Parameters
@@ -65,7 +72,7 @@ class NbAFL(CohortStrategy):
         self.noise = NbaflNoise.of(setup.budget, self.sizes, size, **noise)
         if self.noise.sensitivity == "worst":
             self.unit = Unit.CLIENT
-        # σ/Δ of the weakest broadcast so far, as it is and with all others' uploads known.
+        # Noise / weight of the weakest broadcast so far, as it is and with others' uploads known.
         self.weakest = {"rest": math.inf, "stripped": math.inf}
 
     def warnings(self) -> list[str]:
@@ -110,9 +117,7 @@ class NbAFL(CohortStrategy):
         uplink, most = self.noise.upload_sigma, max(weights)
         spread = math.hypot(uplink * math.hypot(*weights), sigma) / most
         ratios = {"rest": spread, "stripped": math.hypot(uplink, sigma / most)}
-        for name, ratio in ratios.items():
-            multiplier = ratio / self.noise.released_sensitivity
-            self.weakest[name] = min(self.weakest[name], multiplier)
+        self.weakest = {name: min(self.weakest[name], ratio) for name, ratio in ratios.items()}
 
     # Privacy --------------------------------------------------------------------------------
 
@@ -139,13 +144,13 @@ class NbAFL(CohortStrategy):
         server, *others = super().exposures()
         assumptions = (ASSUMPTIONS[self.noise.sensitivity],)
         uploads = self.noise.exposures
-        released = sorted(self.participations.items()) or [("nobody", 0)]
+        released = dict(sorted(self.participations.items())) or {0: 0}
         outsider = Exposure(
             threat=Threat.OUTSIDER,
             adversary=f"an outsider, which sees every broadcast and {uploads} "
             f"upload{'s' if uploads > 1 else ''} of each client",
             per_round=self.release_event(),
-            clients={str(client): self._seen(count) for client, count in released},
+            clients={str(client): self._seen(count) for client, count in released.items()},
             claimed_total=self.noise.epsilon if self.noise.is_noisy else None,
             assumptions=assumptions,
         )
@@ -157,11 +162,13 @@ class NbAFL(CohortStrategy):
         if not self.noise.is_noisy:
             return RepeatedEvent(self.release_event(), max(1, participations))
         parts: list[Event] = [RepeatedEvent(self.release_event(), uploads)] if uploads else []
+        grid = self.noise.grid
         for name, count in (("stripped", stripped), ("rest", rest)):
-            # No broadcast yet: the upload alone is what could have been seen.
-            multiplier = self.weakest[name]
-            if count and math.isfinite(multiplier):
-                parts.append(RepeatedEvent(GaussianEvent(multiplier), count))
+            # A sum of discrete Gaussians of so many steps is one (Kairouz, Liu, Steinke 2021).
+            if count and math.isfinite(self.weakest[name]):
+                sigma, sensitivity = self.weakest[name], self.noise.released_sensitivity
+                event = DiscreteGaussianEvent(sigma / grid, sensitivity / grid)
+                parts.append(RepeatedEvent(event, count))
         return ComposedEvent(tuple(parts))
 
     # Checkpoint -----------------------------------------------------------------------------

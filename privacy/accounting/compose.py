@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from privacy.accounting import pld, privacy_loss, rdp, zcdp
+from privacy.accounting import fine_gaussian, pld, privacy_loss, rdp, zcdp
 from privacy.accounting.flatten import flatten, pure_epsilon
 from privacy.accounting.losses import split
 from privacy.accounting.threat import Adjacency, Threat
@@ -79,8 +79,10 @@ def delta(
         return 0.0
     bounds = [1.0, rdp.delta(leaves, epsilon)]
     parts, gaussian_mu, rest = split(leaves)
-    if not rest:
-        bounds.append(privacy_loss.delta(parts, epsilon, gaussian_mu))
+    gaussian_mu, slack, rest = fine_gaussian.absorb(gaussian_mu, rest)
+    if not rest and (not slack or fine_gaussian.trusted(epsilon)):
+        exact = privacy_loss.delta(parts, max(0.0, epsilon - 2 * slack), gaussian_mu)
+        bounds.append(exact * math.exp(slack))
     elif all(pld.supports(leaf) for leaf in rest):
         composed = pld.compose(rest, parts, gaussian_mu, epsilon)
         bounds.append(float(composed.get_delta_for_epsilon(epsilon)))
@@ -115,10 +117,13 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
     if delta > 0:
         bounds["rdp"] = rdp.epsilon(leaves, delta)
         bounds["zcdp"] = zcdp.to_epsilon(zcdp.rho(leaves), delta)
+    gaussian_mu, slack, rest = fine_gaussian.absorb(gaussian_mu, rest)
     if not rest:
         shuffled = any(isinstance(leaf, ShuffledEvent) for leaf in leaves)
         name = "shuffle" if shuffled else "exact"
-        bounds[name] = privacy_loss.epsilon(parts, delta, gaussian_mu)
+        exact = privacy_loss.epsilon(parts, delta * math.exp(-slack), gaussian_mu) + 2 * slack
+        if not slack or fine_gaussian.trusted(exact):
+            bounds[name] = exact
     elif bounds.get("rdp", math.inf) < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
         composed = pld.compose(rest, parts, gaussian_mu, bounds["rdp"])
         bounds["pld"] = float(composed.get_epsilon_for_delta(delta))

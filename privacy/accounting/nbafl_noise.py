@@ -2,30 +2,32 @@
 
 Wei et al., IEEE TIFS 15 (2020), arXiv 1911.00222. Symbols as in ``privacy.accounting.nbafl``.
 
-``paper`` calibration takes the paper's closed forms as they are. ``proven`` makes all that an
-outsider sees cost at most (ε, δ), by exact composition of Gaussians, where σ²-weighted squares
-μ² = (Δ/σ)² add up. Of one client it sees
+``paper`` calibration takes the paper's closed forms as they are. ``proven`` keeps σ_D (with b⁺) and
+takes the least σ_U with which all that an outsider sees costs at most (ε, δ), by exact composition
+of Gaussians, where squares of change over noise add up. Of one client, of weight p, it sees
 
-* L uploads, μ² = (Δ_U/σ_U)² each;
-* L broadcasts of which it saw all other uploads: the client's own noise is left, μ² at most as
-  before (by convexity the worst case is to see them all in the same L rounds);
-* the other T − 2L broadcasts, each with noise σ_U²Σp² + σ_D² on a change of p·Δ_U. The server
-  keeps that at μ² ≤ (Δ_U/σ_U)²/K or less, which a full cohort of equal weights does by itself.
+* L uploads: (Δ_U/σ_U)² each;
+* L broadcasts of which it saw all the other uploads: p²Δ_U² / (p²σ_U² + σ_D²) each (by convexity
+  the worst case is to see them all in the same L rounds);
+* the other T − 2L broadcasts: p²Δ_U² / (σ_U² Σp² + σ_D²) each.
 
-So σ_U = Δ_U · σ(ε, δ) · √(L + min(L, T−L) + (T−2L)⁺/K), with the analytic Gaussian's σ(ε, δ)
-(Balle & Wang 2018).
+Planned for a full cohort of equal weights, p = 1/K; in rounds with others the server adds what
+keeps the last two at what was planned. The bound on the sum is that of the analytic Gaussian
+mechanism (Balle & Wang 2018). Nothing is gained from the secrecy of who was scheduled.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from privacy.accounting import gaussian, nbafl
+from privacy.accounting import fine_gaussian, gaussian, nbafl
+from privacy.accounting.search import decreasing_root
 from privacy.budget import Budget
+from privacy.mechanisms.zcdp import zcdp_from_epsilon_delta
 
 SENSITIVITIES = ("paper", "worst", "erm", "dpsgd")
 CALIBRATIONS = ("paper", "proven")
@@ -35,6 +37,8 @@ _REACH = 16.0
 _STEPS = 2.0**31 - 1
 # Finer grids than σ/2¹⁸ gain nothing, and the server's noise must stay below 2⁴⁰ steps.
 _FINEST = 2.0**18
+# The accountant searches Rényi orders on a lattice, which costs it less than this.
+_LATTICE = 1 - 1e-5
 
 
 @dataclass(frozen=True)
@@ -204,19 +208,16 @@ class NbaflNoise:
             return 0.0
         if self.calibration == "paper":
             return nbafl.upload_sigma(*self._paper, self.smallest_dataset)
-        return self._proven_sigma(self.upload_sensitivity + math.sqrt(self.dimension) * self.grid)
+        return self._proven_sigma(self.released_sensitivity)
 
     @cached_property
     def grid(self) -> float:
         """The step, a power of two, of the integers that leave a client."""
-        sigma = 0.0
-        if self.is_noisy and self.calibration == "paper":
-            sigma = self.upload_sigma
-        elif self.is_noisy:
-            sigma = self._proven_sigma(self.upload_sensitivity)
-        return 2.0 ** math.ceil(
-            math.log2(max((self.clip + _REACH * sigma) / _STEPS, sigma / _FINEST))
-        )
+        if not self.is_noisy:
+            return _grid(self.clip, 0.0)
+        if self.calibration == "paper":
+            return _grid(self.clip, self.upload_sigma)
+        return _grid(self.clip, self._proven_sigma(self.upload_sensitivity))
 
     @property
     def released_sensitivity(self) -> float:
@@ -227,22 +228,26 @@ class NbaflNoise:
         """σ_D per coordinate where ``weights`` p_i are those of the clients that answered."""
         if not self.is_noisy:
             return 0.0
-        *head, clip = self._paper
-        sigma = nbafl.broadcast_sigma(
-            head[0],
-            head[1],
-            self.rounds,
-            self.exposures,
-            clip,
-            self.smallest_dataset,
-            weights,
-            self.b,
-        )
+        sigma = self._closed_form(weights)
         if self.calibration == "paper":
             return sigma
-        most = (max(weights) * self.upload_sigma) ** 2 * self.scheduled
-        present = self.upload_sigma**2 * sum(weight**2 for weight in weights)
-        return max(sigma, math.sqrt(max(0.0, most - present)))
+        uplink, planned = self.upload_sigma**2, self._planned**2
+        most, spread = max(weights) ** 2, sum(weight**2 for weight in weights)
+        stripped = most * planned
+        rest = most * (uplink * self.scheduled + planned) - uplink * spread
+        return max(sigma, math.sqrt(max(0.0, stripped, rest)))
+
+    def _closed_form(self, weights: Sequence[float]) -> float:
+        epsilon, delta, exposures, clip = self._paper
+        return nbafl.broadcast_sigma(
+            epsilon, delta, self.rounds, exposures, clip, self.smallest_dataset, weights, self.b
+        )
+
+    @cached_property
+    def _planned(self) -> float:
+        """σ_D/p of a full cohort of equal weights."""
+        weights = [1 / self.scheduled] * self.scheduled
+        return self._closed_form(weights) * self.scheduled
 
     @property
     def b(self) -> float:
@@ -261,19 +266,32 @@ class NbaflNoise:
         return self.epsilon, self.delta, self.exposures, clip
 
     def _proven_sigma(self, sensitivity: float) -> float:
-        uploads, stripped, rest = seen_by_outsider(self.exposures, self.rounds)
-        amount = math.sqrt(uploads + stripped + rest / self.scheduled)
-        return sensitivity * gaussian.noise_multiplier(self.epsilon, self.delta) * amount
+        """The least σ_U with which an outsider's whole view costs at most (ε, δ)."""
+        slack = self.rounds * fine_gaussian.log_ratio(fine_gaussian.FINEST)
+        if 4 * slack < self.epsilon:
+            epsilon, delta = self.epsilon - 2 * slack, self.delta * math.exp(-slack)
+            sigma = self._sigma_for(gaussian.noise_multiplier(epsilon, delta), sensitivity)
+            if sigma >= fine_gaussian.FINEST * _grid(self.clip, sigma):
+                return sigma
+        # On a coarse grid the noise is known by its concentrated DP only.
+        rho = zcdp_from_epsilon_delta(self.epsilon * _LATTICE, self.delta)
+        return self._sigma_for(1 / math.sqrt(2 * rho), sensitivity)
+
+    def _sigma_for(self, multiplier: float, sensitivity: float) -> float:
+        """σ_U with which the whole view is one Gaussian release of ``multiplier``."""
+        uploads, stripped, rest = nbafl.seen_by_outsider(self.exposures, self.rounds)
+        planned = (self._planned / sensitivity) ** 2
+
+        def excess(log_sigma: float) -> float:
+            square = math.exp(2 * log_sigma)
+            alone = uploads / square + stripped / (square + planned)
+            summed = rest / (square * self.scheduled + planned)
+            return (alone + summed) * multiplier**2 - 1
+
+        low = math.log(multiplier)
+        high = low + math.log(uploads + stripped + rest / self.scheduled) / 2
+        return sensitivity * math.exp(decreasing_root(excess, low, high))
 
 
-def seen_by_outsider(exposures: int, participations: int) -> tuple[int, int, int]:
-    """Of one client's participations: uploads seen, broadcasts stripped of others' noise, rest."""
-    uploads = min(exposures, participations)
-    stripped = min(exposures, participations - uploads)
-    return uploads, stripped, participations - uploads - stripped
-
-
-def claimed_against_proven(delta: float, epsilons: Sequence[float]) -> Mapping[float, float]:
-    """The exact ε of one release with the paper's noise σ = cΔ/ε, for each nominal ε."""
-    constant = gaussian.classical_constant(delta)
-    return {nominal: gaussian.epsilon(constant / nominal, delta) for nominal in epsilons}
+def _grid(clip: float, sigma: float) -> float:
+    return 2.0 ** math.ceil(math.log2(max((clip + _REACH * sigma) / _STEPS, sigma / _FINEST)))

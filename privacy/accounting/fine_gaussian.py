@@ -1,0 +1,58 @@
+"""Discrete Gaussian noise on a fine grid, accounted for as the Gaussian that it all but is.
+
+Rounding a Gaussian to whole numbers loses nothing: with an integer vector k, round(k + σZ) =
+k + round(σZ) is a function of k + σZ. So round(σZ) protects as the Gaussian does, and the discrete
+Gaussian is that up to a factor near 1. For one coordinate x, with u uniform on ±½,
+
+    ln P(round(σZ) = x) − ln φ_σ(x) = ln E[cosh(xu/σ²) e^(−u²/2σ²)].
+
+The first factor rises with u² and the second falls (Chebyshev); with sinh(a)/a ≤ e^(a²/6) and
+Hoeffding's lemma it is at most (x²/σ² − 1)/24σ² + 1/512σ⁴. By Jensen and ln cosh a ≥ a²/2 − a⁴/12
+it is at least (x²/σ² − 1)/24σ² − x⁴/960σ⁸. The discrete Gaussian's normalising sum is that of φ_σ
+up to e^(−2π²σ²) (Poisson). In d coordinates with S = Σx²/σ² the logarithms differ by at most
+
+    η = |S − d|/24σ² + d/512σ⁴ + S²/960σ⁴,   |S − d| ≤ 2√(dt) + 2t but for probability 2e^−t,
+
+since S has the moments of a χ² under both (Laurent and Massart 2000, lemma 1). Two shifted copies
+therefore satisfy δ(ε) ≤ e^η δ_Gauss(ε − 2η) + 2e^−t (1 + e^ε), and η adds up over releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from privacy.events import DiscreteGaussianEvent, Event
+
+FINEST = 2.0**16
+"""The least σ, in grid steps, from which on this applies."""
+
+_DIMENSIONS = 2.0**26
+_TAIL = 20_000.0
+# Up to here e^(ε − t) is nothing beside any δ that floats can hold.
+_LARGEST_EPSILON = 10_000.0
+
+
+def absorb(gaussian_mu: float, rest: Mapping[Event, int]) -> tuple[float, float, dict[Event, int]]:
+    """μ with the fine releases of ``rest`` in it, their η, and what is left of ``rest``."""
+    squared, slack, left = gaussian_mu**2, 0.0, {}
+    for leaf, count in rest.items():
+        if isinstance(leaf, DiscreteGaussianEvent) and leaf.sigma >= FINEST:
+            squared += count * (leaf.sensitivity / leaf.sigma) ** 2
+            slack += count * log_ratio(leaf.sigma)
+        else:
+            left[leaf] = count
+    return math.sqrt(squared), slack, left
+
+
+def log_ratio(sigma: float) -> float:
+    """η of one release of up to 2²⁶ coordinates with ``sigma`` in grid steps."""
+    deviation = 2 * math.sqrt(_DIMENSIONS * _TAIL) + 2 * _TAIL
+    largest = _DIMENSIONS + deviation
+    fourth = _DIMENSIONS / 512 + largest**2 / 960
+    return deviation / (24 * sigma**2) + fourth / sigma**4
+
+
+def trusted(epsilon: float) -> bool:
+    """Whether the exceptions of probability e^−t do not matter at ``epsilon``."""
+    return epsilon <= _LARGEST_EPSILON
