@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fl_app.results import RunFolder
 
 TOOLS = {
+    "advise": "find the best rounds and clients per round for NbAFL",
     "audit": "attack a release and measure its epsilon",
     "ledger": "print or verify a device's ledger",
     "plan": "share a total budget in KD-DPFL, and say why",
