@@ -96,7 +96,7 @@ def _verdicts(
         return project(it.decode(rows)) if processing == "project" else it.decode(rows)
 
     nulls = [
-        tuple(read(it.pure_noise(len(clean), NoiseGenerator.seeded("study null", draw))))
+        read(it.pure_noise(len(clean), NoiseGenerator.seeded("study null", draw)))
         for draw in range(REPEATS)
     ]
     for draw in range(REPEATS):

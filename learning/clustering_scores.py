@@ -9,6 +9,7 @@ is projected onto the simplex piles up in its corners and scores 0.97. Hence ``V
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,7 +101,7 @@ def judge(
     metric: str,
     vectors: NDArray[np.float64],
     labels: NDArray[np.int64],
-    nulls: list[tuple[NDArray[np.float64], NDArray[np.int64]]],
+    nulls: Sequence[tuple[NDArray[np.float64], NDArray[np.int64]]],
     clean: NDArray[np.float64] | None = None,
 ) -> Verdict:
     """Score ``vectors`` (n, d) beside pure noise and, in simulations, the ``clean`` vectors."""

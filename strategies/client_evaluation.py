@@ -216,7 +216,7 @@ def _with(
 ) -> dict[str, Event]:
     """``clients`` and their evaluations; names that are no client's id get ``worst``."""
     named = all(name.isdigit() for name in clients)
-    composed = {
+    composed: dict[str, Event] = {
         name: ComposedEvent((event, *([own[name]] if name in own else [] if named else worst)))
         for name, event in clients.items()
     }

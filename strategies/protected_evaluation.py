@@ -85,16 +85,14 @@ class ProtectedClustering(ClientEvaluation):
         # Experiment randomness would do: this noise protects nothing.
         noise = NoiseGenerator.seeded(self.setup.seed, "evaluation null", number)
         nulls = [self._decode(self.protection.pure_noise(len(rows), noise)) for _ in range(_NULLS)]
-        verdict = judge(self.metric, found.vectors, found.labels, [tuple(n) for n in nulls])
+        verdict = judge(self.metric, found.vectors, found.labels, nulls)
         scores = {"protected_score": verdict.score, "noise_score": verdict.null}
         truth = math.nan
         if clean is not None:
             # Compared over the clients that sent both, which are all unless some failed.
             paired = self._decode(clean[0])
             vectors = clean[1] / CLEAN_TOTAL
-            verdict = judge(
-                self.metric, paired.vectors, paired.labels, [tuple(n) for n in nulls], vectors
-            )
+            verdict = judge(self.metric, paired.vectors, paired.labels, nulls, vectors)
             truth = verdict.clean
             scores |= {
                 "clean_score": truth,
