@@ -31,10 +31,10 @@ class Constants:
         pl: l of the Polyak-Łojasiewicz inequality ‖∇F‖² ≥ 2l (F − F*).
         dissimilarity: B, E‖∇F_i‖² ≤ B²‖∇F‖².
         gap: Θ, F − F* before the first round.
-        proximal_mu: μ.
+        proximal_mu: μ; 0 for no proximal term, with which the bound does not hold.
 
     Raises:
-        ValueError: a constant is not finite and above 0.
+        ValueError: a constant is not finite and above 0 (μ: at least 0).
     """
 
     smoothness: float
@@ -45,10 +45,12 @@ class Constants:
     proximal_mu: float
 
     def __post_init__(self) -> None:
-        for name in ("smoothness", "lipschitz", "pl", "dissimilarity", "gap", "proximal_mu"):
+        for name in ("smoothness", "lipschitz", "pl", "dissimilarity", "gap"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name}={value}: must be finite and above 0")
+        if not (self.proximal_mu >= 0 and math.isfinite(self.proximal_mu)):
+            raise ValueError(f"proximal_mu={self.proximal_mu}: must be finite and at least 0")
 
     @property
     def lambda0(self) -> float:
@@ -57,13 +59,17 @@ class Constants:
 
     @property
     def lambda1(self) -> float:
-        """λ₁."""
+        """λ₁; infinite without a proximal term."""
+        if self.proximal_mu == 0:
+            return math.inf
         return 1 + self.smoothness * self.dissimilarity / self.proximal_mu
 
     @property
     def lambda2(self) -> float:
         """λ₂; below 0 where a round without noise makes progress for certain."""
         mu, drift = self.proximal_mu, self.smoothness * self.dissimilarity
+        if mu == 0:
+            return math.inf
         return -1 / mu + drift / mu**2 + drift * self.dissimilarity / (2 * mu**2)
 
     @property
@@ -81,9 +87,9 @@ class Constants:
         """Why the bound says nothing for these constants; None if it does."""
         if self.lambda2 >= 0:
             return (
-                f"λ₂={self.lambda2:.4g} is not below 0: the paper's bound assumes a proximal term "
-                f"μ > ρB + ρB²/2 = {self.least_mu:.4g}, here μ={self.proximal_mu:g}. Local "
-                "training may then move away from the optimum and no contraction P < 1 follows"
+                f"λ₂={self.lambda2:.4g} is not below 0: the paper assumes a proximal term "
+                f"μ > ρB + ρB²/2 = {self.least_mu:.4g}, and here μ={self.proximal_mu:g}, so that "
+                "no contraction P < 1 of a round follows"
             )
         if self.contraction <= 0:
             return (
