@@ -1,0 +1,22 @@
+"""Every experiment file is a whole, valid run: its data load, its parts fit, its clients accept."""
+
+import pytest
+
+from fl_app.config import CONF, compose, groups
+from fl_app.experiment import Experiment
+
+EXPERIMENTS = groups()["experiment"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiment_is_ready_to_start(name, data_root, monkeypatch):
+    monkeypatch.setenv("MURMUR_DATA", str(data_root))
+    Experiment(compose([f"experiment={name}"]))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiment_says_what_it_reproduces(name):
+    first, second = (CONF / "experiment" / f"{name}.yaml").read_text().splitlines()[:2]
+    assert first == "# @package _global_"
+    assert second.startswith("# ")
+    assert len(second) > 40
