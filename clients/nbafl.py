@@ -21,10 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from learning.dpsgd import DpSgd
 from learning.grid_codec import GridCodec
+from learning.per_sample import SENSITIVITY
 from privacy.accounting.nbafl_noise import NbaflNoise
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms import DiscreteGaussian, clip_l2, quantize_nearest
+from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.noise import NoiseGenerator
 
 
@@ -32,7 +35,8 @@ class NbAFLClient(Client):
     """Answers with its clipped and noised weights, weighted by its number of examples.
 
     ``noise``: the settings of ``NbaflNoise`` that both halves share. ``epochs`` or ``steps``,
-    ``batch_size``, ``learning_rate``: local SGD.
+    ``batch_size``, ``learning_rate``: local SGD. ``clipping_norm``: of one example's gradient, for
+    ``dpsgd``, whose lots have ``batch_size`` examples on average.
     """
 
     def __init__(
@@ -44,12 +48,19 @@ class NbAFLClient(Client):
         steps: int | None,
         batch_size: int,
         learning_rate: float,
+        clipping_norm: float,
     ) -> None:
         super().__init__(setup)
         size = self.trainer.num_parameters
         self.noise = NbaflNoise.of(setup.budget, setup.client_sizes, size, **noise)
         self.epochs, self.steps = epochs, steps
         self.batch_size, self.learning_rate = batch_size, learning_rate
+        self.descent = DpSgd(batch_size, clipping_norm, learning_rate)
+        self.schedule: LotSchedule | None = None
+        if self.noise.is_private and self.noise.sensitivity == "dpsgd":
+            if epochs is None:
+                raise ValueError(f"local.steps={steps}: sensitivity=dpsgd counts epochs; set those")
+            self.schedule = LotSchedule(batch_size, epochs, SENSITIVITY, self.noise.rounds)
 
     def codec(self, task: Task) -> GridCodec:
         """All parameters (d,) on the grid."""
@@ -63,7 +74,36 @@ class NbAFLClient(Client):
                 f"this client has fewer than m={self.noise.smallest_dataset} examples, for which "
                 "the noise would be too small (strategy.smallest_dataset)"
             )
+        if self.schedule is not None:
+            return self.schedule.event(self.noise.epsilon, self.noise.delta, len(data))
         return self._mechanism().event() if self.noise.is_noisy else NonPrivateEvent()
+
+    def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray[np.int64]:
+        """The upload; with ``dpsgd`` the noise goes into the training."""
+        if self.schedule is None:
+            return self.privatize(self.train(task, data), task, noise)
+        anchor = self.require_model(task)
+        self.trainer.load(anchor)
+        mechanism = self.schedule.mechanism(self.noise.epsilon, self.noise.delta, len(data))
+        # μ(w − anchor) in the steps of the gradients' sum, which needs no protection.
+        pull = self.noise.proximal_mu * SENSITIVITY * mechanism.rate * len(data)
+        pull /= self.descent.clipping_norm
+
+        def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
+            away = self.trainer.parameters().astype(np.float64) - anchor
+            return mechanism.perturb(total, noise) + np.rint(pull * away).astype(np.int64)
+
+        self.descent.train(
+            self.trainer,
+            data.images,
+            data.labels,
+            indices=data.indices,
+            steps=self.schedule.steps(len(data)),
+            sample=lambda count: mechanism.sample(count, noise),
+            perturb=perturb,
+        )
+        clipped = clip_l2(self.trainer.parameters(), self.noise.clip)
+        return self.privatize(clipped, task, noise)
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Parameters (d,) after local training, clipped to norm C; ValueError if not finite."""

@@ -30,14 +30,14 @@ from learning.grid_codec import GridCodec
 from privacy.accounting import Adjacency, Threat, dpsgd
 from privacy.events import (
     ComposedEvent,
-    DiscreteGaussianEvent,
     Event,
     NonPrivateEvent,
-    PoissonSampledEvent,
     RepeatedEvent,
 )
 from privacy.mechanisms import DiscreteGaussian
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
+from privacy.mechanisms.sampled_gaussian import SampledGaussian
+from privacy.noise import NoiseGenerator
 from privacy.statement import Exposure
 from strategies.base import CohortStrategy, Parameters
 from strategies.setup import ServerSetup
@@ -98,14 +98,16 @@ class DPFedAvg(CohortStrategy):
             )
         self.clipping = Clipping(**clipping)
         self.clip = self.clipping.norm
-        self.rate = setup.cohort_size / setup.num_clients
         self.bit_noise = self.clipping.bit_noise or setup.cohort_size / 20
-        self.noise_multiplier = self._multiplier(noise_multiplier)
+        rate = setup.cohort_size / setup.num_clients
+        self.noise_multiplier = self._multiplier(noise_multiplier, rate)
+        # Without protection there is still a cohort to draw.
+        self.mechanism = SampledGaussian(rate, self.noise_multiplier or 1.0, CLIP_STEPS)
         self.update_multiplier = self._update_multiplier()
         self.server_learning_rate = server_learning_rate
         self.published = 0
 
-    def _multiplier(self, given: float | None) -> float:
+    def _multiplier(self, given: float | None, rate: float) -> float:
         """z: as given, or the smallest that keeps the budget; 0 without protection."""
         budget = self.setup.budget
         if given is not None:
@@ -115,7 +117,7 @@ class DPFedAvg(CohortStrategy):
         if not budget.is_private:
             return 0.0
         rounds = budget.rounds if budget.per == "run" else 1
-        return dpsgd.noise_multiplier(budget.epsilon, budget.delta, self.rate, rounds)
+        return dpsgd.noise_multiplier(budget.epsilon, budget.delta, rate, rounds)
 
     def _update_multiplier(self) -> float:
         """z_Δ: what is left for the update once the bit has had its share."""
@@ -134,10 +136,8 @@ class DPFedAvg(CohortStrategy):
 
     def cohort(self, number: int) -> NDArray[np.int64]:
         """A Poisson sample from the noise stream: the run's seed does not tell who is in it."""
-        draws = self.setup.noise("cohort", number).uint64(self.setup.num_clients)
-        if self.rate == 1:
-            return np.arange(self.setup.num_clients)
-        return np.flatnonzero(draws < np.uint64(int(self.rate * 2.0**64)))
+        drawn = self.mechanism.sample(self.setup.num_clients, self.setup.noise("cohort", number))
+        return np.flatnonzero(drawn)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """The clipping norm of this round."""
@@ -162,7 +162,7 @@ class DPFedAvg(CohortStrategy):
         self.published += 1
         return (model + self.server_learning_rate * mean).astype(np.float32)
 
-    def _noised(self, total: Integers, multiplier: float, noise: Any) -> Integers:
+    def _noised(self, total: Integers, multiplier: float, noise: NoiseGenerator) -> Integers:
         if not self.noise_multiplier:
             return total
         return DiscreteGaussian(multiplier * CLIP_STEPS, CLIP_STEPS).privatize_integers(
@@ -175,8 +175,7 @@ class DPFedAvg(CohortStrategy):
         """One published model: update and bit together, on a Poisson sample of the clients."""
         if not self.noise_multiplier:
             return NonPrivateEvent()
-        noise = DiscreteGaussianEvent(self.noise_multiplier * CLIP_STEPS, float(CLIP_STEPS))
-        return PoissonSampledEvent(self.rate, noise)
+        return self.mechanism.event()
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """The budget, where there is one."""

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from learning.contribution import Integers
 from learning.grid_codec import GridCodec
-from privacy.accounting import Threat, Unit
+from learning.per_sample import SENSITIVITY
+from privacy.accounting import Adjacency, Threat, Unit
 from privacy.accounting.nbafl import seen_by_outsider
 from privacy.accounting.nbafl_noise import NbaflNoise
 from privacy.events import (
@@ -34,6 +35,7 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.mechanisms import DiscreteGaussian
+from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.statement import Exposure
 from strategies.base import CohortStrategy, Parameters
 from strategies.setup import ServerSetup
@@ -63,7 +65,9 @@ class NbAFL(CohortStrategy):
     unit = Unit.RECORD
     weighted = True
 
-    def __init__(self, setup: ServerSetup, *, noise: dict[str, Any]) -> None:
+    def __init__(
+        self, setup: ServerSetup, *, noise: dict[str, Any], local: Mapping[str, Any]
+    ) -> None:
         super().__init__(setup)
         if setup.client_sizes is None:
             raise ValueError("client_sizes=None: NbAFL weighs clients by their public sizes")
@@ -72,6 +76,16 @@ class NbAFL(CohortStrategy):
         self.noise = NbaflNoise.of(setup.budget, self.sizes, size, **noise)
         if self.noise.sensitivity == "worst":
             self.unit = Unit.CLIENT
+        self.schedule: LotSchedule | None = None
+        if self.noise.is_private and self.noise.sensitivity == "dpsgd":
+            # Sizes are public: a neighbour has one record nulled, which costs what one less does.
+            self.adjacency = Adjacency.ADD_REMOVE
+            lots = (local["batch_size"], local["epochs"] or 1)
+            self.schedule = LotSchedule(*lots, SENSITIVITY, self.noise.rounds)
+        full = sorted(self.sizes)[-self.noise.scheduled :]
+        sigma = self.noise.broadcast_sigma([size / sum(full) for size in full])
+        if sigma:
+            self._downlink(sigma, sum(full))  # ValueError here rather than in the first round
         # Noise / weight of the weakest broadcast so far, as it is and with others' uploads known.
         self.weakest = {"rest": math.inf, "stripped": math.inf}
 
@@ -105,11 +119,14 @@ class NbAFL(CohortStrategy):
         weights = [size / weight for size in sizes]
         sigma = self.noise.broadcast_sigma(weights)
         if sigma:
-            # In grid steps of the sum, so that nothing is rounded before the noise.
-            mechanism = DiscreteGaussian(sigma * weight / self.noise.grid, sensitivity=1.0)
-            total = mechanism.privatize_integers(total, self.setup.noise("broadcast", number))
+            noise = self.setup.noise("broadcast", number)
+            total = self._downlink(sigma, weight).privatize_integers(total, noise)
         self._remember(weights, sigma)
         return self.codec().mean(total, weight).astype(np.float32)
+
+    def _downlink(self, sigma: float, weight: int) -> DiscreteGaussian:
+        """Noise of σ_D = ``sigma``, in grid steps of the sum: nothing is rounded before it."""
+        return DiscreteGaussian(sigma * weight / self.noise.grid, sensitivity=1.0)
 
     def _remember(self, weights: list[float], sigma: float) -> None:
         if not self.noise.is_noisy:
@@ -122,7 +139,9 @@ class NbAFL(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """One upload."""
+        """One upload (with ``dpsgd``: of the smallest client)."""
+        if self.schedule is not None:
+            return self._lots(self.noise.smallest_dataset)
         if not self.noise.is_noisy:
             return NonPrivateEvent()
         return DiscreteGaussian(
@@ -132,9 +151,14 @@ class NbAFL(CohortStrategy):
             self.noise.dimension,
         ).event()
 
+    def _lots(self, size: int) -> Event:
+        if self.schedule is None:
+            return self.release_event()
+        return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
+
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """The paper's theorem with the number of uploads that the server sees for L."""
-        if not self.noise.is_noisy or self.noise.calibration == "proven":
+        if self.noise.calibration == "proven" or not self.noise.is_noisy:
             return None, None
         each = self.noise.epsilon / self.noise.exposures
         return each, each * max(self.participations.values(), default=0)
@@ -150,25 +174,28 @@ class NbAFL(CohortStrategy):
             adversary=f"an outsider, which sees every broadcast and {uploads} "
             f"upload{'s' if uploads > 1 else ''} of each client",
             per_round=self.release_event(),
-            clients={str(client): self._seen(count) for client, count in released.items()},
-            claimed_total=self.noise.epsilon if self.noise.is_noisy else None,
+            clients={str(c): self._seen(c, count) for c, count in released.items()},
+            claimed_total=self.noise.epsilon if self.noise.is_private else None,
             assumptions=assumptions,
         )
+        if self.schedule is not None:
+            clients = {str(c): _times(self._lots(self.sizes[c]), n) for c, n in released.items()}
+            server = replace(server, clients=clients)
         return [replace(server, assumptions=assumptions), outsider, *others]
 
-    def _seen(self, participations: int) -> Event:
+    def _seen(self, client: int, participations: int) -> Event:
         """What the outsider sees of a client that took part so often."""
-        uploads, stripped, rest = seen_by_outsider(self.noise.exposures, participations)
         if not self.noise.is_noisy:
-            return RepeatedEvent(self.release_event(), max(1, participations))
-        parts: list[Event] = [RepeatedEvent(self.release_event(), uploads)] if uploads else []
+            # All that follows from an upload shows in the broadcasts as well.
+            return _times(self._lots(self.sizes[client]), participations)
+        uploads, stripped, rest = seen_by_outsider(self.noise.exposures, participations)
+        parts = [_times(self.release_event(), uploads)]
         grid = self.noise.grid
         for name, count in (("stripped", stripped), ("rest", rest)):
             # A sum of discrete Gaussians of so many steps is one (Kairouz, Liu, Steinke 2021).
-            if count and math.isfinite(self.weakest[name]):
+            if math.isfinite(self.weakest[name]):
                 sigma, sensitivity = self.weakest[name], self.noise.released_sensitivity
-                event = DiscreteGaussianEvent(sigma / grid, sensitivity / grid)
-                parts.append(RepeatedEvent(event, count))
+                parts.append(_times(DiscreteGaussianEvent(sigma / grid, sensitivity / grid), count))
         return ComposedEvent(tuple(parts))
 
     # Checkpoint -----------------------------------------------------------------------------
@@ -180,3 +207,7 @@ class NbAFL(CohortStrategy):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """The weakest broadcasts."""
         self.weakest = {name: float(state[f"weakest.{name}"][0]) for name in self.weakest}
+
+
+def _times(event: Event, count: int) -> Event:
+    return RepeatedEvent(event, count) if count else ComposedEvent(())

@@ -139,14 +139,8 @@ def _advice(
     noise = setting.noise
     mu = values.pop("proximal_mu", noise.proximal_mu)
     source.setdefault("proximal_mu", "strategy.proximal_mu")
-    # The bound has no meaning at μ = 0; the smallest float stands for it.
-    constants = Constants(**values, proximal_mu=mu or sys.float_info.min**0.25)
+    constants = Constants(**values, proximal_mu=mu)
     failure, curves = constants.failure(), {}
-    if failure is not None and mu == 0:
-        failure = (
-            "λ₂ < 0, which the paper's bound assumes, needs a proximal term "
-            f"μ > ρB + ρB²/2 = {constants.least_mu:.4g}; here there is none (μ = 0)"
-        )
     if estimate is not None:
         curves["measured"] = estimate.curve(noise.dimension)
     if failure is None or estimate is None:
