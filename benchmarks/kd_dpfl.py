@@ -60,6 +60,8 @@ LOTS = {
     "mnist": {"local": 50, "special": 250, "teacher": 250},
     "pneumonia": {"local": 60, "special": 125, "teacher": 150},
 }
+# One learning rate for all that trains with noise, and one for all that trains without.
+NOISY, PLAIN = {"mnist_small": 2.0, "mnist": 0.5, "pneumonia": 2.0}, 0.5
 METHODS = {
     "KD-DPFL, tight": ["strategy=kd_dpfl", "strategy.spending.mode=tight"],
     "KD-DPFL, conservative, r=1.5": ["strategy=kd_dpfl"],
@@ -90,13 +92,18 @@ def overrides(setting: str, method: str, epsilon: float, alpha: str, seed: int) 
     """The command line of one run."""
     words = [f"privacy.epsilon={epsilon:g}", *METHODS[method], *SETTINGS[setting]]
     words += [f"partition.alpha={alpha}", f"seed={seed}", "engine=inline"]
+    rate = PLAIN if "privacy.epsilon=inf" in words else NOISY[setting]
     if "strategy=nbafl" in words:
         return [w for w in words if not w.startswith("model.")] + [
             "model=cnn_tanh",
             *[w for w in SETTINGS[setting] if w.startswith("model.")],
         ]
     words.append(f"strategy.local.lot_size={LOTS[setting]['local']}")
+    words.append(f"strategy.local.learning_rate={rate}")
     if "strategy=kd_dpfl" in words:
+        words.append(f"strategy.teacher.learning_rate={rate}")
+        special = rate if "conservative" in method else PLAIN
+        words.append(f"strategy.special.learning_rate={special}")
         words.append(f"strategy.special.lot_size={LOTS[setting]['special']}")
         words.append(f"strategy.labelling.lot_size={LOTS[setting]['teacher']}")
     return words

@@ -38,7 +38,7 @@ class Line:
 
 def main(argv: Sequence[str]) -> int:
     """Run the tool with the words after ``murmur plan``; the exit status."""
-    options = _parser().parse_args(argv)
+    options = _parser().parse_intermixed_args(argv)
     try:
         config = compose(["strategy=kd_dpfl", *options.overrides])
         scheme = scheme_of(config, _sizes(options.sizes), options.classes)

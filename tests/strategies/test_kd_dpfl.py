@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 
 from fl_app.config import ConfigError
 from fl_app.results import RunFolder
@@ -323,3 +324,42 @@ def test_dpsgd_needs_public_sizes():
     )
     with pytest.raises(ValueError, match=r"^client_sizes=None: "):
         DpSgdFedAvg(setup, local={"epochs": 1, "lot_size": 3})
+
+
+def test_the_svhn_experiment_runs_reduced_on_files_written_here(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 130), ("test", 20)):
+        images = rng.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
+        labels = (np.arange(count, dtype=np.uint8) % 10 + 1)[:, None]
+        savemat(tmp_path / f"{part}_32x32.mat", {"X": images, "y": labels})
+    reduced = [
+        "experiment=kd_dpfl_svhn",
+        f"dataset.root={tmp_path}",
+        f"dataset.cache={tmp_path / 'cache'}",
+        "dataset.download=false",
+        "dataset.check_md5=false",
+        "partition.groups={large:{count:1,size:50},general:{count:4,size:10}}",
+        "federation.num_clients=5",
+        "federation.num_rounds=1",
+        "federation.public=30",
+        "strategy.labelling.epochs=1",
+        "model.channels=[4,4,4,4]",
+        "model.groups=2",
+        "model.hidden=[8]",
+        "privacy.noise=os",
+    ]
+    folder = run_inline(tmp_path / "run", *reduced)
+    assert [row["answered"] for row in folder.rows()] == [0, 4]
+    assert folder.metrics()["epsilon_proven"] <= 8.0
+
+
+def test_hospitals_are_scored_by_the_area_under_the_curve(tmp_path, data_root):
+    reduced = [
+        "experiment=kd_dpfl_pneumonia",
+        f"dataset.root={data_root}",
+        f"dataset.cache={tmp_path / 'cache'}",
+        "federation.num_rounds=1",
+        "strategy.labelling.epochs=1",
+    ]
+    folder = run_inline(tmp_path / "run", *reduced, "federation.num_clients=25")
+    assert 0 <= folder.rows()[-1]["auc"] <= 1

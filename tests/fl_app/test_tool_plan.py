@@ -1,0 +1,138 @@
+"""``murmur plan``: tables, JSON, refusals, without touching data."""
+
+import json
+
+import pytest
+
+from fl_app.cli import main
+
+FULL = [
+    "plan",
+    "privacy.epsilon=8",
+    "federation.num_rounds=30",
+    "federation.public=5000",
+    "strategy.spending.general_epsilon=3",
+    "--sizes",
+    "5x6000,40x500",
+    "--classes",
+    "10",
+]
+
+
+def planned(capsys, *words):
+    assert main([*FULL, *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_specification_s_example(capsys):
+    plan = planned(capsys)
+    shown = [(line["who"], line["clients"], line["epsilon"]) for line in plan["lines"]]
+    assert shown == [("large", 5, "3.5"), ("large", 5, "4.5"), ("general", 40, "3")]
+    words = [line["mechanism"] for line in plan["lines"]]
+    for word, golden in zip(words, ("1.448, 480", "1.517, 600", "2.773, 300"), strict=True):
+        assert f"noise multiplier {golden} steps" in word
+    assert plan["large"] == [0, 1, 2, 3, 4]
+    assert 4.5 < plan["proven"] < 8
+
+
+def test_tight_mode_gives_all_to_the_labels_and_says_why(capsys):
+    plan = planned(capsys, "strategy.spending.mode=tight", "strategy.spending.general_epsilon=null")
+    assert [line["epsilon"] for line in plan["lines"]] == ["8", "0", "8"]
+    assert "post-processing" in plan["lines"][1]["why"]
+    assert plan["proven"] == pytest.approx(8, rel=1e-4)
+
+
+def test_joining_clients_have_a_line_of_their_own(capsys):
+    plan = planned(capsys, "strategy.spending.joining=true", "strategy.spending.general_epsilon=2")
+    assert [(line["who"], line["through"]) for line in plan["lines"]][2:] == [
+        ("large", "own uploads"),
+        ("general", "own uploads"),
+    ]
+
+
+def test_clients_of_other_sizes_or_budgets_have_other_lines(capsys):
+    needs = "strategy.spending.general_epsilon=[1,1,2]"
+    assert (
+        main(
+            [
+                "plan",
+                "privacy.epsilon=8",
+                "federation.public=100",
+                needs,
+                "--classes",
+                "3",
+                "--sizes",
+                "600,50,50,60",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    assert [(line["clients"], line["epsilon"]) for line in lines] == [
+        (1, "5"),
+        (1, "3"),
+        (2, "1"),
+        (1, "2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [("pate", "PATE, gaussian noise of"), ("rr", "randomised response at")],
+)
+def test_other_mechanisms_say_their_noise(capsys, mechanism, words):
+    plan = planned(
+        capsys, f"strategy.labelling.mechanism={mechanism}", "strategy.labelling.queries=100"
+    )
+    assert plan["lines"][0]["mechanism"].startswith(words)
+
+
+def test_without_protection_nothing_has_a_price(capsys):
+    plan = planned(
+        capsys,
+        "privacy.epsilon=inf",
+        "strategy.labelling.mechanism=none",
+        "strategy.spending.general_epsilon=null",
+    )
+    assert plan["proven"] == "infinity"
+    assert {line["epsilon"] for line in plan["lines"]} == {"∞"}
+
+
+def test_the_table_is_for_people(capsys):
+    assert main(FULL) == 0
+    output = capsys.readouterr().out
+    for word in (
+        "whose records",
+        "pseudo-labels",
+        "max(large 8, general 3)",
+        "proven for the most",
+    ):
+        assert word in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["strategy.spending.general_epsilon=6"], "leaves -1 for the labels after the special"),
+        (["strategy.spending.general_epsilon=9"], "none may exceed the total 8"),
+        (["strategy.grouping.factor=100"], "no client is large"),
+        (["strategy.spending.joining=true"], "leaves 0.5"),
+        (["--sizes", "5y6000"], "write COUNTxSIZE"),
+        (["--sizes", "0"], "at least 1"),
+        (["strategy.spending.mod=tight"], "strategy.spending.mode"),
+    ],
+)
+def test_what_cannot_be_met_is_refused_with_the_term_that_binds(capsys, words, message):
+    if message == "leaves 0.5":
+        words = [*words, "strategy.spending.general_epsilon=3"]
+        assert main([*FULL, *words]) == 0  # 8 − 4.5 − 3 is just enough
+        words = [*words, "privacy.epsilon=7.5"]
+        message = "leaves 0 for the labels after the special client's 4.5 and 3 for joining"
+    assert main([*FULL, *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_other_strategies_have_no_budget_to_plan(capsys):
+    assert main(["plan", "strategy=privatekt", "--sizes", "5x6000"]) == 2
+    assert "strategy=privatekt: only kd_dpfl" in capsys.readouterr().err
