@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flwr.app import RecordDict
 
 from learning.contribution import MalformedError, Sum
@@ -10,10 +12,14 @@ from strategies.secure_sum import SecureRound
 
 
 def accept(
-    total: Sum | SecureRound | Rows, clients: list[int], content: RecordDict
+    total: Sum | SecureRound | Rows,
+    clients: list[int],
+    content: RecordDict,
+    sizes: Sequence[int] | None = None,
 ) -> tuple[list[int], dict[int, str]]:
     """Add one node's answer for ``clients`` to ``total``: who answered, who refused and why.
 
+    ``sizes``: every client's weight, where those are public; others are then refused.
     Raises MalformedError, KeyError, TypeError or ValueError on anything that an honest node
     cannot send; ``total`` is then as it was.
     """
@@ -29,16 +35,20 @@ def accept(
     elif answered and isinstance(total, Rows):
         total.add_all(answered, content.array_records["contribution"]["rows"].numpy())
     elif answered and isinstance(total, Sum):
-        _add(total, answered, content)
+        _add(total, answered, content, sizes)
     return answered, {client: str(reason) for client, reason in zip(refused, reasons, strict=True)}
 
 
-def _add(total: Sum, answered: list[int], content: RecordDict) -> None:
+def _add(
+    total: Sum, answered: list[int], content: RecordDict, sizes: Sequence[int] | None
+) -> None:
     report = content.config_records["report"]
     values = content.array_records["contribution"]["sum"].numpy()
     weight = report["weight"]
     if not isinstance(weight, int):
         raise MalformedError(f"weight={weight!r}: must be an integer")
+    if sizes is not None and weight != sum(sizes[client] for client in answered):
+        raise MalformedError(f"weight={weight}: these clients' public sizes are others")
     if not report["packed"]:
         total.add_total(answered, values, weight)
     elif len(answered) == 1:

@@ -184,6 +184,7 @@ class CohortStrategy(Accountable, Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Sum the nodes' contributions and update the model, if the quorum answered."""
         total = Sum(self.codec())
+        sizes = self.setup.client_sizes if self.weighted else None
         waiting = dict(self.round.invited)
         for reply in replies:
             node = reply.metadata.src_node_id
@@ -198,7 +199,7 @@ class CohortStrategy(Accountable, Strategy):
             self.round.bytes_up += message_size(reply.content)
             try:
                 into = self.secure_round or total
-                answered, refusals = accept(into, clients, reply.content)
+                answered, refusals = accept(into, clients, reply.content, sizes)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(clients, f"rejected: {error}")
                 continue

@@ -113,10 +113,7 @@ class NbAFL(CohortStrategy):
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The weighted mean plus the downlink noise."""
-        sizes = [self.sizes[client] for client in self.round.accepted]
-        if sum(sizes) != weight:
-            raise ValueError(f"weight={weight}: those who answered have {sum(sizes)} examples")
-        weights = [size / weight for size in sizes]
+        weights = [self.sizes[client] / weight for client in self.round.accepted]
         sigma = self.noise.broadcast_sigma(weights)
         if sigma:
             noise = self.setup.noise("broadcast", number)
