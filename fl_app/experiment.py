@@ -113,7 +113,7 @@ class Experiment:
     def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         strategy = self.strategy
         number = strategy.first_round + server_round
-        if server_round == 0 and number > 0:
+        if server_round == 0 and (number > 0 or self.folder.rows()):
             return None  # resumed: this round's row is already there
         model = arrays["model"].numpy()
         scores = {k: v for k, v in strategy.evaluate(model).items() if math.isfinite(v)}

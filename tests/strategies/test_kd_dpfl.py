@@ -277,6 +277,7 @@ def test_a_finished_label_stage_is_not_asked_again_after_a_checkpoint(tmp_path, 
     monkeypatch.setattr(KdDpfl, "_label_stage", lambda *_: pytest.fail("asked again"))
     folder = run_inline(path, *RUN)
     assert np.array_equal(folder.load_checkpoint()["strategy.targets"], before)
+    assert [row["round"] for row in folder.rows()] == [0, 1, 2]
     assert len(label_charges(path)) == 2
 
 
