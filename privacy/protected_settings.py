@@ -56,9 +56,7 @@ class ResultSettings:
         require_probability("label_share", self.label_share)
 
     @classmethod
-    def of(
-        cls, settings: Mapping[str, Any], client_sizes: Sequence[int] | None
-    ) -> ResultSettings:
+    def of(cls, settings: Mapping[str, Any], client_sizes: Sequence[int] | None) -> ResultSettings:
         """From ``settings``, with the least of public ``client_sizes`` for records where unset."""
         filled = dict(settings)
         if filled.get("unit") == "record" and filled.get("records") is None and client_sizes:
