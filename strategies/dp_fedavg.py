@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from learning.contribution import Integers
 from learning.grid_codec import GridCodec
-from privacy.accounting import Adjacency, Threat, dpsgd
+from privacy.accounting import Adjacency, Threat, dpsgd, fine_gaussian
 from privacy.events import (
     ComposedEvent,
     Event,
@@ -117,6 +117,10 @@ class DPFedAvg(CohortStrategy):
         if not budget.is_private:
             return 0.0
         rounds = budget.rounds if budget.per == "run" else 1
+        if rate == 1:
+            together = fine_gaussian.noise_multiplier(budget.epsilon, budget.delta, rounds)
+            if together is not None:
+                return together * math.sqrt(rounds)
         return dpsgd.noise_multiplier(budget.epsilon, budget.delta, rate, rounds)
 
     def _update_multiplier(self) -> float:

@@ -113,6 +113,8 @@ def advise(
 
     Raises ConfigError or ValueError for settings that cannot be.
     """
+    if max_rounds is not None and max_rounds < 1:
+        raise ValueError(f"max_rounds={max_rounds}: must be at least 1")
     config = compose(["strategy=nbafl", *overrides])
     setting, classes, estimate = _setting(config, pilot)
     stated, source = dict(given or {}), {}

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from privacy.accounting import gaussian
 from privacy.events import DiscreteGaussianEvent, Event
 
 FINEST = 2.0**16
@@ -51,6 +52,17 @@ def log_ratio(sigma: float) -> float:
     largest = _DIMENSIONS + deviation
     fourth = _DIMENSIONS / 512 + largest**2 / 960
     return deviation / (24 * sigma**2) + fourth / sigma**4
+
+
+def noise_multiplier(epsilon: float, delta: float, releases: int) -> float | None:
+    """σ/Δ that ``releases`` fine releases must amount to together to be (ε, δ)-DP.
+
+    None where their η is no longer small beside ε.
+    """
+    slack = releases * log_ratio(FINEST)
+    if 4 * slack >= epsilon:
+        return None
+    return gaussian.noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack))
 
 
 def trusted(epsilon: float) -> bool:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from privacy.accounting import fine_gaussian, gaussian, nbafl
+from privacy.accounting import fine_gaussian, nbafl
 from privacy.accounting.search import decreasing_root
 from privacy.budget import Budget
 from privacy.mechanisms.zcdp import zcdp_from_epsilon_delta
@@ -267,10 +267,9 @@ class NbaflNoise:
 
     def _proven_sigma(self, sensitivity: float) -> float:
         """The least σ_U with which an outsider's whole view costs at most (ε, δ)."""
-        slack = self.rounds * fine_gaussian.log_ratio(fine_gaussian.FINEST)
-        if 4 * slack < self.epsilon:
-            epsilon, delta = self.epsilon - 2 * slack, self.delta * math.exp(-slack)
-            sigma = self._sigma_for(gaussian.noise_multiplier(epsilon, delta), sensitivity)
+        multiplier = fine_gaussian.noise_multiplier(self.epsilon, self.delta, self.rounds)
+        if multiplier is not None:
+            sigma = self._sigma_for(multiplier, sensitivity)
             if sigma >= fine_gaussian.FINEST * _grid(self.clip, sigma):
                 return sigma
         # On a coarse grid the noise is known by its concentrated DP only.

@@ -1,0 +1,178 @@
+"""DP-FedAvg's server half: noise on the sum, adaptive clipping and its cost, secret cohorts."""
+
+import math
+
+import numpy as np
+import pytest
+
+from learning.datasets import Examples
+from learning.models import mlp
+from learning.trainer import Trainer
+from privacy.accounting import Adjacency, Unit, epsilon
+from privacy.accounting.gaussian import combined_noise_multiplier
+from privacy.budget import Budget
+from privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
+from privacy.mechanisms.clipped_grid import CLIP_STEPS
+from strategies.dp_fedavg import DPFedAvg
+from strategies.setup import ServerSetup
+from tests.fl_app.running import run_inline
+
+N, COHORT = 200, 50
+
+
+def server(
+    epsilon=8.0, rounds=20, cohort=COHORT, clipping=None, per="run", seeded=True, multiplier=None
+):
+    trainer = Trainer(
+        lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[40]), (1, 4, 4), 4
+    )
+    images = np.zeros((5, 1, 4, 4), np.float32)
+    setup = ServerSetup(
+        trainer=trainer,
+        public=images,
+        test=Examples(images, np.zeros(5, np.int64)),
+        budget=Budget(epsilon, 1e-5, per, rounds),
+        seed=1,
+        num_clients=N,
+        cohort_size=cohort,
+        quorum=0.5,
+        seeded_noise=seeded,
+    )
+    return DPFedAvg(
+        setup,
+        clipping={"norm": 2.0, **(clipping or {})},
+        noise_multiplier=multiplier,
+        server_learning_rate=1.0,
+    )
+
+
+def update(strategy, number, total, bits=None):
+    """The step of the model for a sum in units of the clipping norm."""
+    model = np.zeros(strategy.trainer.num_parameters, np.float32)
+    steps = np.rint(total * CLIP_STEPS).astype(np.int64)
+    if bits is not None:
+        steps = np.append(steps, bits * CLIP_STEPS)
+    return strategy.update(number, model, steps, weight=1)
+
+
+def test_without_protection_the_mean_divides_by_the_expected_cohort():
+    strategy = server(epsilon=math.inf)
+    total = np.linspace(-1, 1, strategy.trainer.num_parameters)
+    np.testing.assert_allclose(update(strategy, 1, total), total * 2.0 / COHORT, atol=1e-6)
+
+
+def test_noise_on_the_mean_is_multiplier_times_norm_over_the_cohort():
+    strategy = server()
+    zero = np.zeros(strategy.trainer.num_parameters)
+    drawn = np.concatenate([update(strategy, number, zero) for number in range(1, 11)])
+    expected = strategy.noise_multiplier * 2.0 / COHORT
+    assert abs(drawn.std() / expected - 1) < 5 / math.sqrt(2 * drawn.size)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("cohort", [COHORT, N])
+def test_all_published_models_together_keep_the_budget(adaptive, cohort):
+    strategy = server(cohort=cohort, clipping={"adaptive": adaptive})
+    strategy.published = 20
+    models, curious = strategy.statement().guarantees
+    assert 7.9 < models.proven_total <= models.claimed_total == 8.0
+    assert models.number_of_clients == N
+    assert math.isinf(curious.proven_total) or not curious.clients["0"]
+    assert (strategy.statement().unit, strategy.statement().adjacency) == (
+        Unit.CLIENT,
+        Adjacency.ADD_REMOVE,
+    )
+
+
+def test_budget_per_round_is_kept_in_each_round():
+    strategy = server(per="round", epsilon=2.0)
+    models = strategy.statement().guarantees[0]
+    assert 1.9 < models.proven_per_round <= models.claimed_per_round == 2.0
+
+
+def test_sampling_amplifies():
+    assert server(cohort=20).noise_multiplier < 0.5 * server(cohort=N).noise_multiplier
+
+
+def test_the_quantile_is_paid_for_out_of_the_updates_share():
+    strategy = server(clipping={"adaptive": True, "bit_noise": 3.0})
+    both = combined_noise_multiplier([strategy.update_multiplier, 2 * 3.0])
+    assert both == pytest.approx(strategy.noise_multiplier)
+    assert strategy.update_multiplier > strategy.noise_multiplier
+    sigma = math.ceil(strategy.noise_multiplier * CLIP_STEPS)
+    noise = PoissonSampledEvent(COHORT / N, DiscreteGaussianEvent(sigma, CLIP_STEPS))
+    assert strategy.release_event() == RepeatedEvent(noise, 1)
+
+
+def test_the_bit_alone_costs_what_its_share_says():
+    """±½ against the noise σ_b: one client more moves the sum by ½."""
+    strategy = server(clipping={"adaptive": True, "bit_noise": 3.0}, cohort=N)
+    bit = DiscreteGaussianEvent(2 * 3.0 * CLIP_STEPS, CLIP_STEPS)
+    alone = epsilon(RepeatedEvent(bit, 20), 1e-5).epsilon
+    assert alone < epsilon(RepeatedEvent(strategy.release_event(), 20), 1e-5).epsilon
+
+
+@pytest.mark.parametrize(("true_norm", "start"), [(0.5, 20.0), (50.0, 0.1)])
+def test_clipping_norm_goes_to_the_quantile(true_norm, start):
+    strategy = server(clipping={"adaptive": True, "norm": start, "quantile": 0.5}, rounds=60)
+    norms = true_norm * np.exp(np.random.default_rng(0).normal(0, 0.2, COHORT))
+    zero = np.zeros(strategy.trainer.num_parameters)
+    for number in range(1, 101):
+        short = int((norms <= strategy.clip).sum())
+        update(strategy, number, zero, bits=short - (COHORT - short))
+    assert 0.7 < strategy.clip / np.median(norms) < 1.4
+
+
+def test_cohort_is_a_poisson_sample_that_the_seed_does_not_tell():
+    strategy = server()
+    sizes = np.array([len(strategy.cohort(number)) for number in range(400)])
+    assert abs(sizes.mean() - COHORT) < 5 * math.sqrt(COHORT * 0.75 / 400)
+    assert sizes.std() > 4
+    secret = server(seeded=False)
+    assert not np.array_equal(secret.cohort(1), secret.cohort(1))
+    assert len(server(cohort=N).cohort(1)) == N
+
+
+def test_checkpoint_carries_the_norm_and_the_number_of_models():
+    strategy, other = server(clipping={"adaptive": True}), server(clipping={"adaptive": True})
+    update(strategy, 1, np.zeros(strategy.trainer.num_parameters), bits=0)
+    other.restore(strategy.state())
+    assert (other.clip, other.published) == (strategy.clip, 1)
+    assert other.clip != 2.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"clipping": {"norm": 0.0}}, "clipping.norm=0.0"),
+        ({"clipping": {"quantile": 1.0}}, "clipping.quantile=1.0"),
+        ({"clipping": {"learning_rate": -1.0}}, "clipping.learning_rate=-1.0"),
+        ({"clipping": {"bit_noise": 0.0}}, "clipping.bit_noise=0.0"),
+        ({"clipping": {"adaptive": True, "bit_noise": 0.01}}, "clipping.bit_noise=0.01: must be"),
+        ({"multiplier": -1.0}, "noise_multiplier=-1.0"),
+    ],
+)
+def test_bad_settings_are_refused_on_construction(changed, words):
+    with pytest.raises(ValueError) as caught:
+        server(**changed)
+    assert str(caught.value).startswith(words)
+
+
+def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):
+    run = run_inline(
+        tmp_path,
+        "strategy=dp_fedavg",
+        "federation.public=0",
+        "federation.clients_per_round=1",
+        "federation.num_rounds=6",
+        "seed=3",
+        "strategy.clipping.adaptive=true",
+        "strategy.clipping.bit_noise=2",
+    )
+    rows = run.rows()[1:]
+    assert len(rows) == 6
+    assert min(row["answered"] for row in rows) == 0
+    assert max(row["answered"] for row in rows) > 0
+    central = run.guarantees()[0]
+    assert central["threat"] == "central"
+    assert 7.5 < central["proven_total"] <= 8.0
