@@ -62,6 +62,7 @@ LOTS = {
 }
 # One learning rate for all that trains with noise, and one for all that trains without.
 NOISY, PLAIN = {"mnist_small": 2.0, "mnist": 0.5, "pneumonia": 2.0}, 0.5
+PLAIN_SPECIAL = (50, 0.2)  # lot and rate where the special client needs no noise
 METHODS = {
     "KD-DPFL, tight": ["strategy=kd_dpfl", "strategy.spending.mode=tight"],
     "KD-DPFL, conservative, r=1.5": ["strategy=kd_dpfl"],
@@ -102,10 +103,11 @@ def overrides(setting: str, method: str, epsilon: float, alpha: str, seed: int) 
     words.append(f"strategy.local.learning_rate={rate}")
     if "strategy=kd_dpfl" in words:
         words.append(f"strategy.teacher.learning_rate={rate}")
-        special = rate if "conservative" in method else PLAIN
-        words.append(f"strategy.special.learning_rate={special}")
-        words.append(f"strategy.special.lot_size={LOTS[setting]['special']}")
         words.append(f"strategy.labelling.lot_size={LOTS[setting]['teacher']}")
+        noisy = "conservative" in method
+        lot, rate = (LOTS[setting]["special"], NOISY[setting]) if noisy else PLAIN_SPECIAL
+        words.append(f"strategy.special.lot_size={lot}")
+        words.append(f"strategy.special.learning_rate={rate}")
     return words
 
 

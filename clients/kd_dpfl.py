@@ -6,7 +6,7 @@ distillation", Computer Science 51(6A), 2024.
 * purpose ``label`` (large clients): train a teacher on the own data, label the public images that
   the server names (``clients.kd_teacher``). The labels cost ε_label, however many there are.
 * purpose ``train`` (general clients; large ones if they join): ``clients.dpsgd_fedavg`` with the
-  client's own ε_g,i.
+  client's own ε_g,i; or NbAFL's noise on the clipped model.
 
 Symbols: ε_label, ε_g = ``scheme.plan.label``, ``scheme.plan.general``. Each follows from the
 client's own settings, never from the server.
@@ -26,8 +26,9 @@ from clients.dpsgd_fedavg import DpSgdClient
 from clients.kd_teacher import Teacher
 from learning.contribution import Codec
 from learning.per_sample import SENSITIVITY
-from privacy.events import Event
+from privacy.events import Event, NonPrivateEvent
 from privacy.kd_scheme import Scheme
+from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.noise import NoiseGenerator
 
 
@@ -44,6 +45,7 @@ class KdDpflClient(DpSgdClient):
         labelling: Mapping[str, Any],
         teacher: Mapping[str, Any],
         local: Mapping[str, Any],
+        uploads: Mapping[str, Any],
         special: Mapping[str, Any],
     ) -> None:
         super().__init__(setup, **local)
@@ -62,6 +64,7 @@ class KdDpflClient(DpSgdClient):
             spending=spending,
             labelling=labelling,
             local=local,
+            uploads=uploads,
             special=special,
         )
         self.teacher = Teacher(self.trainer, self.scheme.labelling, **teacher)
@@ -79,9 +82,12 @@ class KdDpflClient(DpSgdClient):
 
     def event(self, task: Task, data: LocalData) -> Event:
         """All labels at once, or the steps of one round."""
-        if not self._labels(task):
-            return super().event(task, data)
         self.require_model(task)
+        if not self._labels(task):
+            epsilon = self.epsilon(task.client)
+            if math.isinf(epsilon):
+                return NonPrivateEvent()
+            return self.scheme.uploads.event(epsilon, self.setup.budget.delta, len(data))
         self._indices(task)
         return self.scheme.labelling.event(
             self._label_epsilon(task), self.setup.budget.delta, len(data)
@@ -90,7 +96,7 @@ class KdDpflClient(DpSgdClient):
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
         """The teacher's labels, or the privately trained model."""
         if not self._labels(task):
-            return super().answer(task, data, noise)
+            return self._upload(task, data, noise)
         self.trainer.load(self.require_model(task))
         epsilon, images = self._label_epsilon(task), self.setup.public[self._indices(task)]
         if math.isinf(epsilon):
@@ -98,6 +104,13 @@ class KdDpflClient(DpSgdClient):
         return self.teacher.private_labels(
             data, images, self.rng(task, "teacher"), epsilon, self.setup.budget.delta, noise
         )
+
+    def _upload(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
+        uploads, epsilon = self.scheme.uploads, self.epsilon(task.client)
+        if isinstance(uploads, LotSchedule) or math.isinf(epsilon):
+            return super().answer(task, data, noise)
+        model = self.train(task, data)
+        return uploads.privatize(model, epsilon, self.setup.budget.delta, noise)
 
     def _labels(self, task: Task) -> bool:
         if task.purpose not in ("label", "train"):

@@ -83,9 +83,7 @@ class Labelling:
         if self.mechanism == "none" or math.isinf(epsilon):
             return "labels without noise"
         if self.mechanism == "dpsgd_teacher":
-            multiplier = self.schedule.mechanism(epsilon, delta, size).noise_multiplier
-            steps = self.schedule.steps(size)
-            return f"DP-SGD teacher, noise multiplier {multiplier:.3f}, {steps} steps"
+            return f"teacher by {self.schedule.describe(epsilon, delta, size)}"
         if self.mechanism == "pate":
             scale = self.votes(epsilon, delta).scale
             return f"PATE, {self.noise} noise of {scale:.3g} votes, {self.queries} queries"

@@ -12,6 +12,7 @@ from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from privacy.kd_grouping import large_clients
 from privacy.kd_labelling import Labelling
 from privacy.kd_plan import Needs, Plan, make_plan
+from privacy.mechanisms.noisy_model import NoisyModel
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 
 _ROUNDING = 1e-9
@@ -21,14 +22,14 @@ _ROUNDING = 1e-9
 class Scheme:
     """Who is large, who spends what, and on which mechanisms.
 
-    ``uploads`` and ``special``: the lots of the general clients and of the special client over
-    all rounds.
+    ``uploads``: the lots of the general clients over all rounds, or the noise on their models;
+    ``special``: the lots of the special client.
     """
 
     sizes: tuple[int, ...]
     plan: Plan
     labelling: Labelling
-    uploads: LotSchedule
+    uploads: LotSchedule | NoisyModel
     special: LotSchedule
 
     @classmethod
@@ -44,6 +45,7 @@ class Scheme:
         spending: Mapping[str, Any],
         labelling: Mapping[str, Any],
         local: Mapping[str, Any],
+        uploads: Mapping[str, Any],
         special: Mapping[str, Any],
     ) -> Scheme:
         """From the sections of ``conf/strategy/kd_dpfl.yaml``.
@@ -73,6 +75,9 @@ class Scheme:
             )
         teacher = LotSchedule(words.pop("lot_size"), words.pop("epochs"), sensitivity)
         rounds = budget.rounds
+        if uploads["noise"] not in ("dpsgd", "nbafl"):
+            raise ValueError(f"uploads.noise={uploads['noise']!r}: must be 'dpsgd' or 'nbafl'")
+        lots = LotSchedule(local["lot_size"], local["epochs"], sensitivity, rounds)
         scheme = cls(
             tuple(sizes),
             plan,
@@ -83,7 +88,7 @@ class Scheme:
                 clients=max(1, len(plan.label)),
                 **words,
             ),
-            LotSchedule(local["lot_size"], local["epochs"], sensitivity, rounds),
+            lots if uploads["noise"] == "dpsgd" else NoisyModel(uploads["clip"], rounds),
             LotSchedule(special["lot_size"], special["epochs"], sensitivity, rounds),
         )
         scheme._require_total()

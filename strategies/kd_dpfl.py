@@ -67,6 +67,7 @@ class KdDpfl(DpSgdFedAvg):
         labelling: Mapping[str, Any],
         soft: bool,
         local: Mapping[str, Any],
+        uploads: Mapping[str, Any],
         special: Mapping[str, Any],
     ) -> None:
         super().__init__(setup, local=local)
@@ -91,6 +92,7 @@ class KdDpfl(DpSgdFedAvg):
             spending=spending,
             labelling=labelling,
             local=local,
+            uploads=uploads,
             special=how,
         )
         self.plan, self.labelling = self.scheme.plan, self.scheme.labelling
@@ -200,6 +202,10 @@ class KdDpfl(DpSgdFedAvg):
     def client_epsilon(self, client: int) -> float:
         """ε_g,i."""
         return self.plan.general[client]
+
+    def upload_event(self, client: int) -> Event:
+        """One upload, by lots or by noise on the model."""
+        return self.scheme.upload_event(client)
 
     def client_event(self, client: int) -> Event:
         """Labels, own uploads, and the special client's uploads so far."""

@@ -95,6 +95,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
         spending=strategy["spending"],
         labelling=strategy["labelling"],
         local=strategy["local"],
+        uploads=strategy["uploads"],
         special=special,
     )
 
@@ -113,8 +114,7 @@ def plan_lines(scheme: Scheme) -> list[Line]:
         words = "no noise"
         if plan.special:
             size = scheme.labelling.queries
-            mechanism = scheme.special.mechanism(plan.special, plan.delta, size)
-            words = _steps(mechanism.noise_multiplier, rounds * scheme.special.steps(size))
+            words = scheme.special.describe(plan.special, plan.delta, size)
             why = "r times the general clients' ε"
         count = len(plan.label)
         lines.append(
@@ -125,8 +125,7 @@ def plan_lines(scheme: Scheme) -> list[Line]:
     ):
         words = "no noise"
         if not math.isinf(each):
-            mechanism = scheme.uploads.mechanism(each, plan.delta, size)
-            words = _steps(mechanism.noise_multiplier, rounds * scheme.uploads.steps(size))
+            words = scheme.uploads.describe(each, plan.delta, size)
         who = "large" if clients[0] in plan.large else "general"
         why = f"sequential over {rounds} rounds"
         lines.append(Line(who, len(clients), "own uploads", _show(each), words, why))
@@ -172,10 +171,6 @@ def _sizes(text: str | None) -> list[int] | None:
     if sizes and min(sizes) < 1:
         raise ValueError(f"--sizes: must be at least 1, got {min(sizes)}")
     return sizes or None
-
-
-def _steps(multiplier: float, steps: int) -> str:
-    return f"DP-SGD, noise multiplier {multiplier:.3f}, {steps} steps"
 
 
 def _show(value: float) -> str:

@@ -116,6 +116,12 @@ class LotSchedule:
         """One round at that noise."""
         return self.mechanism(epsilon, delta, size).event(self.steps(size))
 
+    def describe(self, epsilon: float, delta: float, size: int) -> str:
+        """The noise of all rounds, in a few words."""
+        multiplier = self.mechanism(epsilon, delta, size).noise_multiplier
+        steps = self.rounds * self.steps(size)
+        return f"DP-SGD, noise multiplier {multiplier:.3f}, {steps} steps"
+
 
 @lru_cache(maxsize=1024)
 def _noise_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:

@@ -45,7 +45,9 @@ def setup_of(trainer, tmp_path, total=8.0, sizes=SIZES, rounds=4):
 
 @pytest.fixture
 def client(trainer, tmp_path):
-    def make(total=8.0, sizes=SIZES, listed=None, soft=False, spending=None, **labelling):
+    def make(
+        total=8.0, sizes=SIZES, listed=None, soft=False, spending=None, uploads="dpsgd", **labelling
+    ):
         return KdDpflClient(
             setup_of(trainer, tmp_path, total, sizes),
             sizes=listed,
@@ -61,6 +63,7 @@ def client(trainer, tmp_path):
             },
             teacher={"clipping_norm": 1.0, "learning_rate": 0.5, "batch_size": 10, "soft": soft},
             local={"epochs": 2, "lot_size": 3, "clipping_norm": 1.0, "learning_rate": 0.2},
+            uploads={"noise": uploads, "clip": 2.0},
             special={"epochs": 1, "lot_size": 10},
         )
 
@@ -145,6 +148,20 @@ def test_uploads_of_all_rounds_keep_the_clients_own_budget(client, data):
         event = it.event(task(it, "train", who), small)
         spent = epsilon(RepeatedEvent(event, 4), 1e-5).epsilon
         assert 0.98 * own < spent <= own * (1 + 1e-9)
+
+
+def test_nbafl_noise_clips_the_model_and_keeps_the_budget_over_the_rounds(client, data):
+    small = LocalData(data.images, data.labels, np.arange(6))
+    it = client(total=5.0, uploads="nbafl")
+    asked = task(it, "train", 1)
+    event = it.event(asked, small)
+    spent = epsilon(RepeatedEvent(event, 4), 1e-5).epsilon
+    assert 4.95 < spent <= 5.0 * (1 + 1e-9)
+    noise = it.answer(asked, small, NoiseGenerator.seeded("n")) - it.train(asked, small)
+    expected = event.sigma / event.sensitivity * 2 * 2.0
+    assert noise.std() == pytest.approx(expected, rel=0.25)
+    codec = it.codec(asked)
+    codec.expand(codec.pack(noise), 1)
 
 
 def test_without_protection_everything_is_recorded_as_such(client, data):

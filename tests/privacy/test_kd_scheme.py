@@ -17,7 +17,16 @@ SIZES = [6000] * 5 + [500] * 40
 LABELLING = {"mechanism": "dpsgd_teacher", "queries": None, "epochs": 20, "lot_size": 250}
 
 
-def scheme(total=8.0, sizes=SIZES, spending=None, labelling=None, per="run", rounds=30, **grouping):
+def scheme(
+    total=8.0,
+    sizes=SIZES,
+    spending=None,
+    labelling=None,
+    per="run",
+    rounds=30,
+    uploads="dpsgd",
+    **grouping,
+):
     return Scheme.of(
         Budget(total, 1e-5, per, rounds),
         sizes,
@@ -28,6 +37,7 @@ def scheme(total=8.0, sizes=SIZES, spending=None, labelling=None, per="run", rou
         spending={"general_epsilon": 3.0, **(spending or {})},
         labelling={**LABELLING, **(labelling or {})},
         local={"lot_size": 50, "epochs": 1},
+        uploads={"noise": uploads, "clip": 1.0},
         special={"lot_size": 250, "epochs": 1},
     )
 
@@ -68,6 +78,12 @@ def test_a_path_composes_in_renyi_terms_to_less_than_its_sum_but_more_than_its_p
     spent = epsilon(built.whole_path(0), 1e-5).epsilon
     assert 4.5 < spent < 8.0
     assert epsilon(built.whole_path(9), 1e-5).epsilon == pytest.approx(3.0, rel=1e-5)
+
+
+def test_uploads_may_be_noised_models():
+    built = scheme(uploads="nbafl")
+    assert epsilon(built.whole_path(9), 1e-5).epsilon == pytest.approx(3.0, rel=1e-4)
+    assert "noise on the model" in built.uploads.describe(3.0, 1e-5, 500)
 
 
 def test_joining_adds_the_own_uploads_to_a_large_clients_path():
@@ -127,6 +143,7 @@ def test_without_protection_nothing_is_limited():
         ({"labelling": {"queries": 5001}}, r"^labelling.queries=5001: must lie in 1\.\.5000"),
         ({"labelling": {"mechanism": "pate", "teachers": 9}}, "^labelling.teachers=9: .*only 45"),
         ({"labelling": {"noise": "uniform"}}, "^labelling.noise='uniform': "),
+        ({"uploads": "laplace"}, "^uploads.noise='laplace': "),
         ({"per": "round"}, "^privacy.per=round: "),
     ],
 )

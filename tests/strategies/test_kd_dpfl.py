@@ -67,6 +67,7 @@ def server(total=8.0, spending=None, soft=False, special=None, rounds=4, quorum=
         },
         soft=soft,
         local={"epochs": 1, "lot_size": 3, "clipping_norm": 1.0, "learning_rate": 0.1},
+        uploads={"noise": "dpsgd", "clip": 1.0},
         special={
             "epochs": 1,
             "lot_size": 5,
