@@ -17,7 +17,6 @@ d·s². It needs λ₂ < 0, that is μ > ρB + ρB²/2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -144,8 +143,3 @@ class Curve:
         times = rounds if kept == 1 else (1 - kept**rounds) / (1 - kept)
         each = self.linear * mean + self.quadratic * square
         return self.contraction**rounds * self.gap + times * each
-
-
-def best(choices: Sequence[int], cost: Callable[[int], float]) -> int:
-    """The choice (a T, a K) of the smallest cost, the first of equals."""
-    return min(choices, key=cost)

@@ -39,9 +39,7 @@ def accept(
     return answered, {client: str(reason) for client, reason in zip(refused, reasons, strict=True)}
 
 
-def _add(
-    total: Sum, answered: list[int], content: RecordDict, sizes: Sequence[int] | None
-) -> None:
+def _add(total: Sum, answered: list[int], content: RecordDict, sizes: Sequence[int] | None) -> None:
     report = content.config_records["report"]
     values = content.array_records["contribution"]["sum"].numpy()
     weight = report["weight"]

@@ -61,6 +61,9 @@ def show(advice: Advice) -> None:
         f"{advice.best_scheduled} (federation.clients_per_round).",
         soft_wrap=True,
     )
+    others = zip(advice.curves, advice.rounds_by_curve(), advice.scheduled_by_curve(), strict=True)
+    for name, rounds, scheduled in list(others)[1:]:
+        console.print(f"By the {name}: T={rounds}, K={scheduled}.", soft_wrap=True)
     console.print(MORE_CLIENTS, soft_wrap=True)
 
 

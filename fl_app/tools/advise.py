@@ -79,12 +79,20 @@ class Advice:
     @property
     def best_rounds(self) -> int:
         """The T at which the deciding curve is lowest."""
-        return self._best(range(1, self.max_rounds + 1), self.over_rounds)
+        return self.rounds_by_curve()[0]
 
     @property
     def best_scheduled(self) -> int:
         """The K at which the deciding curve is lowest, for the configured T."""
-        return self._best(range(1, self.setting.noise.clients + 1), self.over_scheduled)
+        return self.scheduled_by_curve()[0]
+
+    def rounds_by_curve(self) -> list[int]:
+        """The T at which each curve is lowest."""
+        return self._lowest(range(1, self.max_rounds + 1), self.over_rounds)
+
+    def scheduled_by_curve(self) -> list[int]:
+        """The K at which each curve is lowest, for the configured T."""
+        return self._lowest(range(1, self.setting.noise.clients + 1), self.over_scheduled)
 
     def over_rounds(self, rounds: int) -> list[float]:
         """Every curve at T = ``rounds``."""
@@ -97,10 +105,11 @@ class Advice:
         rounds = self.setting.noise.rounds
         return [curve.value(rounds, sigma) for curve in self.curves.values()]
 
-    def _best(self, choices: range, curves: Callable[[int], list[float]]) -> int:
-        from learning.convergence import best
-
-        return best(choices, lambda choice: curves(choice)[0])
+    def _lowest(self, choices: range, curves: Callable[[int], list[float]]) -> list[int]:
+        values = [curves(choice) for choice in choices]
+        return [
+            choices[column.index(min(column))] for column in map(list, zip(*values, strict=True))
+        ]
 
 
 def advise(

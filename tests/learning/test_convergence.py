@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from learning.convergence import Constants, Curve, best
+from learning.convergence import Constants, Curve
 from privacy.accounting.nbafl import broadcast_sigma, upload_sigma
 
 DELTA, CLIP, M = 0.01, 1.0, 100
@@ -119,7 +119,7 @@ def test_property_3_the_bound_has_an_interior_minimum_in_rounds(problem, epsilon
 
     assume(cost(2) < cost(1))  # else noise outweighs even the second round
     choices = sorted({round(1.1**i) for i in range(150)})
-    chosen = best(choices, cost)
+    chosen = min(choices, key=cost)
     assert choices[0] < chosen < choices[-1]
     # One valley: it falls up to the minimum, and rises from there on.
     costs = [cost(rounds) for rounds in choices]
@@ -142,7 +142,3 @@ def test_retention_of_noise_may_differ_from_the_contraction():
     kept = Curve(0.9, 2.0, 0.0, 1.0, retention=1.0)
     assert kept.value(10, 0.1) == pytest.approx(0.9**10 * 2 + 10 * 0.01)
     assert Curve(0.9, 2.0, 0.0, 1.0).value(10, 0.1) < kept.value(10, 0.1)
-
-
-def test_best_takes_the_first_of_equals():
-    assert best([3, 1, 2], {3: 1.0, 1: 0.5, 2: 0.5}.__getitem__) == 1

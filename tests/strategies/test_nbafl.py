@@ -42,9 +42,7 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, per=
         "smallest_dataset": None, "lipschitz": None, "proximal_mu": 0.0, "sensitivity": "paper",
         "calibration": "paper",
     }  # fmt: skip
-    return NbAFL(
-        setup, noise={**noise, **changed}, local=local or {"batch_size": 10, "epochs": 1}
-    )
+    return NbAFL(setup, noise={**noise, **changed}, local=local or {"batch_size": 10, "epochs": 1})
 
 
 def one_round(strategy, models, clients, number=1):
@@ -135,9 +133,7 @@ def test_outsider_who_may_see_all_uploads_gains_nothing_from_broadcasts():
 
 @pytest.mark.parametrize("answering", [range(10), range(4), [0]])
 def test_proven_calibration_keeps_the_outsiders_epsilon(answering):
-    strategy = server(
-        epsilon=5.0, rounds=6, sizes=(150, *[M] * 9), cohort=5, calibration="proven"
-    )
+    strategy = server(epsilon=5.0, rounds=6, sizes=(150, *[M] * 9), cohort=5, calibration="proven")
     for number in range(1, 7):
         one_round(strategy, uploads(strategy, len(answering)), answering, number)
     outsider = guarantees(strategy)["outsider"]
@@ -155,9 +151,7 @@ def test_proven_calibration_keeps_the_outsiders_epsilon(answering):
     ],
 )
 def test_statement_names_the_sensitivity_and_its_assumption(sensitivity, unit, adjacency, words):
-    strategy = server(
-        sensitivity=sensitivity, calibration="proven", lipschitz=1.0, proximal_mu=1.0
-    )
+    strategy = server(sensitivity=sensitivity, calibration="proven", lipschitz=1.0, proximal_mu=1.0)
     statement = strategy.statement()
     assert (statement.unit, statement.adjacency) == (unit, adjacency)
     for guarantee in statement.guarantees:
