@@ -97,7 +97,7 @@ class DPFedAvg(CohortStrategy):
                 f"server_learning_rate={server_learning_rate}: must be finite and above 0"
             )
         self.clipping = Clipping(**clipping)
-        self.clip = self.clipping.norm
+        self.clip = float(self.clipping.norm)
         self.bit_noise = self.clipping.bit_noise or setup.cohort_size / 20
         rate = setup.cohort_size / setup.num_clients
         self.noise_multiplier = self._multiplier(noise_multiplier, rate)

@@ -146,7 +146,8 @@ def test_integers_on_the_grid_fit_32_bits_and_resolve_the_noise():
         ({"scheduled": 51}, "clients_per_round=51: must lie in 1..50"),
         ({"smallest_dataset": 0}, "smallest_dataset=0: every client needs an example"),
         ({"clip": 0.0}, "clip=0.0: must be finite and above 0"),
-        ({"clip": math.nan}, "clip=nan: must be finite and above 0"),
+        ({"clip": math.nan}, "clip=nan: must be a number"),
+        ({"clip": "wide"}, "clip='wide': must be a number"),
         ({"sensitivity": "none"}, "sensitivity='none': must be one of paper, worst, erm, dpsgd"),
         ({"calibration": "none"}, "calibration='none': must be one of paper, proven"),
         ({"sensitivity": "dpsgd"}, "calibration='paper': the paper has no formula"),
@@ -182,6 +183,8 @@ def test_what_is_left_out_follows_from_the_federation():
         ({"sizes": None}, "smallest_dataset=None: clients' sizes are not public"),
         ({"sizes": (0, 5)}, "smallest_dataset=0: every client needs an example"),
         ({"num_clients": 3}, "num_clients=3: there are 2 clients"),
+        ({"exposures": 1.5}, "exposures=1.5: must be a whole number"),
+        ({"smallest_dataset": "few"}, "smallest_dataset='few': must be a whole number"),
     ],
 )
 def test_bad_federations_are_refused(changed, words):

@@ -168,6 +168,7 @@ def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):
         "seed=3",
         "strategy.clipping.adaptive=true",
         "strategy.clipping.bit_noise=2",
+        "strategy.clipping.norm=2",  # a whole number, as people type it
     )
     rows = run.rows()[1:]
     assert len(rows) == 6
