@@ -49,7 +49,7 @@ SETTINGS = {
         "partition.exponent=null",
         "partition.groups={large:{count:5,size:600},general:{count:20,size:60}}",
         "federation.num_clients=25",
-        "federation.num_rounds=10",
+        "federation.num_rounds=20",
         "federation.public=500",
         "model.channels=[8,16]",
         "model.hidden=[]",
@@ -60,9 +60,12 @@ LOTS = {
     "mnist": {"local": 50, "special": 250, "teacher": 250},
     "pneumonia": {"local": 60, "special": 125, "teacher": 150},
 }
-# One learning rate for all that trains with noise, and one for all that trains without.
-NOISY, PLAIN = {"mnist_small": 2.0, "mnist": 0.5, "pneumonia": 2.0}, 0.5
-PLAIN_SPECIAL = (50, 0.2)  # lot and rate where the special client needs no noise
+# One learning rate for all that trains with noise, one for all that trains without.
+NOISY = {"mnist_small": 2.0, "mnist": 0.5, "pneumonia": 1.0}
+PLAIN = {"mnist_small": 0.5, "mnist": 0.5, "pneumonia": 0.05}
+# The same for the special client where it needs no noise; its batches are small, being free.
+PLAIN_SPECIAL = {"mnist_small": 0.2, "mnist": 0.2, "pneumonia": 0.05}
+PLAIN_BATCH = 50
 METHODS = {
     "KD-DPFL, tight": ["strategy=kd_dpfl", "strategy.spending.mode=tight"],
     "KD-DPFL, conservative, r=1.5": ["strategy=kd_dpfl"],
@@ -93,7 +96,7 @@ def overrides(setting: str, method: str, epsilon: float, alpha: str, seed: int) 
     """The command line of one run."""
     words = [f"privacy.epsilon={epsilon:g}", *METHODS[method], *SETTINGS[setting]]
     words += [f"partition.alpha={alpha}", f"seed={seed}", "engine=inline"]
-    rate = PLAIN if "privacy.epsilon=inf" in words else NOISY[setting]
+    rate = (PLAIN if "privacy.epsilon=inf" in words else NOISY)[setting]
     if "strategy=nbafl" in words:
         return [w for w in words if not w.startswith("model.")] + [
             "model=cnn_tanh",
@@ -105,9 +108,12 @@ def overrides(setting: str, method: str, epsilon: float, alpha: str, seed: int) 
         words.append(f"strategy.teacher.learning_rate={rate}")
         words.append(f"strategy.labelling.lot_size={LOTS[setting]['teacher']}")
         noisy = "conservative" in method
-        lot, rate = (LOTS[setting]["special"], NOISY[setting]) if noisy else PLAIN_SPECIAL
-        words.append(f"strategy.special.lot_size={lot}")
-        words.append(f"strategy.special.learning_rate={rate}")
+        words.append(
+            f"strategy.special.lot_size={LOTS[setting]['special'] if noisy else PLAIN_BATCH}"
+        )
+        words.append(
+            f"strategy.special.learning_rate={(NOISY if noisy else PLAIN_SPECIAL)[setting]}"
+        )
     return words
 
 
