@@ -13,6 +13,8 @@ The last four run the house itself, in this process, and need ``MURMUR_DATA``.
 from __future__ import annotations
 
 import argparse
+import json
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.engines.inline import InlineEngine
+from fl_app.progress import show_epsilon
 from fl_app.results import RunFolder
 from privacy.accounting import Adjacency, Threat, epsilon
 from privacy.accounting.bits import claimed_epsilon, claimed_gamma, epsilon_of_bit
@@ -124,19 +127,64 @@ def shrinkage(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) ->
 
 
 def accuracy(
-    experiment: str, rounds: int | None, seeds: Sequence[int], words: Sequence[str]
+    experiment: str,
+    gammas: Sequence[str],
+    out: Path,
+    rounds: int | None,
+    seeds: Sequence[int],
+    words: Sequence[str],
 ) -> None:
-    """Mean over all clients' own models after the last round, for each γ."""
+    """Mean over all clients' own models after the last round, for each γ.
+
+    Every run is a line of the file ``out``; a run that is there is not repeated.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    done = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    for seed in seeds:
+        for name in gammas:
+            key = {
+                "experiment": experiment,
+                "gamma": name,
+                "rounds": rounds,
+                "seed": seed,
+                "words": list(words),
+            }
+            if any(key.items() <= row.items() for row in done):
+                continue
+            noise = "strategy.noise=false" if name == "none" else f"strategy.gamma={name}"
+            run = _run(experiment, rounds, seed, [noise, *words])
+            row = {**key, **run["rows"][-1], "guarantees": run["guarantees"]}
+            done.append(row | {"seconds": run["seconds"]})
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(done[-1]) + "\n")
+            print(name, seed, row["accuracy"], row["accuracy_server_signs"], flush=True)
+    common = {"experiment": experiment, "rounds": rounds, "words": list(words)}
     rows = []
-    for name, overrides in {
-        "none": ["strategy.noise=false"],
-        **{str(g): [f"strategy.gamma={g}"] for g in GAMMAS},
-    }.items():
-        score = _score(experiment, rounds, seeds, [*overrides, *words])
-        rows.append([name, score])
-        print(f"| {name} | {score} |", flush=True)
+    for name in gammas:
+        mine = [
+            row
+            for row in done
+            if {**common, "gamma": name}.items() <= row.items() and row["seed"] in seeds
+        ]
+        own, signs = (
+            f"{statistics.mean(values):.4f}"
+            + (f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else "")
+            for values in (
+                [row["accuracy"] for row in mine],
+                [row["accuracy_server_signs"] for row in mine],
+            )
+        )
+        guarantees = {g["threat"]: g for g in mine[0]["guarantees"]}
+        summed = guarantees["secure_aggregation"]
+        epsilons = (
+            summed["claimed_total"],
+            summed["proven_total"],
+            guarantees["local"]["proven_total"],
+        )
+        rows.append([name, own, signs, *map(show_epsilon, epsilons), str(len(mine))])
     print()
-    _table(["γ", "accuracy (server's signs)"], rows)
+    head = ["γ", "own", "server's signs", "ε claimed", "ε proven, summed", "ε proven, local"]
+    _table([*head, "seeds"], rows)
 
 
 def budgeted(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> None:
@@ -240,6 +288,8 @@ def main() -> None:
         )
         if name == "accuracy":
             command.add_argument("--experiment", default="dpfl_bnn_mnist_iid")
+            command.add_argument("--gammas", nargs="+", default=["none", *map(str, GAMMAS)])
+            command.add_argument("--out", type=Path, required=True, help="file of the runs")
     chosen = vars(parser.parse_args())
     studies: dict[str, Callable[..., None]] = {
         "golden": golden,
