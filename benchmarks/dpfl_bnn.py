@@ -158,33 +158,33 @@ def accuracy(
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(done[-1]) + "\n")
             print(name, seed, row["accuracy"], row["accuracy_server_signs"], flush=True)
-    common = {"experiment": experiment, "rounds": rounds, "words": list(words)}
-    rows = []
-    for name in gammas:
-        mine = [
-            row
-            for row in done
-            if {**common, "gamma": name}.items() <= row.items() and row["seed"] in seeds
-        ]
-        own, signs = (
-            f"{statistics.mean(values):.4f}"
-            + (f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else "")
-            for values in (
-                [row["accuracy"] for row in mine],
-                [row["accuracy_server_signs"] for row in mine],
-            )
-        )
-        guarantees = {g["threat"]: g for g in mine[0]["guarantees"]}
-        summed = guarantees["secure_aggregation"]
-        epsilons = (
-            summed["claimed_total"],
-            summed["proven_total"],
-            guarantees["local"]["proven_total"],
-        )
-        rows.append([name, own, signs, *map(show_epsilon, epsilons), str(len(mine))])
+    chosen = {"experiment": experiment, "rounds": rounds, "words": list(words)}
+    done = [row for row in done if chosen.items() <= row.items() and row["seed"] in seeds]
     print()
     head = ["γ", "own", "server's signs", "ε claimed", "ε proven, summed", "ε proven, local"]
-    _table([*head, "seeds"], rows)
+    _table([*head, "seeds"], [_over_seeds(done, name) for name in gammas])
+
+
+def _over_seeds(done: Sequence[dict[str, Any]], gamma: str) -> list[str]:
+    """A line of the table: the runs with one γ."""
+    mine = [row for row in done if row["gamma"] == gamma]
+    guarantees = {g["threat"]: g for g in mine[0]["guarantees"]}
+    summed, local = guarantees["secure_aggregation"], guarantees["local"]
+    return [
+        gamma,
+        _spread([row["accuracy"] for row in mine]),
+        _spread([row["accuracy_server_signs"] for row in mine]),
+        show_epsilon(summed["claimed_total"]),
+        show_epsilon(summed["proven_total"]),
+        show_epsilon(local["proven_total"]),
+        str(len(mine)),
+    ]
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Mean and, of several, standard deviation."""
+    mean = f"{statistics.mean(values):.4f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.4f}"
 
 
 def budgeted(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> None:
@@ -242,8 +242,7 @@ def _score(experiment: str, rounds: int | None, seeds: Sequence[int], extra: lis
     runs = [_run(experiment, rounds, seed, extra) for seed in seeds]
     own = [run["rows"][-1]["accuracy"] for run in runs]
     signs = [run["rows"][-1]["accuracy_server_signs"] for run in runs]
-    spread = f" ± {(max(own) - min(own)) / 2:.4f}" if len(own) > 1 else ""
-    return f"{sum(own) / len(own):.4f}{spread} ({sum(signs) / len(signs):.4f})"
+    return f"{_spread(own)} ({statistics.mean(signs):.4f})"
 
 
 def _run(
