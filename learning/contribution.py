@@ -155,12 +155,16 @@ class WeightCodec:
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """round(value · 2^fraction_bits) · weight."""
         _require(packed, np.float32, self.shape)
-        if not np.all(np.isfinite(packed)):
-            raise MalformedError("a weight is not finite")
-        if packed.size and np.abs(packed).max() > self.bound:
+        # NaN comes out of min and max and fails both comparisons.
+        if packed.size and not (packed.min() >= -self.bound and packed.max() <= self.bound):
+            if not np.all(np.isfinite(packed)):
+                raise MalformedError("a weight is not finite")
             raise MalformedError(f"a weight exceeds {self.bound:g} in absolute value")
-        fixed = np.rint(np.ldexp(packed.astype(np.float64), self.fraction_bits))
-        return fixed.astype(np.int64) * weight
+        # A product with a power of two is exact, and several times faster than ldexp.
+        scaled = np.multiply(packed, 2.0**self.fraction_bits, dtype=np.float64)
+        fixed = np.rint(scaled, out=scaled).astype(np.int64)
+        fixed *= weight
+        return fixed
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""

@@ -45,9 +45,12 @@ def partition_picture(counts: NDArray[np.int64], path: str | Path, title: str) -
     figure = Figure(figsize=(width, heat_height + 2.2), dpi=120, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, heat_height])
 
-    # Beyond a hundred clients the gaps between bars would be thinner than a pixel.
-    gap = 0.2 if clients <= 100 else 0.0
-    above.bar(np.arange(clients), sizes, width=1 - gap, color="#2b5c8a")
+    # Beyond a hundred clients the gaps between bars would be thinner than a pixel. One outline for
+    # all bars: as many artists as clients would take a minute for 10,000.
+    half = 0.4 if clients <= 100 else 0.5
+    edges = (np.arange(clients)[:, None] + [-half, half]).ravel()
+    heights = np.stack([sizes, np.zeros_like(sizes)], axis=1).ravel()[:-1]
+    above.stairs(heights, edges, fill=True, color="#2b5c8a")
     above.set_ylabel("examples")
     above.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     above.spines[["top", "right"]].set_visible(False)
