@@ -58,6 +58,8 @@ class Node:
         self.seeded = privacy.noise == "seeded"
         self.delta = privacy.delta
         self.policy = site.policy
+        # Read once: a configuration's values are slow to reach, and every client's charge needs it.
+        self.algorithm = str(config.strategy.name)
         self.ledger = Ledger(folder / "ledger.sqlite")
         self.secure = SecureNode(
             privacy.secure_sums(), folder / "clients" / "secure_sum", self._hosts
@@ -123,7 +125,7 @@ class Node:
     def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
         """What the device's owner says, asked under the ledger's lock; raises Refusal."""
         self.policy.check(
-            algorithm=self.config.strategy.name,
+            algorithm=self.algorithm,
             event=charge.event,
             spent=spent,
             delta=self.delta,
