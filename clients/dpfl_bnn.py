@@ -128,7 +128,9 @@ class DPFLBNNClient(Client):
 
     def codec(self, task: Task) -> Codec:
         """One bit for each uploaded weight; for the report two accuracies."""
-        return WeightCodec(2) if task.purpose == EVALUATE else BitCodec(self.release.uploaded)
+        if task.purpose == EVALUATE:
+            return WeightCodec(2, bound=1.0)
+        return BitCodec(self.release.uploaded)
 
     def event(self, task: Task, data: LocalData) -> Event | None:
         """Randomised bits; nothing at all for the report, which only a simulation makes."""

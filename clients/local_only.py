@@ -22,7 +22,7 @@ class LocalOnlyClient(FedAvgClient):
 
     def codec(self, task: Task) -> WeightCodec:
         """One number: the share of test examples that the client's model gets right."""
-        return WeightCodec(1)
+        return WeightCodec(1, bound=1.0)
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Train the client's own model further; its accuracy (1,) on the test set."""

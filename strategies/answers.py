@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, RecordDict
+from numpy.typing import NDArray
 
+from learning.array_bytes import array_from_bytes
 from learning.contribution import MalformedError, Sum
 from learning.rows import Rows
+from strategies.reasons import said
 from strategies.secure_sum import SecureRound
+
+Weigh = Callable[[int], int]
 
 
 def accept(
     total: Sum | SecureRound | Rows,
     clients: list[int],
     content: RecordDict,
-    sizes: Sequence[int] | None = None,
+    weigh: Weigh | None,
 ) -> tuple[list[int], dict[int, str]]:
     """Add one node's answer for ``clients`` to ``total``: who answered, who refused and why.
 
-    ``sizes``: every client's weight, where those are public; others are then refused.
+    ``weigh``: a client's weight, where that is public; others are then refused.
     Raises MalformedError, KeyError, TypeError or ValueError on anything that an honest node
     cannot send; ``total`` is then as it was.
     """
@@ -31,31 +36,41 @@ def accept(
     if not isinstance(reasons, list) or len(reasons) != len(refused):
         raise MalformedError("every refusal needs its reason")
     if answered and isinstance(total, SecureRound):
-        total.collect(answered, content.array_records["contribution"]["masked"].numpy())
+        total.collect(answered, values(content, "masked"))
     elif answered and isinstance(total, Rows):
-        total.add_all(answered, content.array_records["contribution"]["rows"].numpy())
+        total.add_all(answered, values(content, "rows"))
     elif answered and isinstance(total, Sum):
-        _add(total, answered, content, sizes)
-    return answered, {client: str(reason) for client, reason in zip(refused, reasons, strict=True)}
+        _add(total, answered, content, weigh)
+    return answered, {client: said(why) for client, why in zip(refused, reasons, strict=True)}
 
 
-def _add(total: Sum, answered: list[int], content: RecordDict, sizes: Sequence[int] | None) -> None:
-    report = content.config_records["report"]
-    values = content.array_records["contribution"]["sum"].numpy()
-    weight = report["weight"]
-    if not isinstance(weight, int):
-        raise MalformedError(f"weight={weight!r}: must be an integer")
-    if sizes is not None and weight != sum(sizes[client] for client in answered):
-        raise MalformedError(f"weight={weight}: these clients' public sizes are others")
+def require_weight(weight: object, answered: list[int], weigh: Weigh | None) -> int:
+    """``weight`` if these clients can have it together, else MalformedError."""
+    if type(weight) is not int:
+        raise MalformedError(f"weight={weight!r:.40}: must be an integer")
+    if weigh is not None and weight != (right := sum(weigh(client) for client in answered)):
+        raise MalformedError(f"weight={weight}: by these clients' public sizes it is {right}")
+    return weight
+
+
+def values(content: RecordDict, name: str) -> NDArray:
+    """One array of a contribution; KeyError or MalformedError if it is not there."""
+    record: ArrayRecord = content.array_records["contribution"]
+    return array_from_bytes(record[name].data)
+
+
+def _add(total: Sum, answered: list[int], content: RecordDict, weigh: Weigh | None) -> None:
+    report, array = content.config_records["report"], values(content, "sum")
+    weight = require_weight(report["weight"], answered, weigh)
     if not report["packed"]:
-        total.add_total(answered, values, weight)
+        total.add_total(answered, array, weight)
     elif len(answered) == 1:
-        total.add(answered[0], values, weight)
+        total.add(answered[0], array, weight)
     else:
         raise MalformedError("a packed contribution comes from exactly one client")
 
 
 def _ids(value: object) -> list[int]:
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        raise MalformedError(f"client ids must be a list of integers, got {value!r}")
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise MalformedError(f"client ids must be a list of integers, got {value!r:.60}")
     return value

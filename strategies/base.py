@@ -25,7 +25,8 @@ from learning.seeding import experiment_rng
 from privacy.accounting import Adjacency, Unit
 from privacy.secure_aggregation import SecureSumError
 from strategies.accountable import Accountable
-from strategies.answers import accept
+from strategies.answers import Weigh, accept, require_weight
+from strategies.reasons import said
 from strategies.secure_sum import RECORD, SecureRound
 from strategies.setup import Round, ServerSetup
 from strategies.sizes import message_size
@@ -137,6 +138,13 @@ class CohortStrategy(Accountable, Strategy):
             self.evaluation.restore(evaluation)
         self.restore(state)
 
+    def weigh(self) -> Weigh | None:
+        """A client's weight, which an answer must have; None where sizes are not public."""
+        if not self.weighted:
+            return lambda client: 1
+        sizes = self.setup.client_sizes
+        return None if sizes is None else sizes.__getitem__
+
     def max_weight(self) -> int:
         """The largest weight of one client."""
         if not self.weighted:
@@ -184,7 +192,6 @@ class CohortStrategy(Accountable, Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Sum the nodes' contributions and update the model, if the quorum answered."""
         total = Sum(self.codec())
-        sizes = self.setup.client_sizes if self.weighted else None
         waiting = dict(self.round.invited)
         for reply in replies:
             node = reply.metadata.src_node_id
@@ -192,16 +199,14 @@ class CohortStrategy(Accountable, Strategy):
             if clients is None:
                 continue  # a duplicate, or a node that was not asked
             if reply.has_error():
-                # Ray's reasons are whole tracebacks; the last line says what happened.
-                reason = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-                self._fail(clients, f"node failed: {reason[-1]}")
+                self._fail(clients, f"node failed: {said(reply.error.reason)}")
                 continue
-            self.round.bytes_up += message_size(reply.content)
             try:
+                self.round.bytes_up += message_size(reply.content)
                 into = self.secure_round or total
-                answered, refusals = accept(into, clients, reply.content, sizes)
+                answered, refusals = accept(into, clients, reply.content, self.weigh())
             except (MalformedError, KeyError, TypeError, ValueError) as error:
-                self._fail(clients, f"rejected: {error}")
+                self._fail(clients, f"rejected: {said(error)}")
                 continue
             self.participations.update(answered)
             self.round.failed.update(refusals)
@@ -268,7 +273,8 @@ class CohortStrategy(Accountable, Strategy):
     def _take_secure_sum(self, secure: SecureRound, total: Sum) -> None:
         """Let the survivors reveal their sum, and put it into ``total``."""
         try:
-            total.add_total(*secure.finish())
+            clients, integers, weight = secure.finish()
+            total.add_total(clients, integers, require_weight(weight, clients, self.weigh()))
         except MalformedError as error:
             self._remember_survivors(secure.revealed)
             secure.abort(f"the sum is not possible: {error}")

@@ -26,6 +26,7 @@ from privacy.accounting import Unit, epsilon
 from privacy.events import ComposedEvent, Event, RepeatedEvent
 from privacy.statement import Exposure
 from strategies.answers import accept
+from strategies.reasons import said
 from strategies.setup import ServerSetup
 from strategies.sizes import message_size
 
@@ -126,9 +127,9 @@ class ClientEvaluation(ABC):
             try:
                 if reply.has_error():
                     raise MalformedError(f"node failed: {reply.error.reason}")
-                answered, refused = accept(rows[purpose], clients, reply.content)
+                answered, refused = accept(rows[purpose], clients, reply.content, None)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
-                self._fail(purpose, clients, f"rejected: {error}")
+                self._fail(purpose, clients, f"rejected: {said(error)}")
                 continue
             if purpose == PROTECTED:
                 self.participations.update(answered)

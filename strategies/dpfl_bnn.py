@@ -172,14 +172,14 @@ class DPFLBNN(CohortStrategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Mean accuracies over all clients: their own models, and the server's signs."""
-        codec = WeightCodec(2)
+        codec = WeightCodec(2, bound=1.0)
         total = Sum(codec)
         for reply in replies:
             clients = self.report_asked.pop(reply.metadata.src_node_id, None)
             if clients is None or reply.has_error():
                 continue
             try:
-                accept(total, clients, reply.content)
+                accept(total, clients, reply.content, lambda client: 1)
             except (MalformedError, KeyError, TypeError, ValueError):
                 continue
         if total.weight:

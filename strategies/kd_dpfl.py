@@ -112,7 +112,9 @@ class KdDpfl(DpSgdFedAvg):
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def _label_stage(self, grid: Grid, timeout: float) -> None:
-        stage = LabelStage(self.initial_parameters(), self.indices, self._label_codec())
+        stage = LabelStage(
+            self.initial_parameters(), self.indices, self._label_codec(), self.weigh()
+        )
         stage.ask(grid, list(self.plan.label), timeout)
         self.round.failed.update(stage.failed)
         self.round.bytes_down += stage.bytes_down

@@ -16,7 +16,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from learning.contribution import Codec, MalformedError, Sum
-from strategies.answers import accept
+from strategies.answers import Weigh, accept
+from strategies.reasons import said
 from strategies.sizes import message_size
 
 
@@ -25,12 +26,14 @@ class LabelStage:
     """Asks clients to label public images; ``votes`` sums what they say.
 
     ``model``: where teachers start (d,); ``indices``: which public images (q,); ``codec``: the
-    form of an answer. ``failed``: who did not answer, and why.
+    form of an answer; ``weigh``: a client's weight, if public. ``failed``: who did not answer, and
+    why.
     """
 
     model: NDArray[np.float32]
     indices: NDArray[np.int64]
     codec: Codec
+    weigh: Weigh | None
     failed: dict[int, str] = field(default_factory=dict)
     bytes_down: int = 0
     bytes_up: int = 0
@@ -69,13 +72,12 @@ class LabelStage:
 
     def _take(self, client: int, reply: Message) -> None:
         if reply.has_error():
-            reason = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-            self.failed[client] = f"node failed: {reason[-1]}"
+            self.failed[client] = f"node failed: {said(reply.error.reason)}"
             return
-        self.bytes_up += message_size(reply.content)
         try:
-            _, refusals = accept(self.votes, [client], reply.content)
+            self.bytes_up += message_size(reply.content)
+            _, refusals = accept(self.votes, [client], reply.content, self.weigh)
         except (MalformedError, KeyError, TypeError, ValueError) as error:
-            self.failed[client] = f"rejected: {error}"
+            self.failed[client] = f"rejected: {said(error)}"
             return
         self.failed.update(refusals)

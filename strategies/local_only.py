@@ -15,7 +15,7 @@ class LocalOnly(FedAvg):
 
     def codec(self) -> WeightCodec:
         """One number from each client: its own model's accuracy."""
-        return WeightCodec(1)
+        return WeightCodec(1, bound=1.0)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """Keep the mean accuracy; there is no global model to update."""

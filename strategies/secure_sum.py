@@ -29,6 +29,7 @@ from privacy.secure_aggregation import (
     SecureSumSettings,
 )
 from privacy.statement import Exposure, by_participations
+from strategies.reasons import said
 from strategies.sizes import message_size
 
 if TYPE_CHECKING:
@@ -157,15 +158,14 @@ class SecureRound:
 
     def _read(self, reply: Message, clients: list[int]) -> dict[int, bytes]:
         if reply.has_error():
-            reason = (reply.error.reason or "").strip() or "no reason given"
-            raise ValueError(reason.splitlines()[-1])
+            raise ValueError(said(reply.error.reason))
         self.about.bytes_up += message_size(reply.content)
         record = reply.content.config_records[RECORD]
         answered, messages = _list(record["clients"], int), _list(record["messages"], bytes)
         refused, reasons = _list(record["refused"], int), _list(record["reasons"], str)
         if sorted(answered + refused) != sorted(clients):
             raise ValueError("it answers for other clients than it was asked for")
-        self.about.failed.update(zip(refused, reasons, strict=True))
+        self.about.failed.update(zip(refused, map(said, reasons), strict=True))
         return dict(zip(answered, messages, strict=True))
 
     def _record(self, phase: Phase, messages: Mapping[int, bytes]) -> ConfigRecord:
@@ -199,7 +199,7 @@ class SecureRound:
 
 
 def _list(value: object, kind: type) -> list:
-    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+    if not isinstance(value, list) or not all(type(item) is kind for item in value):
         raise TypeError(f"expected a list of {kind.__name__}")
     return value
 

@@ -1,0 +1,15 @@
+"""Somebody else's words, as they may go into files and onto terminals."""
+
+from __future__ import annotations
+
+_LONGEST = 300
+
+
+def said(reason: object) -> str:
+    """One short line of printable text, whatever ``reason`` holds.
+
+    Ray's reasons are whole tracebacks, of which the last line says what happened.
+    """
+    lines = str(reason or "").strip().splitlines() or ["no reason given"]
+    text = "".join(letter if letter.isprintable() else "?" for letter in lines[-1].strip())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
