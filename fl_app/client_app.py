@@ -1,16 +1,20 @@
-"""The Flower ClientApp: one message in, one summed contribution out."""
+"""The Flower ClientApp: one message in, one summed contribution out.
+
+On a device every message has a process of its own, so what needs PyTorch is imported only where a
+message needs it, and no error's text leaves but what is written to be told (``DeviceError``).
+"""
 
 from __future__ import annotations
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 
 from fl_app.config import from_run_config
-from fl_app.node import node_for
-from fl_app.site import site_of
-from learning.memory import keep_heap
+from fl_app.run_config import require_plain
+from fl_app.site import DeviceError, device_folder, is_simulated, log_error, site_of
 
-keep_heap()
+HOSTED = "hosted"  # the server's question whom a node hosts; see strategies.hosting
 
 app = ClientApp()
 
@@ -20,6 +24,27 @@ app = ClientApp()
 @app.evaluate()
 def answer(message: Message, context: Context) -> Message:
     """Let every client that the message names do what it asks; all kinds go the same way."""
+    if is_simulated(context.node_config):
+        return _answer(message, context)
+    try:
+        require_plain(context.run_config)
+        return _answer(message, context)
+    except Exception as error:
+        log_error(device_folder(context.node_config), f"run {context.run_id}", error)
+        reason = str(error) if isinstance(error, DeviceError) else "failed; its own log says why"
+        return Message(
+            Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message
+        )
+
+
+def _answer(message: Message, context: Context) -> Message:
     config = from_run_config(context.run_config)
-    node = node_for(config, site_of(config, context.node_config, context.run_id))
-    return Message(node.answer(message.content), reply_to=message)
+    site = site_of(config, context.node_config, context.run_id)
+    if HOSTED in message.content.config_records:
+        clients = ConfigRecord({"clients": [] if site.own is None else list(site.own.clients)})
+        return Message(RecordDict({HOSTED: clients}), reply_to=message)
+    from fl_app.node import node_for
+    from learning.memory import keep_heap
+
+    keep_heap()
+    return Message(node_for(config, site).answer(message.content), reply_to=message)

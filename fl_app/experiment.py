@@ -24,6 +24,7 @@ from fl_app.results import RunFolder
 from fl_app.settings import FederationSettings, PrivacySettings
 from privacy.accounting import epsilon
 from strategies.base import CohortStrategy
+from strategies.hosting import DeviceHosts, Hosts, VirtualHosts
 from strategies.setup import ServerSetup
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
@@ -51,10 +52,11 @@ class Experiment:
             num_clients=self.federation.num_clients,
             cohort_size=self.federation.cohort_size,
             quorum=self.federation.quorum,
-            client_sizes=self.population.client_sizes(),
+            client_sizes=self.population.sizes,
             seeded_noise=self.privacy.noise == "seeded",
             secure_sums=self.privacy.secure_sums(),
             round_timeout=self.federation.round_timeout,
+            hosts=self._hosts(),
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
         if config.evaluation.server is not None:
@@ -63,6 +65,11 @@ class Experiment:
             except ValueError as error:
                 raise ConfigError(f"evaluation.{error}") from error
         self._check_secure_sums()
+
+    def _hosts(self) -> Hosts:
+        if self.federation.devices is None:
+            return VirtualHosts()
+        return DeviceHosts(self.federation.quorum, self.federation.round_timeout)
 
     def _check_secure_sums(self) -> None:
         """ConfigError where this cohort cannot sum securely."""
@@ -98,7 +105,8 @@ class Experiment:
         if checkpoint is None:
             folder.save_config(self.config)
             folder.keep_rows(-1)
-            self._draw_partition()
+            if self.population.shards:
+                self._draw_partition()
             return strategy.initial_parameters()
         strategy.first_round = int(checkpoint["round"][0])
         clients, counts = checkpoint["participation.clients"], checkpoint["participation.counts"]

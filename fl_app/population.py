@@ -1,11 +1,14 @@
-"""The simulated population: data set, public pool, and each client's share of the rest.
+"""Who has which data: data set, public pool, and each client's share of the rest.
 
-Server and nodes build the same population from the same configuration; a process does so once.
+In a simulation server and nodes build the same population from the same configuration; a process
+does so once. Where clients are on devices the server has the public pool and its test set only,
+and each device builds its own population (``fl_app.device_data``).
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from clients.base import Client, ClientSetup
 from clients.protected_evaluation import EvaluationClient
 from fl_app.config import ConfigError, build
+from fl_app.device_terms import DeviceTerms
 from fl_app.settings import FederationSettings, PrivacySettings
 from learning.datasets import DataError, Dataset
 from learning.public_pool import split_public
@@ -25,20 +29,31 @@ from learning.trainer import Trainer
 
 @dataclass(frozen=True)
 class Population:
-    """``public`` (P, C, H, W): the pool without labels; ``shards``: rows of ``dataset.train``."""
+    """``public`` (P, C, H, W): the pool without labels.
+
+    ``shards``: rows of ``dataset.train`` by client, of those whose data are here. ``sizes``:
+    examples of every client of the federation; None where they are not public.
+    """
 
     dataset: Dataset
     public: NDArray[np.float32]
-    shards: list[NDArray[np.int64]]
+    shards: Mapping[int, NDArray[np.int64]]
+    sizes: tuple[int, ...] | None
 
     def client_sizes(self) -> tuple[int, ...]:
-        """Examples of every client."""
-        return tuple(len(rows) for rows in self.shards)
+        """Examples of every client; ConfigError where they are not public."""
+        if self.sizes is None:
+            raise ConfigError(
+                "federation.devices.sizes=null: this needs every client's public number of "
+                "examples; give them as a list"
+            )
+        return self.sizes
 
     def class_counts(self) -> NDArray[np.int64]:
         """Examples of each class at each client (clients, classes)."""
         labels, classes = self.dataset.train.labels, self.dataset.num_classes
-        return np.stack([np.bincount(labels[rows], minlength=classes) for rows in self.shards])
+        rows = self.shards.values()
+        return np.stack([np.bincount(labels[own], minlength=classes) for own in rows])
 
 
 def population(config: DictConfig) -> Population:
@@ -78,14 +93,15 @@ def _client_setup(
 ) -> ClientSetup:
     privacy: PrivacySettings = build(config.privacy, "privacy")
     federation: FederationSettings = build(config.federation, "federation")
+    test = people.dataset.test
     return ClientSetup(
         trainer=trainer,
         public=people.public,
-        test=(people.dataset.test.images, people.dataset.test.labels),
+        test=(test.images, test.labels) if len(test) else None,
         budget=privacy.budget(federation.num_rounds),
         seed=config.seed,
         state_folder=state_folder,
-        client_sizes=people.client_sizes(),
+        client_sizes=people.sizes,
     )
 
 
@@ -95,6 +111,9 @@ def _population(description: str) -> Population:
     federation: FederationSettings = build(config.federation, "federation")
     dataset = _dataset(OmegaConf.to_yaml(config.dataset))
     size = federation.public_size(len(dataset.train))
+    terms = federation.device_terms()
+    if terms is not None:
+        return Population(dataset, _pool(dataset, size, config.seed), {}, _sizes(terms))
     if size >= len(dataset.train):
         raise ConfigError(
             f"federation.public={federation.public}: must leave private data; the training set "
@@ -118,7 +137,25 @@ def _population(description: str) -> Population:
         )
     except ValueError as error:
         raise ConfigError(f"partition: {error}") from error
-    return Population(dataset, dataset.train.images[public], [private[share] for share in shares])
+    shards = {client: private[share] for client, share in enumerate(shares)}
+    sizes = tuple(len(rows) for rows in shards.values())
+    return Population(dataset, dataset.train.images[public], shards, sizes)
+
+
+def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.float32]:
+    """The server's public pool; where it has nothing else, all of its training images."""
+    images = dataset.train.images
+    if size == len(images):
+        return images
+    if size > len(images):
+        raise ConfigError(
+            f"federation.public={size}: the server's data hold {len(images)} training images"
+        )
+    return images[split_public(len(images), size, experiment_rng(seed, "public pool"))[0]]
+
+
+def _sizes(terms: DeviceTerms) -> tuple[int, ...] | None:
+    return None if terms.sizes is None else tuple(terms.sizes)
 
 
 @functools.lru_cache(maxsize=2)

@@ -29,6 +29,16 @@ def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
     return chosen + shlex.split(str(run_config.get("overrides", "")))
 
 
+def require_plain(run_config: Mapping[str, Any]) -> None:
+    """ValueError where a run-config would have a device read its environment (``${oc.env:...}``).
+
+    What it reads could then leave the device in the text of a refusal.
+    """
+    for key, value in run_config.items():
+        if "${" in str(value):
+            raise ValueError(f"run-config {key}: holds an interpolation")
+
+
 def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:
     """The run-config that carries ``overrides``."""
     return {"overrides": shlex.join(overrides)}

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from fl_app.device_terms import DeviceTerms
 from privacy.budget import Budget
 from privacy.secure_aggregation.settings import MODES, SecureSumSettings
 
 
 @dataclass(frozen=True)
 class FederationSettings:
-    """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline."""
+    """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
+
+    ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
+    """
 
     num_clients: int
     clients_per_round: int | None
@@ -21,6 +25,7 @@ class FederationSettings:
     public: int | float
     quorum: float
     round_timeout: float
+    devices: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.num_clients < 1:
@@ -40,6 +45,21 @@ class FederationSettings:
             raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
         if not self.round_timeout > 0:
             raise ValueError(f"round_timeout={self.round_timeout}: must be above 0 seconds")
+        terms = self.device_terms()
+        if terms is not None and terms.sizes and len(terms.sizes) != self.num_clients:
+            raise ValueError(
+                f"devices.sizes={terms.sizes}: must be one for each of {self.num_clients} clients"
+            )
+
+    def device_terms(self) -> DeviceTerms | None:
+        """What devices' data must be like; None in simulations."""
+        if self.devices is None:
+            return None
+        known = [f.name for f in fields(DeviceTerms)]
+        for key, value in self.devices.items():
+            if key not in known:
+                raise ValueError(f"devices.{key}={value}: unknown; known are {', '.join(known)}")
+        return DeviceTerms(**self.devices)
 
     @property
     def cohort_size(self) -> int:

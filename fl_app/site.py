@@ -1,14 +1,16 @@
 """Where a node lives: in a simulation, or on a device with an owner.
 
-On a device nothing that the server sends decides whose policy holds or which files are written:
-both come from the node-config, which only the device's owner can set
-(``flower-supernode --node-config 'policy="/etc/murmur/policy.yaml" state="/var/lib/murmur"'``).
-Without a policy a device refuses everything.
+On a device nothing that the server sends decides whose policy holds, which clients and data are
+here, or which files are written: all of it comes from the node-config, which only the device's
+owner can set
+(``flower-supernode --node-config 'clients=3 data="/srv/data" policy="/etc/murmur/policy.yaml"
+state="/var/lib/murmur"'``). Without a policy a device refuses everything.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,17 +24,47 @@ from privacy.policy import Policy
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
 
 
+class DeviceError(Exception):
+    """A device cannot take part; the message tells nothing of its data and may leave it."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device_data``."""
+
+    clients: tuple[int, ...]
+    data: str | None
+    public: str | None
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> Own:
+        """By what the node-config says; DeviceError where it is malformed."""
+        words = str(node_config.get("clients", "")).replace(",", " ").split()
+        if not all(word.isdecimal() for word in words) or len(set(words)) != len(words):
+            raise DeviceError(
+                "clients in this device's node-config: must be ids such as '3' or '3,7'"
+            )
+        data, public = node_config.get("data"), node_config.get("public")
+        return cls(
+            tuple(sorted(int(word) for word in words)),
+            None if data is None else str(data),
+            None if public is None else str(public),
+        )
+
+
 @dataclass(frozen=True)
 class Site:
     """``folder``: ledger, clients' state and error log. ``run``: the run's name in the ledger.
 
     ``simulated``: clients are virtual, and nobody's data but the researcher's is at stake.
+    ``own``: what a device's owner has put here; None where clients are virtual.
     """
 
     folder: Path
     run: str
     policy: Policy
     simulated: bool
+    own: Own | None = None
 
     @classmethod
     def simulation(cls, folder: Path, policy: str | None = None) -> Site:
@@ -41,26 +73,39 @@ class Site:
         return cls(folder, folder.name, rules, simulated=policy is None)
 
     @classmethod
-    def device(cls, node_config: Mapping[str, Any], run_id: int) -> Site:
-        """A device, whose owner has set ``policy`` and ``state`` in its node-config."""
+    def device(cls, node_config: Mapping[str, Any], run: str) -> Site:
+        """A device, by what its owner has set in its node-config."""
         path = node_config.get("policy")
         if path is None:
             rules = Policy("this device's node-config", "it names no policy file (policy=PATH)")
         else:
             rules = Policy.load(str(path))
-        folder = Path(str(node_config.get("state", Path.home() / ".murmur" / "device")))
-        return cls(folder.expanduser().absolute(), f"run-{run_id}", rules, simulated=False)
+        own = Own.of(node_config)
+        return cls(device_folder(node_config), run, rules, simulated=False, own=own)
+
+
+def log_error(folder: Path, about: str, error: Exception) -> None:
+    """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "errors.log", "a", encoding="utf-8") as file:
+        file.write(f"{about}: {type(error).__name__}: {error}\n")
+        file.write("".join(traceback.format_exception(error)) + "\n")
 
 
 def site_of(config: DictConfig, node_config: Mapping[str, Any], run_id: int) -> Site:
-    """The site that this process's node is at."""
-    if not _is_simulated(node_config):
-        return Site.device(node_config, run_id)
+    """The site that this process's node is at.
+
+    A run keeps its name in a device's ledger when it is resumed: it is that of its folder. A
+    server that gives two runs one name gains nothing by it, for what was charged under a name is
+    answered again only if the question is the same, and else refused.
+    """
     folder = run_folder_path(config.run_dir, config.results_dir, run_id)
-    return Site.simulation(folder, config.privacy.policy)
+    if is_simulated(node_config):
+        return Site.simulation(folder, config.privacy.policy)
+    return Site.device(node_config, folder.name)
 
 
-def _is_simulated(node_config: Mapping[str, Any]) -> bool:
+def is_simulated(node_config: Mapping[str, Any]) -> bool:
     """Whether the engine, and not a device's owner, started this node.
 
     Flower's simulation runs clients in Ray actors; a SuperNode's process never starts Ray.
@@ -69,3 +114,9 @@ def _is_simulated(node_config: Mapping[str, Any]) -> bool:
         return True
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized()
+
+
+def device_folder(node_config: Mapping[str, Any]) -> Path:
+    """The folder in which a device keeps its ledger and its clients' state."""
+    folder = Path(str(node_config.get("state", Path.home() / ".murmur" / "device")))
+    return folder.expanduser().absolute()

@@ -162,7 +162,7 @@ class CohortStrategy(Accountable, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Sample the cohort, split it evenly over the nodes, one message for each node."""
+        """Sample the cohort, find its nodes, one message for each node."""
         number = self.first_round + server_round
         self.round = Round(number)
         self.model = arrays["model"].numpy()
@@ -170,7 +170,7 @@ class CohortStrategy(Accountable, Strategy):
         record = ArrayRecord({"model": arrays["model"]})
         for name, values in extra.items():
             record[name] = Array(values)
-        self.round.asked = self._assign(number, sorted(grid.get_node_ids()))
+        self._assign(number, grid)
         self.round.invited = self.round.asked
         self.secure_round = None
         if self.setup.secure_sums.is_on:
@@ -200,6 +200,7 @@ class CohortStrategy(Accountable, Strategy):
                 continue  # a duplicate, or a node that was not asked
             if reply.has_error():
                 self._fail(clients, f"node failed: {said(reply.error.reason)}")
+                self.setup.hosts.forget(node)
                 continue
             try:
                 self.round.bytes_up += message_size(reply.content)
@@ -210,8 +211,9 @@ class CohortStrategy(Accountable, Strategy):
                 continue
             self.participations.update(answered)
             self.round.failed.update(refusals)
-        for clients in waiting.values():
+        for node, clients in waiting.items():
             self._fail(clients, "no answer before the deadline")
+            self.setup.hosts.forget(node)
         if self.secure_round is not None:
             self._take_secure_sum(self.secure_round, total)
         self._remember_survivors(len(total.clients))
@@ -245,12 +247,12 @@ class CohortStrategy(Accountable, Strategy):
 
     # Helpers --------------------------------------------------------------------------------
 
-    def _assign(self, number: int, nodes: list[int]) -> dict[int, list[int]]:
-        """The round's cohort, split evenly over the nodes: {node: client ids}."""
-        shares = np.array_split(self.cohort(number), len(nodes))
-        return {
-            node: share.tolist() for node, share in zip(nodes, shares, strict=True) if len(share)
-        }
+    def _assign(self, number: int, grid: Grid) -> None:
+        """Find the nodes of the round's cohort; whoever has none is reported and pays nothing."""
+        placement = self.setup.hosts.place(grid, self.cohort(number).tolist())
+        self.round.asked = placement.asked
+        self.round.away = len(placement.away)
+        self.round.failed.update(placement.away)
 
     def _prepare_secure_sum(self, grid: Grid) -> dict[int, list[int]]:
         """Exchange keys; who may be asked to train, by node: nobody where too few take part."""
@@ -266,7 +268,7 @@ class CohortStrategy(Accountable, Strategy):
             )
         except ValueError as error:  # a cohort that was drawn too small for its own rules
             clients = [client for clients in self.round.asked.values() for client in clients]
-            self.round.failed = dict.fromkeys(clients, f"secure aggregation: {error}")
+            self.round.failed.update(dict.fromkeys(clients, f"secure aggregation: {error}"))
             return {}
         return self.secure_round.prepare()
 
@@ -292,7 +294,7 @@ class CohortStrategy(Accountable, Strategy):
         self.round.failed.update(dict.fromkeys(clients, reason))
 
     def _give_up_when_nobody_answers(self) -> None:
-        answered = bool(self.round.accepted) or not self.round.asked
+        answered = bool(self.round.accepted) or not self._cohort_size()
         self.silent_rounds = 0 if answered else self.silent_rounds + 1
         if self.silent_rounds == PATIENCE:
             client, reason = next(iter(self.round.failed.items()))
@@ -301,5 +303,7 @@ class CohortStrategy(Accountable, Strategy):
             )
 
     def _least_answers(self) -> int:
-        asked = sum(len(clients) for clients in self.round.asked.values())
-        return math.ceil(self.setup.quorum * asked)
+        return math.ceil(self.setup.quorum * self._cohort_size())
+
+    def _cohort_size(self) -> int:
+        return sum(len(clients) for clients in self.round.asked.values()) + self.round.away

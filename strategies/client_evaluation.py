@@ -101,12 +101,11 @@ class ClientEvaluation(ABC):
             return []
         rng = experiment_rng(self.setup.seed, "evaluation cohort", number)
         cohort = np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
-        nodes = sorted(grid.get_node_ids())
-        shares = zip(nodes, np.array_split(cohort, len(nodes)), strict=True)
-        asked = {node: share.tolist() for node, share in shares if len(share)}
+        placement = self.setup.hosts.place(grid, cohort.tolist())
+        self.failed.update(placement.away)
         messages = []
         for purpose in (PROTECTED, CLEAN) if self.show_clean else (PROTECTED,):
-            for node, clients in asked.items():
+            for node, clients in placement.asked.items():
                 task = {"purpose": purpose, "round": number, "clients": clients}
                 content = RecordDict({"model": arrays, "task": ConfigRecord(task)})
                 self._waiting[purpose, node] = clients

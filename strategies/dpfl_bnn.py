@@ -148,9 +148,7 @@ class DPFLBNN(CohortStrategy):
         last = number == self.setup.budget.rounds
         if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
             return []
-        nodes = sorted(grid.get_node_ids())
-        shares = np.array_split(np.arange(self.setup.num_clients), len(nodes))
-        self.report_asked = {n: s.tolist() for n, s in zip(nodes, shares, strict=True) if len(s)}
+        self.report_asked = self.setup.hosts.place(grid, range(self.setup.num_clients)).asked
         return [
             Message(
                 RecordDict(

@@ -7,7 +7,6 @@ with what it stored instead of labelling, and paying, once more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from learning.contribution import Codec, MalformedError, Sum
 from strategies.answers import Weigh, accept
+from strategies.hosting import Placement
 from strategies.reasons import said
 from strategies.sizes import message_size
 
@@ -41,23 +41,24 @@ class LabelStage:
     def __post_init__(self) -> None:
         self.votes = Sum(self.codec)
 
-    def ask(self, grid: Grid, clients: Sequence[int], timeout: float) -> None:
+    def ask(self, grid: Grid, placement: Placement, timeout: float) -> None:
         """Send the questions and take what comes back within ``timeout`` seconds."""
-        nodes = sorted(grid.get_node_ids())
+        self.failed.update(placement.away)
+        asked = [(node, client) for node, ids in placement.asked.items() for client in ids]
         messages = [
             Message(
                 self._question(client),
-                dst_node_id=nodes[place % len(nodes)],
+                dst_node_id=node,
                 message_type="query",
                 group_id="labels",
             )
-            for place, client in enumerate(clients)
+            for node, client in asked
         ]
         self.bytes_down += sum(message_size(message.content) for message in messages)
         replies = list(grid.send_and_receive(messages, timeout=timeout))
         # A message gets its id when it is sent.
         ids = [str(message.metadata.message_id) for message in messages]
-        waiting = dict(zip(ids, clients, strict=True))
+        waiting = dict(zip(ids, (client for _, client in asked), strict=True))
         for reply in replies:
             client = waiting.pop(str(reply.metadata.reply_to_message_id), None)
             if client is not None:

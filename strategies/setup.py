@@ -12,6 +12,7 @@ from learning.trainer import Trainer
 from privacy.budget import Budget
 from privacy.noise import NoiseGenerator
 from privacy.secure_aggregation import SecureSumSettings
+from strategies.hosting import Hosts, VirtualHosts
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class ServerSetup:
     (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
     public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
     ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
+    ``hosts``: on which node a client is to be asked.
     """
 
     trainer: Trainer
@@ -37,6 +39,7 @@ class ServerSetup:
     seeded_noise: bool = False
     secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
     round_timeout: float = 3600.0
+    hosts: Hosts = field(default_factory=VirtualHosts)
 
     def noise(self, purpose: str, number: int) -> NoiseGenerator:
         """Where the server itself must add noise in round ``number``."""
@@ -58,12 +61,14 @@ class ServerSetup:
 class Round:
     """What happened in one round, for its result row.
 
-    ``asked``: the cohort by node; ``invited``: those asked to train, which are fewer where
-    somebody dropped out of a secure sum before.
+    ``asked``: the cohort by node; ``away``: how many of it no node could be asked for;
+    ``invited``: those asked to train, which are fewer where somebody dropped out of a secure sum
+    before.
     """
 
     number: int
     asked: dict[int, list[int]] = field(default_factory=dict)
+    away: int = 0
     invited: dict[int, list[int]] = field(default_factory=dict)
     accepted: list[int] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)

@@ -199,7 +199,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, Pilot | Non
         return client.train(Task(number, who, weights, {}, {}), data)
 
     start = trainer.initial(experiment_rng(config.seed, "initial model"))
-    data = Shards(train.images, train.labels, people.shards)
+    data = Shards(train.images, train.labels, list(people.shards.values()))
     rng = experiment_rng(config.seed, "pilot noise")
     pilot = Pilot.run(trainer, data, start, local, rounds, rng)
     return setting, trainer.num_classes, pilot

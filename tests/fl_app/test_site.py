@@ -7,6 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fl_app.config import compose
 from fl_app.node import Node
 from fl_app.site import SIMULATED, Site, site_of
+from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL
 
 POLICY = """
@@ -28,7 +29,7 @@ allow_non_private: false
 def device(tmp_path):
     """A device's node-config, with its owner's policy and state folder."""
     (tmp_path / "policy.yaml").write_text(POLICY)
-    return {"policy": str(tmp_path / "policy.yaml"), "state": str(tmp_path / "state")}
+    return device_config(tmp_path, clients=0)
 
 
 def ask(config, node_config, run_id=7, round=1):
@@ -43,6 +44,7 @@ def ask(config, node_config, run_id=7, round=1):
 def hostile(tmp_path, *overrides):
     """What a server would send that wants no policy, and its own choice of folder."""
     small = [word for word in SMALL if word != "privacy.noise=seeded"]
+    small += ["federation.num_rounds=5", *DIGITS]
     return compose([*small, "privacy.policy=null", f"run_dir={tmp_path}/elsewhere", *overrides])
 
 
