@@ -25,6 +25,7 @@ TOOLS = {
     "audit": "attack a release and measure its epsilon",
     "ledger": "print or verify a device's ledger",
     "plan": "share a total budget in KD-DPFL, and say why",
+    "report": "show a run or a sweep as one HTML page",
     "resume": "go on with a run that was interrupted",
 }
 

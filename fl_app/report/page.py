@@ -1,0 +1,229 @@
+"""The page: everything that the report says, put into one template with its styles and script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
+
+from fl_app.report import figures, series
+from fl_app.report.charts import mark
+from fl_app.report.published import comparisons
+from fl_app.report.reading import Run, Source
+from fl_app.report.scales import byte_count
+from fl_app.report.settings import Grouping, Setting, flat, group
+
+_ASSETS = Path(__file__).with_name("assets")
+_MOST_PARTITIONS = 8
+_WORDS = {
+    "replace_one": "one unit exchanged for another",
+    "add_remove": "one unit more or less",
+    "client": "everything that one client holds",
+    "record": "one record",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A partition's picture, inlined."""
+
+    label: str
+    alt: str
+    uri: str
+
+
+def page(source: Source, now: datetime) -> str:
+    """The whole report as HTML."""
+    grouping = group(source.runs)
+    scores = series.score_names(source.runs)
+    stated = comparisons(grouping.settings)
+    main = scores[0] if scores else "accuracy"
+    drawn = [
+        figures.rounds_figure(grouping, main, stated),
+        figures.epsilon_figure(grouping, main),
+        figures.bytes_figure(grouping, main),
+        figures.spend_figure(grouping),
+    ]
+    others = [figures.rounds_figure(grouping, score) for score in scores[1:7]]
+    shown = [figure for figure in drawn if figure is not None]
+    more = [figure for figure in others if figure is not None]
+    script = (_ASSETS / "page.js").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(mark=mark, show=figures.show, words=_words)
+    return environment.get_template("page.html").render(
+        source=source,
+        title=f"{'Sweep' if source.is_sweep else 'Run'} {source.name}",
+        made=now.strftime("%Y-%m-%d %H:%M"),
+        version=version("murmur"),
+        style=(_ASSETS / "style.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        states=Counter(run.state for run in source.runs),
+        score=main.replace("_", " "),
+        glance=[_glance(setting, main) for setting in grouping.settings],
+        figures=shown,
+        more=more,
+        tips=_tips([*shown, *more]),
+        budget=_budget(grouping),
+        statements=_statements(grouping),
+        pictures=_pictures(grouping),
+        common=_common(source.runs),
+        varied=_varied(source.runs, grouping),
+        stated=stated,
+        stopped=[run for run in source.runs if run.state != "finished" or run.problems],
+        refusals=_refusals(grouping),
+    )
+
+
+def _glance(setting: Setting, score: str) -> dict[str, str]:
+    """A setting's row in the summary."""
+    states = Counter(run.state for run in setting.runs)
+    end = series.final_spread(setting, score)
+    sent = series.Spread.of(series.total_bytes(run) for run in setting.started)
+    seconds = series.Spread.of(
+        sum(float(row.get("seconds", 0)) for row in run.rows) for run in setting.started
+    )
+    return {
+        "key": setting.key,
+        "label": setting.label,
+        "runs": ", ".join(f"{count} {state}" for state, count in states.items()),
+        "score": "–" if end is None else f"{end.mean:.3f}",
+        "range": "" if end is None or end.count == 1 else f"{end.low:.3f} to {end.high:.3f}",
+        "claimed": figures.show(series.claimed(setting)),
+        "proven": "–" if series.proven(setting) is None else figures.show(series.proven(setting)),
+        "sent": "–" if sent is None else byte_count(sent.mean),
+        "seconds": "–" if seconds is None else f"{seconds.mean:,.3g}",
+        "void": "yes" if any(r.statement and r.statement.void for r in setting.runs) else "",
+    }
+
+
+def _budget(grouping: Grouping) -> list[dict[str, Any]]:
+    """One row for each setting and adversary; the worst repetition."""
+    rows = []
+    for setting in grouping.settings:
+        told = [run.statement for run in setting.runs if run.statement is not None]
+        for index in range(max((len(s.guarantees) for s in told), default=0)):
+            having = [s for s in told if len(s.guarantees) > index]
+            statement = max(having, key=lambda s: s.guarantees[index].proven_total)
+            measured = [g.measured for s in having if (g := s.guarantees[index]).measured]
+            rows.append(
+                {
+                    "setting": setting,
+                    "statement": statement,
+                    "guarantee": statement.guarantees[index],
+                    "measured": max(measured, default=None),
+                    "void": [reason for s in having for reason in s.void],
+                }
+            )
+    return rows
+
+
+def _statements(grouping: Grouping) -> list[tuple[str, str]]:
+    """(setting and seed, privacy.txt), the first finished repetition's for each setting."""
+    return [
+        (f"{s.label}, seed {run.seed}" if len(s.runs) > 1 else s.label, run.statement_text)
+        for s in grouping.settings
+        for run in [r for r in s.runs if r.statement_text][:1]
+    ]
+
+
+def _pictures(grouping: Grouping) -> list[Picture]:
+    """Each distinct partition once; the first repetition's."""
+    found: dict[bytes, tuple[Run, list[str]]] = {}
+    for setting in grouping.settings:
+        for run in [r for r in setting.runs if r.partition][:1]:
+            assert run.partition is not None
+            digest = hashlib.sha256(run.partition).digest()
+            found.setdefault(digest, (run, []))[1].append(setting.label)
+    pictures = []
+    for run, labels in list(found.values())[:_MOST_PARTITIONS]:
+        config = flat(run.config)
+        clients = config.get("federation.num_clients", "an unknown number of")
+        kind = config.get("partition._target_", "unknown").rsplit(".", 1)[-1]
+        alt = (
+            f"Partition {kind}: above, how many examples each of {clients} clients holds; below, "
+            "each class's share of the client's examples, darker for more."
+        )
+        name = labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
+        pictures.append(Picture(f"{name}, seed {run.seed}", alt, _inline(run.partition or b"")))
+    return pictures
+
+
+def _inline(png: bytes) -> str:
+    """A data URI with the picture in at most 64 colours: a quarter of the bytes, same look."""
+    try:
+        with Image.open(io.BytesIO(png)) as image:
+            small = io.BytesIO()
+            image.convert("RGB").quantize(64).save(small, "PNG", optimize=True)
+    except OSError:
+        return ""
+    return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
+
+
+def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """What every run's configuration has in common."""
+    configs = [flat(run.config) for run in runs if run.config]
+    if not configs:
+        return []
+    first = configs[0]
+    return [(k, v) for k, v in first.items() if all(c.get(k) == v for c in configs)]
+
+
+def _varied(runs: Sequence[Run], grouping: Grouping) -> tuple[list[str], list[dict[str, Any]]]:
+    """(keys, rows): what differs between jobs, as typed or defaulted."""
+    keys = list(grouping.varied[0]) if grouping.varied else []
+    rows = [
+        {
+            "name": run.name,
+            "state": run.state,
+            "seed": run.seed,
+            "values": [values[key] for key in keys],
+            "rounds": f"{run.last_round} of {run.planned_rounds or '?'}",
+        }
+        for run, values in zip(runs, grouping.varied, strict=True)
+    ]
+    return keys, rows
+
+
+def _refusals(grouping: Grouping) -> list[tuple[str, str, int]]:
+    """(setting, reason, how often) for clients that failed or refused in a round."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for setting in grouping.settings:
+        for run in setting.runs:
+            for row in run.rows:
+                for name in ("failed", "evaluation_failed"):
+                    counts.update((setting.label, str(why)) for why in _values(row.get(name)))
+    return [(label, why, count) for (label, why), count in counts.most_common(50)]
+
+
+def _values(mapping: Any) -> Iterable[Any]:
+    return mapping.values() if isinstance(mapping, Mapping) else ()
+
+
+def _tips(drawn: Sequence[figures.Figure]) -> dict[str, Any]:
+    """For the script: each chart's points, by its id in the page."""
+    return {
+        f"{figure.id}-{index}": panel.chart.tooltips()
+        for figure in drawn
+        for index, panel in enumerate(figure.panels, 1)
+    }
+
+
+def _words(value: str) -> str:
+    return _WORDS.get(value, value.replace("_", " "))

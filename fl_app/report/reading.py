@@ -1,0 +1,177 @@
+"""Runs as the report sees them: read-only, and whatever is missing or damaged is said, not raised.
+
+``RunFolder`` writes runs and creates what is missing; a report must neither touch a folder that
+others may still be writing to, nor fail because one of sixty jobs was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from fl_app.config import ConfigError
+from privacy.statement import Statement
+
+_SIGNS = ("config.yaml", "overrides.json", "rounds.jsonl", "error.json", "metrics.json")
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run has left so far.
+
+    ``overrides``: the words typed. ``config``: nested, as composed; {} where none was written.
+    ``rows``: one mapping per round, with infinite ε as ``math.inf``. ``problems``: files that are
+    there and could not be read.
+    """
+
+    name: str
+    overrides: tuple[str, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+    rows: tuple[dict[str, Any], ...] = ()
+    metrics: dict[str, Any] | None = None
+    statement: Statement | None = None
+    statement_text: str = ""
+    error: str | None = None
+    partition: bytes | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """``finished``, ``failed``, ``unfinished`` or ``not started``."""
+        if self.metrics is not None:
+            return "finished"
+        if self.error is not None:
+            return "failed"
+        return "unfinished" if self.rows or self.config else "not started"
+
+    @property
+    def planned_rounds(self) -> int | None:
+        """How many rounds the configuration asks for."""
+        return _int(self.config.get("federation", {}).get("num_rounds"))
+
+    @property
+    def last_round(self) -> int:
+        """The last round that has a row; 0 without one."""
+        return max((row["round"] for row in self.rows), default=0)
+
+    @property
+    def seed(self) -> Any:
+        """The experiment's seed, or None."""
+        return self.config.get("seed")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the report is about: a run, or the runs of a sweep."""
+
+    name: str
+    runs: tuple[Run, ...]
+    is_sweep: bool
+    overrides: tuple[str, ...] = ()
+
+
+def read(path: Path) -> Source:
+    """The run or sweep in ``path``; ConfigError where there is neither."""
+    path = path.expanduser().absolute()
+    if not path.is_dir():
+        raise ConfigError(f"RUN_OR_SWEEP={path}: is no folder; name one that `murmur` has written")
+    if (path / "sweep.json").exists():
+        return _read_sweep(path)
+    if is_run(path):
+        run = read_run(path)
+        return Source(path.name, (run,), False, run.overrides)
+    runs = tuple(read_run(child) for child in sorted(path.iterdir()) if is_run(child))
+    if not runs:
+        raise ConfigError(
+            f"RUN_OR_SWEEP={path}: holds neither a run nor a sweep (no {', '.join(_SIGNS)} or "
+            "sweep.json, here or one folder below); name a folder that `murmur` has written"
+        )
+    return Source(path.name, runs, True)
+
+
+def is_run(path: Path) -> bool:
+    """Whether ``path`` is a run's folder."""
+    return path.is_dir() and any((path / name).exists() for name in _SIGNS)
+
+
+def _read_sweep(path: Path) -> Source:
+    try:
+        plain = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
+        jobs = [(str(job["key"]), tuple(map(str, job["overrides"]))) for job in plain["jobs"]]
+        overrides = tuple(map(str, plain.get("overrides", ())))
+    except _DAMAGE as error:
+        raise ConfigError(
+            f"{path / 'sweep.json'}: cannot be read ({error}); remove it to report the runs in "
+            "this folder as they are"
+        ) from error
+    return Source(path.name, tuple(read_run(path / k, words) for k, words in jobs), True, overrides)
+
+
+def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
+    """The run in ``path``, however far it came; ``overrides`` if the sweep knows them."""
+    problems: list[str] = []
+
+    def part(name: str, parse: Callable[[bytes], Any], default: Any) -> Any:
+        file = path / name
+        if not file.exists():
+            return default
+        try:
+            return parse(file.read_bytes())
+        except _DAMAGE as error:
+            problems.append(f"{name}: {' '.join(str(error).split())[:200]}")
+            return default
+
+    typed = part("overrides.json", lambda raw: tuple(map(str, json.loads(raw))), ())
+    return Run(
+        name=path.name,
+        overrides=tuple(overrides) or typed,
+        config=part("config.yaml", _config, {}),
+        rows=part("rounds.jsonl", _rows, ()),
+        metrics=part("metrics.json", _mapping, None),
+        statement=part("privacy.json", lambda raw: Statement.from_dict(json.loads(raw)), None),
+        statement_text=part("privacy.txt", lambda raw: raw.decode(), ""),
+        error=part("error.json", lambda raw: str(_mapping(raw)["error"]), None),
+        partition=part("partition.png", bytes, None),
+        problems=tuple(problems),
+    )
+
+
+def number(value: Any) -> float | None:
+    """A JSON value as a float: "infinity" is ``math.inf``, what is no number is None."""
+    if value == "infinity":
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return None
+    return float(value)
+
+
+def _config(raw: bytes) -> dict[str, Any]:
+    plain = OmegaConf.to_container(OmegaConf.create(raw.decode()), resolve=True)
+    if not isinstance(plain, dict):
+        raise ValueError("is no configuration")
+    return {str(key): value for key, value in plain.items()}
+
+
+def _mapping(raw: bytes) -> dict[str, Any]:
+    plain = json.loads(raw)
+    if not isinstance(plain, dict):
+        raise ValueError("is no mapping")
+    return plain
+
+
+def _rows(raw: bytes) -> tuple[dict[str, Any], ...]:
+    """All whole lines; a kill may have left half of the last one."""
+    whole = raw.decode()[: raw.decode().rfind("\n") + 1].splitlines()
+    rows = [json.loads(line) for line in whole]
+    return tuple(row for row in rows if isinstance(row["round"], int))
+
+
+def _int(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,52 @@
+"""``murmur report``: a run or a sweep as one HTML page that opens without a network."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from fl_app.config import ConfigError
+from fl_app.report.page import page
+from fl_app.report.reading import read
+from fl_app.report.scales import byte_count
+
+
+def main(argv: list[str]) -> int:
+    """Run the tool with the words after ``murmur report``; the exit status."""
+    options = _parser().parse_args(argv)
+    folder = Path(options.folder)
+    try:
+        source = read(folder)
+        out = Path(options.out) if options.out else folder / "report.html"
+        content = page(source, datetime.now()).encode()
+        _write(out.expanduser().absolute(), content)
+    except ConfigError as error:
+        print(f"murmur report: {error}", file=sys.stderr)
+        return 2
+    print(f"report: {out} ({byte_count(len(content))})")
+    return 0
+
+
+def _write(out: Path, content: bytes) -> None:
+    """Replace ``out`` as a whole, so that nobody reads half a page."""
+    temporary = out.with_name(f".{out.name}.new")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, out)
+    except OSError as error:
+        raise ConfigError(
+            f"--out={out}: cannot be written ({error.strerror}); name a file in a folder that "
+            "exists"
+        ) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="murmur report", description="Show a run or a sweep as one self-contained HTML page."
+    )
+    parser.add_argument("folder", metavar="RUN_OR_SWEEP", help="a folder that murmur has written")
+    parser.add_argument("--out", metavar="FILE", help="default: report.html in that folder")
+    return parser
