@@ -105,8 +105,6 @@ class Experiment:
         if checkpoint is None:
             folder.save_config(self.config)
             folder.keep_rows(-1)
-            if self.population.shards:
-                self._draw_partition()
             return strategy.initial_parameters()
         strategy.first_round = int(checkpoint["round"][0])
         clients, counts = checkpoint["participation.clients"], checkpoint["participation.counts"]
@@ -174,6 +172,9 @@ class Experiment:
             "seconds": round(time.monotonic() - self.started, 3),
         }
         self.folder.save_statement(statement)
+        if self.population.shards:
+            # Last: a run should not wait for its plotting library.
+            self._draw_partition()
         tensors = self.trainer.state_dict(model)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
         self.folder.save_metrics(metrics)

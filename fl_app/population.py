@@ -11,13 +11,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, ClientSetup
-from clients.protected_evaluation import EvaluationClient
 from fl_app.config import ConfigError, build
 from fl_app.device_terms import DeviceTerms
 from fl_app.settings import FederationSettings, PrivacySettings
@@ -25,6 +25,9 @@ from learning.datasets import DataError, Dataset
 from learning.public_pool import split_public
 from learning.seeding import experiment_rng
 from learning.trainer import Trainer
+
+if TYPE_CHECKING:
+    from clients.protected_evaluation import EvaluationClient
 
 
 @dataclass(frozen=True)
