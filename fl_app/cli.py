@@ -8,35 +8,22 @@ from __future__ import annotations
 
 import importlib
 import sys
-import time
-import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from fl_app.results import RunFolder
-
 TOOLS = {
     "advise": "find the best rounds and clients per round for NbAFL",
     "audit": "attack a release and measure its epsilon",
+    "export": "write the public pool that devices need a copy of",
     "ledger": "print or verify a device's ledger",
     "plan": "share a total budget in KD-DPFL, and say why",
     "report": "show a run or a sweep as one HTML page",
     "resume": "go on with a run that was interrupted",
 }
-
-
-@dataclass
-class Job:
-    """One run of this command: what was asked, where it went, how it ended."""
-
-    overrides: list[str]
-    folder: RunFolder | None = None
-    status: int = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,65 +41,88 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _hydra(arguments: list[str]) -> int:
-    """Check every job of the command, then let Hydra start them."""
+    """Check the command, then let Hydra start its run or its jobs."""
+    from fl_app.config import ConfigError, compose
+
+    words = [word for word in arguments if not word.startswith("-")]
+    if "-m" in arguments or "--multirun" in arguments:
+        return _sweep(words, arguments)
+    config = compose(words)
+    if config.sweep is not None:
+        raise ConfigError(f"sweep={config.sweep}: names a sweep; start one with `murmur -m`")
+    statuses: list[int] = []
+    _start(lambda overrides: statuses.append(run(overrides)), arguments)
+    return max(statuses, default=0)
+
+
+def _sweep(words: list[str], arguments: list[str]) -> int:
+    """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
+    from rich.console import Console
+
+    from fl_app.prepare import quoted
+    from fl_app.sweep import Sweep
+    from fl_app.sweep_progress import SweepProgress
+    from fl_app.sweep_table import show_sweep
+
+    console, sweep = Console(), Sweep.plan(words)
+    sweep.begin()
+    progress = SweepProgress(sweep, console)
+    try:
+        with progress:
+            _start(_job, [*arguments, f"hydra.sweep.dir={quoted(sweep.folder.path)}"])
+    except KeyboardInterrupt:
+        print("murmur: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    finally:
+        show_sweep(sweep.folder, progress.skipped, console)
+    jobs = sweep.jobs or sweep.folder.jobs()
+    return 0 if len(sweep.folder.finished(jobs)) == len(jobs) else 1
+
+
+def _job(overrides: list[str]) -> float:
+    """One job of a sweep, in whatever process the launcher has chosen."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from fl_app.sweep import SweepFolder, run_job
+
+    settings = HydraConfig.get()
+    return run_job(overrides, SweepFolder(Path(settings.sweep.dir)), Path(settings.runtime.cwd))
+
+
+def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
+    """Give the command to Hydra, which calls ``job`` with the overrides of each job."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    from fl_app.config import CONF, compose, expand_sweep
+    from fl_app.config import CONF
 
-    overrides = [word for word in arguments if not word.startswith("-")]
-    if "-m" in arguments or "--multirun" in arguments:
-        for words in expand_sweep(overrides):
-            compose(words)
-    else:
-        compose(overrides)
-    jobs: list[Job] = []
-
-    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-    def job(_: DictConfig) -> None:
-        jobs.append(run(list(HydraConfig.get().overrides.task)))
+    def task(_: DictConfig) -> Any:
+        return job(list(HydraConfig.get().overrides.task))
 
     sys.argv = [sys.argv[0], *arguments]
-    job()
-    if len(jobs) > 1:
-        from fl_app.sweep import show_sweep
-
-        show_sweep(jobs)
-    return max((job.status for job in jobs), default=0)
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(task)()
 
 
-def run(overrides: list[str]) -> Job:
-    """One run from its overrides to its summary."""
-    job = Job(overrides)
-    job.status = _run(job)
-    return job
-
-
-def _run(job: Job) -> int:
+def run(overrides: list[str]) -> int:
+    """One run from its overrides to its summary; the exit status."""
     from rich.console import Console
 
-    from fl_app.config import ConfigError, build, compose
-    from fl_app.experiment import Experiment
+    from fl_app.config import ConfigError
+    from fl_app.prepare import prepare
     from fl_app.progress import LiveProgress, summary_table
-    from fl_app.results import RunFolder
 
-    console, overrides = Console(), job.overrides
+    console = Console()
     try:
-        config = compose(overrides)
-        path = new_run_dir(config.results_dir) if config.run_dir is None else Path(config.run_dir)
-        overrides = [*overrides, *absolute_paths(config), f"run_dir={path.absolute()}"]
-        experiment = Experiment(config)
-        engine = build(config.engine, "engine")
-        job.folder = folder = RunFolder(path.absolute())
-        folder.save_overrides(overrides)
+        ready = prepare(overrides)
     except ConfigError as error:
         print(f"murmur: {error}", file=sys.stderr)
         return 2
+    folder, experiment = ready.folder, ready.experiment
     for warning in experiment.strategy.warnings():
         console.print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
     try:
         with LiveProgress(folder, experiment.federation.num_rounds, console):
-            engine.run(overrides, folder)
+            ready.run()
     except KeyboardInterrupt:
         print(f"murmur: interrupted; the run so far is in {folder.path}", file=sys.stderr)
         return 130
@@ -126,22 +136,6 @@ def _run(job: Job) -> int:
     )
     console.print(f"results: {folder.path}", markup=False, soft_wrap=True)
     return 0
-
-
-def absolute_paths(config: DictConfig) -> list[str]:
-    """Overrides that pin the paths which the user typed: the apps run in another folder."""
-    from omegaconf import OmegaConf
-
-    keys = ("dataset.root", "dataset.path", "dataset.cache", "privacy.policy")
-    typed = {key: OmegaConf.select(config, key) for key in keys}
-    return [f"{key}={Path(path).absolute()}" for key, path in typed.items() if path is not None]
-
-
-def new_run_dir(results_dir: str | None) -> Path:
-    """A fresh folder name under ``results_dir``, or under `runs` in the working directory."""
-    root = Path.cwd() / "runs" if results_dir is None else Path(results_dir).expanduser()
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return root / f"{stamp}-{uuid.uuid4().hex[:6]}"
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
+from fl_app.genuine import strange_class
 from fl_app.run_config import to_overrides
 
 _composing = threading.Lock()
@@ -60,7 +61,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     groups = [o for o in parsed if _is_group(o)]
     for override in groups:
         _check_choice(override)
-    base = _raw_compose([o.input_line or "" for o in groups])
+    base = _base(tuple(o.input_line or "" for o in groups))
     for override in parsed:
         if not _is_group(override):
             _check_key(override, base)
@@ -69,6 +70,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
         raise ConfigError(_one_line(error)) from error
+    _check_classes(config)
     OmegaConf.set_readonly(config, True)
     return config
 
@@ -85,6 +87,15 @@ def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
         else:
             choices.append([override.input_line or ""])
     return [list(job) for job in itertools.product(*choices)]
+
+
+def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words that hold for every job, and those that give several values."""
+    fixed: list[str] = []
+    varied: list[str] = []
+    for override in _parse(overrides):
+        (varied if override.is_sweep_override() else fixed).append(override.input_line or "")
+    return fixed, varied
 
 
 def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
@@ -181,12 +192,39 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
+def _check_classes(config: DictConfig) -> None:
+    """ConfigError unless all classes are those of conf/, and the strategy has its own name."""
+    strange = strange_class(OmegaConf.to_container(config), CONF)
+    if strange is not None:
+        raise ConfigError(
+            f"_target_={strange}: classes are chosen through the groups, not named; to add one, "
+            "add a file to conf/ that names it"
+        )
+    name, client = str(config.strategy.name), str(config.strategy.client._target_)
+    if _client_of(CONF, name) != client:
+        raise ConfigError(f"strategy.name={name}: is not the name of the strategy that was chosen")
+
+
+@functools.lru_cache(maxsize=16)
+def _client_of(conf: Path, name: str) -> str | None:
+    """The client class of the strategy ``name`` in ``conf``; None if there is no such strategy."""
+    if name not in groups()["strategy"]:
+        return None
+    return str(_raw_compose([f"strategy={name}"]).strategy.client._target_)
+
+
 def _nearest(name: object, known: typing.Iterable[str]) -> str:
     choices = sorted(set(known))
     matches = difflib.get_close_matches(str(name), choices, n=3, cutoff=0.5)
     if matches:
         return f"did you mean {' or '.join(matches)}?"
     return f"known are {', '.join(choices)}"
+
+
+@functools.lru_cache(maxsize=16)
+def _base(choices: tuple[str, ...]) -> DictConfig:
+    """The configuration of these choices alone; only for looking up keys."""
+    return _raw_compose(list(choices))
 
 
 def _raw_compose(overrides: list[str]) -> DictConfig:

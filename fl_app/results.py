@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +74,7 @@ class RunFolder:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows so far; a half-written last line is left out."""
-        return list(self._parsed_rows())
-
-    def _parsed_rows(self) -> Iterator[dict[str, Any]]:
-        if not self.rows_path.exists():
-            return
-        for line in self.rows_path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                yield json.loads(line)
+        return read_rows(self.rows_path)
 
     def keep_rows(self, last: int) -> None:
         """Drop the rows after round ``last``: their rounds will be done again."""
@@ -137,6 +130,10 @@ class RunFolder:
             json.loads(self.error_path.read_text())["error"] if self.error_path.exists() else None
         )
 
+    def forget_error(self) -> None:
+        """Start again: what stopped an earlier attempt is past."""
+        self.error_path.unlink(missing_ok=True)
+
     def _write(self, name: str, content: bytes) -> None:
         temporary = self.path / f".{name}.new"
         with open(temporary, "wb") as file:
@@ -144,3 +141,11 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / name)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a ``rounds.jsonl`` that may be growing; a half-written last line is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

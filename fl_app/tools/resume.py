@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
         folder = RunFolder(path)
         if folder.metrics() is not None:
             raise ConfigError(f"{path}: this run is finished")
-        return run(folder.overrides()).status
+        return run(folder.overrides())
     except ConfigError as error:
         print(f"murmur resume: {error}", file=sys.stderr)
         return 2

@@ -40,19 +40,6 @@ def test_a_run_prints_rounds_summary_statement_and_folder(tmp_path):
     assert folder.parent == tmp_path / "runs"
 
 
-def test_a_sweep_ends_with_one_table_of_all_jobs(tmp_path):
-    done = murmur(tmp_path, "-m", *SMALL, "privacy.epsilon=2,inf", "strategy.K=1,2")
-    assert done.returncode == 0, done.stderr
-    table = Path(done.stdout.rsplit("sweep: ", 1)[1].strip()).read_text().splitlines()
-    assert table[0].startswith("| privacy.epsilon | strategy.K | accuracy")
-    assert [row.split(" | ")[0:2] for row in table[2:]] == [
-        ["| 2", "1"],
-        ["| 2", "2"],
-        ["| inf", "1"],
-        ["| inf", "2"],
-    ]
-
-
 @pytest.fixture
 def refuse(tmp_path, monkeypatch, capsys):
     """Call `murmur` in this process; its one line of error. Nothing may be left behind."""

@@ -1,0 +1,157 @@
+"""A sweep does each job once, whatever is killed; a failure is named and stops nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fl_app.cli import main
+
+MURMUR = str(Path(sys.executable).parent / "murmur")
+SMALL = [
+    "engine=inline",
+    "federation.num_clients=4",
+    "federation.num_rounds=2",
+    "strategy.local.epochs=1",
+]
+
+
+@pytest.fixture
+def murmur(tmp_path, monkeypatch, capfd):
+    """Call `murmur` in this process, in a folder of its own; exit status and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["murmur"])
+        status = main(words)
+        return status, capfd.readouterr()
+
+    return call
+
+
+def only_sweep(root):
+    [folder] = (root / "runs").glob("sweep-*")
+    return folder
+
+
+def table(folder):
+    lines = (folder / "sweep.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+
+
+def test_the_same_command_finds_its_folder_and_repeats_nothing(murmur, tmp_path):
+    command = ["-m", *SMALL, "privacy.epsilon=2,inf", "strategy.K=1,2"]
+    status, printed = murmur(*command)
+    assert status == 0, printed.err
+    folder = only_sweep(tmp_path)
+    plan = json.loads((folder / "sweep.json").read_text())
+    assert plan["overrides"] == command[1:]
+    assert [job["overrides"][-2:] for job in plan["jobs"]] == [
+        ["privacy.epsilon=2", "strategy.K=1"],
+        ["privacy.epsilon=2", "strategy.K=2"],
+        ["privacy.epsilon=inf", "strategy.K=1"],
+        ["privacy.epsilon=inf", "strategy.K=2"],
+    ]
+    for job in plan["jobs"]:
+        assert (folder / job["key"] / "privacy.json").exists()
+    assert [row["state"] for row in table(folder)] == ["finished"] * 4
+    assert "job 4/4  privacy.epsilon=inf strategy.K=2  accuracy" in printed.out
+
+    # The order of the words and the engine's settings do not make it another sweep.
+    before = stamps(folder)
+    status, printed = murmur(command[0], *reversed(command[1:]), "engine.workers=2")
+    assert status == 0
+    assert "4 of 4 jobs are finished: skipped" in printed.out
+    assert only_sweep(tmp_path) == folder
+    assert stamps(folder) == before
+    assert [row["state"] for row in table(folder)] == ["finished before"] * 4
+
+
+def stamps(folder):
+    """When results were written; a ledger is closed later, by whoever still has it open."""
+    written = [path for path in folder.glob("*/*") if "ledger" not in path.name]
+    return {path: path.stat().st_mtime_ns for path in written}
+
+
+def test_a_failed_job_is_named_and_does_not_stop_the_rest(murmur, tmp_path):
+    command = ["-m", *SMALL, "strategy.K=400,1"]
+    for state in ("finished", "finished before"):
+        status, printed = murmur(*command)
+        assert status == 1
+        bad, good = table(only_sweep(tmp_path))
+        assert bad["state"].startswith("failed: strategy.K=400: must lie in 1..360")
+        assert good["state"] == state
+        assert "strategy.K=400  failed: strategy.K=400: must lie in 1..360" in printed.out
+
+
+def test_a_named_sweep_grows(murmur, tmp_path):
+    for seed in (1, 2):
+        status, _ = murmur("-m", *SMALL, "sweep=mine", f"seed={seed}", "strategy.K=1,2")
+        assert status == 0
+    rows = table(tmp_path / "runs" / "sweep-mine")
+    assert [(row["seed"], row["strategy.K"]) for row in rows] == [
+        ("1", "1"),
+        ("1", "2"),
+        ("2", "1"),
+        ("2", "2"),
+    ]
+    assert [row["state"] for row in rows] == ["finished before"] * 2 + ["finished"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["-m", "seed=1,2", "run_dir=here"], ["run_dir=here", "results_dir=PATH"]),
+        (["-m", "seed=1,2", "sweep=../mine"], ["sweep=../mine", "letters"]),
+        (["sweep=mine"], ["sweep=mine", "murmur -m"]),
+        (["-m", "strategy=privatekt,privatkt"], ["strategy=privatkt"]),
+    ],
+)
+def test_a_wrong_command_leaves_nothing(murmur, tmp_path, words, named):
+    status, printed = murmur("engine=inline", *words)
+    assert status == 2
+    for word in named:
+        assert word in printed.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_killed_sweep_goes_on_without_repeating_a_finished_job(tmp_path):
+    command = [MURMUR, "-m", *SMALL, "federation.num_rounds=16", "seed=1,2,3"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: len(list(tmp_path.glob("runs/*/*/metrics.json"))) == 1, process)
+        # The second job is under way: some of its rounds are on disk.
+        wait_for(lambda: len(list(tmp_path.glob("runs/*/*/checkpoint.safetensors"))) == 2, process)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    folder = only_sweep(tmp_path)
+    [finished] = [path.parent for path in folder.glob("*/metrics.json")]
+    before = {path: at for path, at in stamps(folder).items() if path.parent == finished}
+    [half] = [p.parent for p in folder.glob("*/checkpoint.safetensors") if p.parent != finished]
+    rounds = (half / "rounds.jsonl").read_text().splitlines()[:-1]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 3 jobs are finished: skipped" in done.stdout
+    after = {path: at for path, at in stamps(folder).items() if path.parent == finished}
+    assert after == before
+    assert [row["state"] for row in table(folder)] == ["finished before", "finished", "finished"]
+    resumed = (half / "rounds.jsonl").read_text().splitlines()
+    assert resumed[: len(rounds)] == rounds
+    assert [json.loads(row)["round"] for row in resumed] == list(range(17))
+
+
+def wait_for(condition, process, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "the sweep ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
