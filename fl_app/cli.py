@@ -107,12 +107,15 @@ def run(overrides: list[str]) -> int:
     """One run from its overrides to its summary; the exit status."""
     from rich.console import Console
 
-    from fl_app.config import ConfigError
-    from fl_app.prepare import prepare
-    from fl_app.progress import LiveProgress, summary_table
+    from fl_app.config import ConfigError, build, compose
 
     console = Console()
     try:
+        # First of all: importing PyTorch and validating take as long as what the engine starts.
+        build(compose(overrides).engine, "engine").begin()
+        from fl_app.prepare import prepare
+        from fl_app.progress import LiveProgress, summary_table
+
         ready = prepare(overrides)
     except ConfigError as error:
         print(f"murmur: {error}", file=sys.stderr)

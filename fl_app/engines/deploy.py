@@ -44,6 +44,9 @@ class DeployEngine:
             raise ValueError(f"bundle={bundle}: must look like @account/app==1.0.0, or be null")
         self.superlink, self.app = superlink, bundle or str(PROJECT)
 
+    def begin(self) -> None:
+        """Nothing: the SuperLink is there already."""
+
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Submit, wait for the end, and raise RuntimeError if the run did not finish."""
         if not self.app.startswith("@") and not (PROJECT / "pyproject.toml").exists():

@@ -35,6 +35,9 @@ class InlineEngine:
             raise ValueError(f"nodes={nodes}: must be at least 1, or null")
         self.workers, self.nodes = workers, nodes or workers
 
+    def begin(self) -> None:
+        """Nothing starts before the run does."""
+
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Run to the end; an exception of the server passes through."""
         from fl_app.client_app import app as client_app

@@ -23,7 +23,7 @@ from fl_app.results import RunFolder
 from fl_app.run_config import to_run_config
 
 PROJECT = CONF.parent
-START_TIMEOUT = 60.0  # seconds
+START_TIMEOUT = 180.0  # seconds: on a crowded machine imports alone take a minute
 
 
 class RayEngine:
@@ -40,6 +40,10 @@ class RayEngine:
         self.workers = workers or os.cpu_count() or 1
         self.nodes, self.gpus = nodes or self.workers, gpus_per_worker
 
+    def begin(self) -> None:
+        """Start the SuperLink, which takes seconds, while the run is still being validated."""
+        SuperLink.shared()
+
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Submit, wait for the end, and raise RuntimeError if the run did not finish."""
         if not (PROJECT / "pyproject.toml").exists():
@@ -48,6 +52,7 @@ class RayEngine:
                 "pyproject.toml; install with `pip install -e`, or use engine=inline"
             )
         link = SuperLink.shared()
+        link.wait()
         run_config = folder.path / "flower-run-config.toml"
         run_config.write_text(tomli_w.dumps(to_run_config(overrides)))
         federation = f"num-supernodes={self.nodes} client-resources-num-cpus=1"
@@ -75,7 +80,7 @@ class SuperLink:
     @classmethod
     def shared(cls) -> SuperLink:
         """The one of this process; started on first use, stopped at exit."""
-        if cls._shared is None:
+        if cls._shared is None or cls._shared.process.poll() is not None:
             cls._shared = cls()
         return cls._shared
 
@@ -107,12 +112,16 @@ class SuperLink:
                 start_new_session=True,
             )
         atexit.register(self.stop)
+        self._port, self._log = port, log
+
+    def wait(self) -> None:
+        """Return as soon as it takes runs; RuntimeError if it does not start."""
         deadline = time.monotonic() + START_TIMEOUT
-        while not _answers(port):
+        while not _answers(self._port):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise RuntimeError(f"Flower's SuperLink did not start; its log is {log}")
-            time.sleep(0.1)
+                raise RuntimeError(f"Flower's SuperLink did not start; its log is {self._log}")
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """End the SuperLink and everything that it started."""
