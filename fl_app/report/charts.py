@@ -16,7 +16,7 @@ from markupsafe import Markup
 from fl_app.report.scales import Linear, Log, Tick
 
 HEIGHT = 260
-_ROW = 38  # of a chart whose lines are rows
+ROW = 38  # pixels, in a chart whose lines are rows
 _LABEL_GAP = 14
 _STRETCH = 1000  # x units of the nested, stretching SVG
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down", "plus", "star")
@@ -83,7 +83,7 @@ class Chart:
     @property
     def height(self) -> int:
         """Pixels of the plot area."""
-        return _ROW * len(self.rows) if self.rows else HEIGHT
+        return ROW * len(self.rows) if self.rows else HEIGHT
 
     def tooltips(self) -> list[dict[str, Any]]:
         """For the page's script: each line's places (% across, pixels down) and texts."""
@@ -114,7 +114,7 @@ class Chart:
                 Markup(
                     '<g data-s="{}"><line class="grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
                     '<text class="row" x="0" y="{t}">{}</text></g>'
-                ).format(key, name, y=_ROW * i + _ROW - 10, t=_ROW * i + 13)
+                ).format(key, name, y=ROW * i + ROW - 10, t=ROW * i + 13)
                 for i, (name, key) in enumerate(self.rows)
             ]
         else:

@@ -16,11 +16,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
-from fl_app.report import figures, series
+from fl_app.report import series
 from fl_app.report.charts import mark
+from fl_app.report.figure_parts import Figure, show
+from fl_app.report.privacy_figures import epsilon_figure, spend_figure
 from fl_app.report.published import comparisons
 from fl_app.report.reading import Run, Source
 from fl_app.report.scales import byte_count
+from fl_app.report.score_figures import bytes_figure, rounds_figure
 from fl_app.report.settings import Grouping, Setting, flat, group
 
 _ASSETS = Path(__file__).with_name("assets")
@@ -49,12 +52,12 @@ def page(source: Source, now: datetime) -> str:
     stated = comparisons(grouping.settings)
     main = scores[0] if scores else "accuracy"
     drawn = [
-        figures.rounds_figure(grouping, main, stated),
-        figures.epsilon_figure(grouping, main),
-        figures.bytes_figure(grouping, main),
-        figures.spend_figure(grouping),
+        rounds_figure(grouping, main, stated),
+        epsilon_figure(grouping, main),
+        bytes_figure(grouping, main),
+        spend_figure(grouping),
     ]
-    others = [figures.rounds_figure(grouping, score) for score in scores[1:7]]
+    others = [rounds_figure(grouping, score) for score in scores[1:7]]
     shown = [figure for figure in drawn if figure is not None]
     more = [figure for figure in others if figure is not None]
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
@@ -65,7 +68,7 @@ def page(source: Source, now: datetime) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(mark=mark, show=figures.show, words=_words)
+    environment.globals.update(mark=mark, show=show, words=_words)
     return environment.get_template("page.html").render(
         source=source,
         title=f"{'Sweep' if source.is_sweep else 'Run'} {source.name}",
@@ -105,8 +108,8 @@ def _glance(setting: Setting, score: str) -> dict[str, str]:
         "runs": ", ".join(f"{count} {state}" for state, count in states.items()),
         "score": "–" if end is None else f"{end.mean:.3f}",
         "range": "" if end is None or end.count == 1 else f"{end.low:.3f} to {end.high:.3f}",
-        "claimed": figures.show(series.claimed(setting)),
-        "proven": "–" if series.proven(setting) is None else figures.show(series.proven(setting)),
+        "claimed": show(series.claimed(setting)),
+        "proven": "–" if series.proven(setting) is None else show(series.proven(setting)),
         "sent": "–" if sent is None else byte_count(sent.mean),
         "seconds": "–" if seconds is None else f"{seconds.mean:,.3g}",
         "void": "yes" if any(r.statement and r.statement.void for r in setting.runs) else "",
@@ -216,7 +219,7 @@ def _values(mapping: Any) -> Iterable[Any]:
     return mapping.values() if isinstance(mapping, Mapping) else ()
 
 
-def _tips(drawn: Sequence[figures.Figure]) -> dict[str, Any]:
+def _tips(drawn: Sequence[Figure]) -> dict[str, Any]:
     """For the script: each chart's points, by its id in the page."""
     return {
         f"{figure.id}-{index}": panel.chart.tooltips()
