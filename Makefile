@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint clean install
+.PHONY: demo test lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -27,6 +27,15 @@ test: $(STAMP)
 
 lint: $(STAMP)
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+# MURMUR_DATA must name the folder with MNIST; see benchmarks/__main__.py for its options.
+bench: $(STAMP)
+	@$(MAKE) --no-print-directory -C $(ROOT) bench-pfl || echo "bench: going on without pfl"
+	cd $(ROOT) && $(BIN)/python -m benchmarks $(BENCH)
+
+bench-pfl: $(STAMP)
+	@test -e $(ROOT)/runs/pfl-environment/ready || \
+	  sh $(ROOT)/benchmarks/pfl-environment.sh $(BIN)/python $(ROOT)/runs/pfl-environment
 
 clean:
 	rm -rf $(VENV)

@@ -1,0 +1,146 @@
+"""Everything that Murmur claims about speed, measured in one go: ``make bench``.
+
+    python -m benchmarks [--only ROW ...] [--repeats 5] [--rounds 2] [--quick]
+
+The sides of every comparison take turns. Each measurement is appended to ``runs/bench`` as it is
+made, so an interrupted command goes on where it was; ``--fresh`` begins anew. Writes
+``benchmarks/RESULTS.md``; ``--quick`` (once, small, its figures mean little) only prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from benchmarks.machine import describe_machine
+from benchmarks.measures import MEASURES, Bench, UnavailableError
+from benchmarks.processes import ROOT
+from benchmarks.table import ALSO, ROWS, detail_table, main_table
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def main() -> int:
+    """Measure what is missing, then write the tables; 1 if a measurement failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [row.name for row in ROWS] + ["sampled"]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ROW")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier measurements")
+    options = parser.parse_args()
+    if options.repeats < 1 or options.rounds < 2:
+        parser.error("--repeats must be at least 1, --rounds at least 2: the first one starts up")
+    scratch = ROOT / "runs" / ("bench-quick" if options.quick else f"bench-{options.rounds}")
+    if options.fresh:
+        shutil.rmtree(scratch, ignore_errors=True)
+    bench = Bench(scratch, options.rounds)
+    if options.quick:
+        bench, options.repeats = Bench(scratch, 2, clients=4, cohort=2, many=1000), 1
+    store = Store(scratch / "measurements.jsonl")
+    failed = measure(bench, store, _needed(options.only), options.repeats)
+    text = report(bench, store.by_measure(), options.repeats)
+    print(text)
+    if not options.quick:
+        RESULTS.write_text(text + "\n", encoding="utf-8")
+    return 1 if failed else 0
+
+
+class Store:
+    """The measurements made so far, one line of JSON each."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+
+    def lines(self) -> list[dict]:
+        """All of them."""
+        return (
+            [json.loads(line) for line in self.path.read_text().splitlines()]
+            if (self.path.exists())
+            else []
+        )
+
+    def add(self, measure: str, repeat: int, result: dict) -> None:
+        """One more."""
+        line = {"measure": measure, "repeat": repeat, "machine": _machine(), "result": result}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def by_measure(self) -> dict[str, list[dict]]:
+        """The results of every measure."""
+        results = defaultdict(list)
+        for line in self.lines():
+            results[line["measure"]].append(line["result"])
+        return dict(results)
+
+
+def measure(bench: Bench, store: Store, names: list[str], repeats: int) -> bool:
+    """Whatever is not measured yet, side after side; whether anything failed."""
+    done = {(line["measure"], line["repeat"]) for line in store.lines()}
+    failed = False
+    for repeat in range(repeats):
+        for name in names:
+            if (name, repeat) in done:
+                continue
+            start = time.perf_counter()
+            try:
+                result = MEASURES[name](bench)
+            except (UnavailableError, RuntimeError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                failed = True
+                continue
+            store.add(name, repeat, result)
+            seconds = time.perf_counter() - start
+            print(f"{repeat + 1}/{repeats}  {name}  ({seconds:.0f} s)  {result}", flush=True)
+    return failed
+
+
+def report(bench: Bench, results: dict[str, list[dict]], repeats: int) -> str:
+    """The page: what was measured, on what, how."""
+    lines = [
+        "# Speed, measured",
+        "",
+        "Written by `make bench`; do not edit. What the figures mean and what bounds them:",
+        "[docs/performance.md](../docs/performance.md).",
+        "",
+        f"Machine: {_machine()}.",
+        "",
+        f"Medians of {repeats} repeats, the sides taking turns, each a command of its own.",
+        f"Comparisons run {bench.rounds} rounds; a round's time is that of the rounds after the",
+        "first, which starts the workers and is counted under «from the command to the first",
+        "round's end». Every round includes the evaluation on the test set. The eager loop has",
+        "no start-up, so all its rounds count. 10 steps are one epoch of a client's 600 examples:",
+        f"nine batches of 64 and one of 24. PrivateKT's round asks {bench.cohort} clients instead",
+        "of the authors' 40; all else is theirs.",
+        "",
+        *main_table(results),
+        "",
+        "## Every measure",
+        "",
+        *detail_table(results),
+    ]
+    return "\n".join(lines)
+
+
+def _needed(rows: list[str]) -> list[str]:
+    chosen = [need for row in ROWS if row.name in rows for need in row.needs]
+    if "sampled" in rows:
+        chosen += ALSO
+    return list(dict.fromkeys(chosen))
+
+
+def _machine() -> str:
+    return describe_machine("torch", "flwr", "ray")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a user would run instead: the same work, written as its own documentation writes it."""

@@ -1,0 +1,1 @@
+"""A plain Flower app, as Flower's own tutorials write it."""

@@ -1,0 +1,187 @@
+"""What ``make bench`` measures: each measure is one run of one side of a comparison."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import processes, works
+from benchmarks.works import Work
+
+PFL_PYTHON = processes.ROOT / "runs" / "pfl-environment" / "bin" / "python"
+TIMEOUT = 1800.0  # seconds for one measure
+Measure = Callable[["Bench"], dict]
+
+
+class UnavailableError(Exception):
+    """A competitor that is not installed; its text says how to install it."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How much to measure, and where.
+
+    ``scratch``: for data, runs and logs; emptied by nobody but the user. ``rounds``: of the
+    comparisons, of ``clients`` clients. ``cohort``: clients in PrivateKT's round. ``many``: clients
+    of the large runs.
+    """
+
+    scratch: Path
+    rounds: int = 2
+    clients: int = 100
+    cohort: int = 10
+    many: int = 10_000
+
+    def data(self, name: str, work: Work) -> Path:
+        """The folder with the arrays of ``work``, written on first use."""
+        folder = self.scratch / "data" / name
+        if not (folder / "public.npy").exists():  # the last one to be written
+            works.export(work, folder)
+        return folder
+
+    def log(self, name: str) -> Path:
+        """Where the output of the last run of ``name`` is kept."""
+        folder = self.scratch / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{name.replace(' ', '-')}.log"
+
+    def murmur(self, name: str, settings: tuple[str, ...], rounds: int) -> dict:
+        """The command ``murmur``, two workers, from typing to the last round."""
+        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
+            folder = Path(scratch) / "run"
+            command = [_script("murmur"), *settings, f"federation.num_rounds={rounds}"]
+            return processes.rounds(
+                [*command, f"run_dir={folder}"],
+                folder / "rounds.jsonl",
+                rounds,
+                self.log(name),
+                TIMEOUT,
+                FLWR_HOME=str(Path(scratch) / "flwr"),
+            )
+
+    def flower(self, name: str, work: Work, rounds: int) -> dict:
+        """The plain app under ``flwr run``, one node per client, two workers."""
+        data = self.data(name, work)
+        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
+            app, config = Path(scratch) / "app", Path(scratch) / "config.toml"
+            shutil.copytree(Path(__file__).parent / "competitors" / "flower_app", app)
+            config.write_text(work.flower_settings(data, rounds), encoding="utf-8")
+            federation = f"num-supernodes={work.clients} client-resources-num-cpus=1"
+            rows = data / "rounds.jsonl"
+            rows.unlink(missing_ok=True)
+            return processes.rounds(
+                [
+                    *(_script("flwr"), "run", str(app), "--stream", "--run-config", str(config)),
+                    *("--federation-config", f"{federation} init-args-num-cpus=2"),
+                ],
+                rows,
+                rounds,
+                self.log(f"{name} flower"),
+                TIMEOUT,
+                FLWR_HOME=str(Path(scratch) / "flwr"),
+                # Else Flower installs PyTorch anew for every run, which takes minutes.
+                FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION="1",
+                PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin",
+                **_ports(),
+            )
+
+    def script(self, name: str, module: str, data: Path, *options: str) -> dict:
+        """A competitor's own script in this environment."""
+        command = [sys.executable, "-m", f"benchmarks.competitors.{module}", str(data), *options]
+        return processes.run(command, self.log(name))
+
+    def pfl(self, name: str, work: Work, data: Path, rounds: int) -> dict:
+        """Pfl in its own environment, two processes."""
+        if not PFL_PYTHON.exists():
+            raise UnavailableError("pfl is not installed: `make bench-pfl`")
+        command = [
+            *(str(PFL_PYTHON), "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+            *("--standalone", "-m", "benchmarks.competitors.pfl_app", str(data)),
+            *(*work.options(), "--rounds", str(rounds)),
+        ]
+        return processes.run(
+            command,
+            self.log(f"{name} pfl"),
+            OMP_NUM_THREADS="1",
+            PFL_PYTORCH_DEVICE="cpu",
+            PYTHONPATH=".",
+        )
+
+    def probe(self, name: str, *arguments: str) -> dict:
+        """A look inside one run of Murmur: see ``benchmarks.inside``."""
+        command = [sys.executable, "-m", "benchmarks.inside", *arguments]
+        return processes.run(command, self.log(name))
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def _ports() -> dict[str, str]:
+    import socket
+
+    with socket.socket() as http, socket.socket() as control:
+        http.bind(("127.0.0.1", 0))
+        control.bind(("127.0.0.1", 0))
+        return {
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http.getsockname()[1]),
+            "FLWR_LOCAL_CONTROL_API_PORT": str(control.getsockname()[1]),
+        }
+
+
+RAY = ("engine=ray", "engine.workers=2")
+
+
+def _many(bench: Bench, clients: int, cohort: int | None = None) -> tuple[str, ...]:
+    """A small model on ever so many clients: what a client costs beside its training."""
+    asked = "null" if cohort is None else cohort
+    return (*works.mlp(clients, 16).settings, f"federation.clients_per_round={asked}")
+
+
+def _privatekt(bench: Bench) -> tuple[str, ...]:
+    return (*works.PRIVATEKT.settings, f"federation.clients_per_round={bench.cohort}", *RAY)
+
+
+def _cnn_eager(bench: Bench) -> dict:
+    work = works.cnn(bench.clients)
+    options = [*work.options(), "--rounds", str(bench.rounds)]
+    return bench.script("cnn eager", "eager", bench.data("cnn", work), *options)
+
+
+def _privatekt_authors(bench: Bench) -> dict:
+    data = bench.data("privatekt", works.PRIVATEKT)
+    options = ["--clients", str(bench.cohort), "--rounds", "2"]
+    return bench.script("privatekt authors", "privatekt_authors", data, *options)
+
+
+MEASURES: dict[str, Measure] = {
+    "cnn murmur": lambda b: b.murmur(
+        "cnn murmur", (*works.cnn(b.clients).settings, *RAY), b.rounds
+    ),
+    "cnn eager": _cnn_eager,
+    "cnn flower": lambda b: b.flower("cnn", works.cnn(b.clients), b.rounds),
+    "cnn pfl": lambda b: b.pfl("cnn", works.cnn(b.clients), b.rounds),
+    "mlp murmur": lambda b: b.murmur(
+        "mlp murmur", (*works.mlp(b.clients).settings, *RAY), b.rounds
+    ),
+    "mlp flower": lambda b: b.flower("mlp", works.mlp(b.clients), b.rounds),
+    "privatekt murmur": lambda b: b.murmur("privatekt murmur", _privatekt(b), 2),
+    "privatekt authors": _privatekt_authors,
+    "start murmur ray": lambda b: b.murmur("start ray", (*works.DIGITS.settings, *RAY), 1),
+    "start flower": lambda b: b.flower("digits", works.DIGITS, 1),
+    "start murmur inline": lambda b: b.murmur(
+        "start inline", (*works.DIGITS.settings, "engine=inline"), 1
+    ),
+    "overhead 100": lambda b: b.probe("overhead 100", "overhead", *works.cnn(b.clients).settings),
+    "overhead many": lambda b: b.probe("overhead many", "overhead", *_many(b, b.many)),
+    "privacy": lambda b: b.probe("privacy", "privacy", "experiment=privatekt_mnist_mlp"),
+    "memory 100": lambda b: b.probe("memory 100", "memory", *_many(b, 100)),
+    "memory many": lambda b: b.probe("memory many", "memory", *_many(b, b.many)),
+    "sampled murmur": lambda b: b.murmur(
+        "sampled", (*_many(b, b.many, b.many // 10), *RAY), b.rounds
+    ),
+}

@@ -1,0 +1,40 @@
+"""The benchmark's table: which targets count as met, and what is said where figures are missing."""
+
+import pytest
+
+from benchmarks.table import ROWS, detail_table, main_table
+
+EAGER = next(row for row in ROWS if row.name == "cnn-eager")
+INLINE = next(row for row in ROWS if row.name == "start-inline")
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "verdict"),
+    [
+        (EAGER, 8.0, "aim met"),
+        (EAGER, 4.0, "met"),
+        (EAGER, 2.0, "**missed by 100%**"),
+        (INLINE, 3.0, "aim met"),
+        (INLINE, 4.9, "met"),
+        (INLINE, 7.5, "**missed by 50%**"),
+    ],
+)
+def test_a_ratio_must_be_above_its_target_and_anything_else_below(row, value, verdict):
+    assert row.verdict(value) == verdict
+
+
+def test_figures_are_ratios_of_medians_and_gaps_are_named():
+    results = {
+        "cnn murmur": [{"rounds": [2.0, 4.0]}, {"rounds": [1.0]}, {"rounds": [9.0]}],
+        "cnn eager": [{"rounds": [30.0]}, {"rounds": [24.0]}, {"rounds": [27.0]}],
+    }
+    lines = main_table(results)
+    assert "**9.00×**" in next(line for line in lines if "eager" in line)
+    missing = next(line for line in lines if "pfl" in line)
+    assert "not measured (cnn pfl)" in missing
+    assert len(lines) == len(ROWS) + 2
+
+
+def test_details_leave_out_what_no_repeat_has():
+    lines = detail_table({"start": [{"first": 3.0, "rounds": [], "accuracy": None}]})
+    assert [line.split("|")[2].strip() for line in lines[2:]] == ["command to the end of round 1, s"]
