@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 TOOLS = {
     "advise": "find the best rounds and clients per round for NbAFL",
     "audit": "attack a release and measure its epsilon",
+    "doctor": "check a device or a server, and say what is missing",
     "export": "write the public pool that devices need a copy of",
+    "experiments": "list the settings that are ready to run, with time and expected result",
     "ledger": "print or verify a device's ledger",
     "plan": "share a total budget in KD-DPFL, and say why",
     "report": "show a run or a sweep as one HTML page",

@@ -106,8 +106,8 @@ class ClientEvaluation(ABC):
         messages = []
         for purpose in (PROTECTED, CLEAN) if self.show_clean else (PROTECTED,):
             for node, clients in placement.asked.items():
-                task = {"purpose": purpose, "round": number, "clients": clients}
-                content = RecordDict({"model": arrays, "task": ConfigRecord(task)})
+                task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
+                content = RecordDict({"model": arrays, "task": task})
                 self._waiting[purpose, node] = clients
                 self.bytes_down += message_size(content) if purpose == PROTECTED else 0
                 messages.append(

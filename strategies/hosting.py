@@ -128,6 +128,7 @@ def hosted_clients(reply: Message) -> list[int] | None:
         return None
     record = reply.content.config_records.get(RECORD)
     clients = None if record is None else record.get("clients")
-    if not isinstance(clients, list) or not all(isinstance(c, int) for c in clients):
+    if not isinstance(clients, list):
         return None
-    return sorted(set(clients))
+    ids = {client for client in clients if type(client) is int}
+    return sorted(ids) if len(ids) == len(clients) else None

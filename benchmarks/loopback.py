@@ -1,0 +1,229 @@
+"""A federation on this machine: one SuperLink with TLS and node authentication, and SuperNodes.
+
+Every process is a real one of Flower's, started as ``deploy/README.md`` starts it, on free ports
+and in one folder; what was started is stopped by its process id. Only two waits are shortened,
+those between two looks for work (``POLL_SECONDS``; Flower's own are 1 and 3 seconds).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+POLL_SECONDS = 0.2
+NAME = "loopback"  # of the connection in FLWR_HOME/config.toml
+
+# An owner who allows anything, so that results can be compared with a simulation's.
+POLICY = """
+expires: 2099-01-01
+servers: any
+algorithms: [privatekt, fedavg]
+mechanisms: {randomized_response: {max_epsilon: 3.0}}
+epsilon_per_release: inf
+epsilon_per_lifetime: inf
+delta: 1.0e-5
+threat: local
+minimum_surviving_clients: 2
+allow_seeded_noise: true
+allow_non_private: true
+"""
+
+# Flower has no setting for these two waits, so the processes are started through this line.
+_PATIENT = "time.sleep = lambda s, sleep=time.sleep: sleep({poll} if s == 3 else s)"
+
+
+class Federation:
+    """``folder`` holds certificates, keys, the SuperLink's database and everybody's logs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificates, self.home = folder / "certificates", folder / "flwr"
+        self.port = free_port()
+        self.nodes: dict[int, subprocess.Popen] = {}
+        self.link: subprocess.Popen | None = None
+        script("certificates.sh", self.certificates, "127.0.0.1")
+        self.home.mkdir(exist_ok=True)
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
+            f'address = "127.0.0.1:{self.port}"\n'
+            f'root-certificates = "{self.certificates}/ca.pem"\n'
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Flower's processes of this federation run with."""
+        return {
+            **os.environ,
+            "FLWR_HOME": str(self.home),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_SECONDS),
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(_patience(self.folder)),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start_link(self, **environment: str) -> None:
+        """Start the SuperLink, with its database on disk, and wait until it answers."""
+        command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
+        files = {"ca-certfile": "ca.pem", "certfile": "server.pem", "keyfile": "server.key"}
+        for name, file in files.items():
+            command += [f"--ssl-{name}", str(self.certificates / file)]
+        command += ["--enable-supernode-auth", "--database", str(self.folder / "superlink.db")]
+        self.link = self._start("superlink", command, **environment)
+        wait_for(self.answers, 60, f"the SuperLink; see {self.folder}/superlink.log")
+
+    def answers(self) -> bool:
+        """Whether the SuperLink is there."""
+        context = ssl.create_default_context(cafile=str(self.certificates / "ca.pem"))
+        url = f"https://127.0.0.1:{self.port}/health"
+        try:
+            with urllib.request.urlopen(url, timeout=1, context=context) as reply:
+                return reply.status == 200
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+
+    def enrol(self, number: int) -> Path:
+        """A key pair for node ``number``, its public half enrolled; the private key."""
+        key = self.folder / f"node-{number}.key"
+        script("node-key.sh", key)
+        self.flwr("supernode", "register", f"{key}.pub", NAME)
+        return key
+
+    def device(self, client: int) -> dict[str, Any]:
+        """The node-config of a device that hosts ``client``, with its data from ``data/``."""
+        (self.folder / "policy.yaml").write_text(POLICY)
+        return {
+            "clients": client,
+            "data": f"{self.folder}/data/client-{client}.npz",
+            "public": f"{self.folder}/data/public.npz",
+            "policy": f"{self.folder}/policy.yaml",
+            "state": f"{self.folder}/state-{client}",
+        }
+
+    def start_node(
+        self,
+        number: int,
+        key: Path,
+        config: dict[str, Any],
+        *options: str,
+        port: int | None = None,
+        ca: Path | None = None,
+    ) -> subprocess.Popen:
+        """Start SuperNode ``number``; ``port``: of the SuperLink, or of what stands before it."""
+        pairs = {k: f'"{v}"' if isinstance(v, str) else v for k, v in config.items()}
+        words = " ".join(f"{key}={value}" for key, value in pairs.items())
+        command = ["flower-supernode", "--superlink", f"127.0.0.1:{port or self.port}"]
+        command += ["--root-certificates", str(ca or self.certificates / "ca.pem")]
+        command += ["--auth-supernode-private-key", str(key), "--port", str(free_port())]
+        command += ["--node-config", words, *options]
+        self.nodes[number] = self._start(f"node-{number}", command)
+        return self.nodes[number]
+
+    def online(self) -> int:
+        """How many nodes the SuperLink has."""
+        nodes = json.loads(self.flwr("supernode", "list", NAME, "--format", "json"))["nodes"]
+        return sum(node["status"] == "online" for node in nodes)
+
+    def flwr(self, *words: str) -> str:
+        """Flower's command with these words; RuntimeError where it fails."""
+        done = subprocess.run(
+            ["flwr", *words], env=self.environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"flwr {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def murmur(self, *words: str, **options: Any) -> subprocess.Popen:
+        """`murmur` with these words, started; its output is in murmur.log."""
+        with open(self.folder / "murmur.log", "ab") as log:
+            return subprocess.Popen(
+                ["murmur", *words],
+                env=self.environment,
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                **options,
+            )
+
+    def kill(self, process: subprocess.Popen) -> None:
+        """End a process and all that it started at once, as a power cut does."""
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def log(self, name: str) -> str:
+        """What ``name`` (superlink, node-0, murmur) has written."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def close(self) -> None:
+        """Stop everything."""
+        for process in [*self.nodes.values(), *([self.link] if self.link else [])]:
+            if process.poll() is None:
+                self.kill(process)
+
+    def __enter__(self) -> Federation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, name: str, command: Sequence[str], **environment: str) -> subprocess.Popen:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            return subprocess.Popen(
+                list(command),
+                env={**self.environment, **environment},
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+def _patience(folder: Path) -> Path:
+    """A folder whose ``sitecustomize`` shortens Flower's waits in every process of the test."""
+    place = folder / "patience"
+    place.mkdir(exist_ok=True)
+    line = _PATIENT.format(poll=POLL_SECONDS)
+    (place / "sitecustomize.py").write_text(f"import time\n\n{line}\n")
+    return place
+
+
+def script(name: str, *arguments: object) -> None:
+    """Run a script of ``deploy/``."""
+    words = [str(PROJECT / "deploy" / name), *(str(word) for word in arguments)]
+    subprocess.run(words, check=True, capture_output=True)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> float:
+    """Wait until ``condition`` holds; the seconds it took. TimeoutError names ``what``."""
+    begin = time.monotonic()
+    while not condition():
+        if time.monotonic() - begin > seconds:
+            raise TimeoutError(f"waited {seconds} s for {what}")
+        time.sleep(0.1)
+    return time.monotonic() - begin

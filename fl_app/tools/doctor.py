@@ -1,0 +1,170 @@
+"""``murmur doctor device|server ...``: what is missing on this machine, and what to do about it.
+
+A device is asked about with the words with which its SuperNode is started. The exit status is 1
+where anything fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fl_app import checkup
+from fl_app.checkup import FAIL, OK, SOON, WARN, Check, attempt
+
+
+def main(argv: list[str]) -> int:
+    """Run the tool with the words after ``murmur doctor``; the exit status."""
+    parser = argparse.ArgumentParser(prog="murmur doctor", description=__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    device = kinds.add_parser("device", help="a machine that runs a SuperNode")
+    device.add_argument("--node-config", default="", help="as given to flower-supernode")
+    device.add_argument("--auth-supernode-private-key", type=Path, help="as given to it")
+    device.add_argument("--root-certificates", type=Path, help="as given to it: ca.pem")
+    device.add_argument("--superlink", help="as given to it: HOST:PORT")
+    device.add_argument("--shape", help="of the run's images: CHANNELS,HEIGHT,WIDTH")
+    device.add_argument("--classes", help="of the run: how many, or their names with commas")
+    server = kinds.add_parser("server", help="the machine of the SuperLink")
+    server.add_argument("--ssl-ca-certfile", type=Path, required=True, help="ca.pem")
+    server.add_argument("--ssl-certfile", type=Path, required=True, help="server.pem")
+    server.add_argument("--ssl-keyfile", type=Path, required=True, help="server.key")
+    server.add_argument("--results", type=Path, help="where runs' folders go")
+    server.add_argument("--superlink", help="HOST:PORT under which it can be reached")
+    arguments = parser.parse_args(argv)
+    checks = list(_device(arguments) if arguments.kind == "device" else _server(arguments))
+    show(checks)
+    return int(any(check.status == FAIL for check in checks))
+
+
+def show(checks: list[Check]) -> None:
+    """Print the checks as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    styles = {OK: "green", WARN: "yellow", FAIL: "bold red"}
+    table = Table("", "check", "found", "what to do")
+    for check in checks:
+        mark = f"[{styles[check.status]}]{check.status}[/]"
+        advice = "" if check.status == OK else check.advice
+        table.add_row(mark, check.name, check.found, advice)
+    Console(highlight=False).print(table)
+
+
+def _machine() -> Iterator[Check]:
+    yield checkup.python_version()
+    yield checkup.package("flwr", "1.41.")
+    for name in ("torch", "hydra-core", "safetensors", "cryptography"):
+        yield checkup.package(name)
+
+
+def _server(arguments: argparse.Namespace) -> Iterator[Check]:
+    yield from _machine()
+    yield checkup.package("ray")
+    authority, own, key = arguments.ssl_ca_certfile, arguments.ssl_certfile, arguments.ssl_keyfile
+    again = "make them with deploy/certificates.sh"
+    yield attempt("certificate authority", partial(checkup.certificate, authority), again)
+    yield attempt("certificate", partial(checkup.certificate, own, authority), again)
+    yield attempt("key", partial(checkup.private_key, key, own), again)
+    if arguments.results is not None:
+        results = partial(checkup.writable, "results", arguments.results)
+        yield attempt("results", results, "choose another folder")
+    yield checkup.disk(arguments.results or Path.cwd())
+    if arguments.superlink:
+        yield from checkup.superlink(arguments.superlink, authority)
+
+
+def _device(arguments: argparse.Namespace) -> Iterator[Check]:
+    from fl_app.site import device_folder
+
+    yield from _machine()
+    config = _node_config(arguments.node_config)
+    yield attempt("policy", partial(policy, config), "see deploy/policy.example.yaml")
+    folder = device_folder(config)
+    yield attempt("state", partial(checkup.writable, "state", folder), "set state=FOLDER")
+    yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
+    yield from _data(config, arguments, folder)
+    yield checkup.disk(folder)
+    authority, key = arguments.root_certificates, arguments.auth_supernode_private_key
+    if key is None:
+        yield Check("key", WARN, "none given", "--auth-supernode-private-key FILE")
+    else:
+        yield attempt("key", partial(checkup.private_key, key), "make one: deploy/node-key.sh")
+    if authority is not None:
+        check = partial(checkup.certificate, authority)
+        yield attempt("certificate authority", check, "get ca.pem from the server")
+    if arguments.superlink and (authority is None or authority.exists()):
+        yield from checkup.superlink(arguments.superlink, authority)
+
+
+def _node_config(text: str) -> dict[str, Any]:
+    from flwr.common.config import parse_config_args
+
+    return dict(parse_config_args([text] if text else None))
+
+
+def policy(config: dict[str, Any]) -> Check:
+    """Whether the device's policy holds, and is nobody else's to change."""
+    from privacy.policy import Policy
+
+    if "policy" not in config:
+        return Check("policy", FAIL, "none: everything is refused", "policy=PATH in node-config")
+    path = Path(str(config["policy"])).expanduser()
+    rules, now = Policy.load(path), datetime.now(UTC)
+    rules.require_valid(now)
+    check = checkup.not_writable_by_others("policy", path)
+    left = (rules.expires - now).days
+    if check.status == OK and left < SOON:
+        return Check("policy", WARN, f"expires in {left} days", f"renew `expires` in {path}")
+    return check if check.status == FAIL else Check("policy", OK, f"valid for {left} days")
+
+
+def ledger(folder: Path) -> Check:
+    """Whether the device's ledger is as it was written."""
+    from privacy.ledger import Ledger
+
+    path = folder / "ledger.sqlite"
+    if not path.exists():
+        return Check("ledger", OK, "none yet")
+    with Ledger(path, create=False) as own:
+        own.verify()
+        return Check("ledger", OK, f"verified; clients {', '.join(own.clients()) or 'none'}")
+
+
+def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -> Iterator[Check]:
+    from fl_app.device_terms import DeviceTerms
+    from fl_app.site import Own
+
+    own = Own.of(config)
+    if not own.clients:
+        yield Check("clients", FAIL, "none", "clients=ID in node-config")
+    if own.data is None:
+        yield Check("data", FAIL, "none", "data=PATH in node-config")
+    elif not arguments.shape or not arguments.classes:
+        yield Check("data", WARN, "not read", "give the run's --shape and --classes")
+    else:
+        words = arguments.classes.split(",")
+        classes = int(words[0]) if len(words) == 1 else words
+        terms = DeviceTerms([int(n) for n in arguments.shape.split(",")], classes)
+        for client in own.clients:
+            check = partial(_client_data, own.data, client, terms, folder / "cache")
+            yield attempt(f"data of client {client}", check, "correct the file that is named")
+    if own.public is not None:
+        public = partial(_public, Path(own.public))
+        yield attempt("public pool", public, "get public.npz from the server")
+
+
+def _client_data(place: str, client: int, terms: Any, cache: Path) -> Check:
+    from fl_app.device_data import load_own
+
+    found = load_own(place.replace("{client}", str(client)), terms, cache)
+    return Check(f"data of client {client}", OK, f"{len(found)} examples")
+
+
+def _public(file: Path) -> Check:
+    from learning.archives import read_npz
+
+    return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")

@@ -1,0 +1,42 @@
+"""Real processes on loopback, TLS and node authentication: the results are a simulation's."""
+
+import pytest
+from safetensors.numpy import load_file
+
+from fl_app.results import RunFolder
+from privacy.ledger import Ledger
+from tests.deploy.conftest import WORDS
+from tests.fl_app.running import run_inline
+
+RUNS = {
+    "privatekt": ["strategy=privatekt", "federation.num_rounds=2"],
+    "fedavg under secure aggregation": [
+        "strategy=fedavg",
+        "federation.num_rounds=1",
+        "privacy.secure_aggregation=on",
+        "privacy.secure_sum.max_weight=1000",
+    ],
+}
+
+
+def weights(folder):
+    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_devices_give_the_result_of_a_simulation_bit_for_bit(federation, tmp_path, name):
+    words = [*WORDS, *RUNS[name]]
+    command = ["engine=deploy", "engine.superlink=loopback", *words, f"run_dir={tmp_path}/devices"]
+    assert federation.murmur(*command).wait(400) == 0, federation.log("murmur")
+    run_inline(tmp_path / "inline", *words, small=["engine=inline"])
+    assert weights(tmp_path / "devices") == weights(tmp_path / "inline")
+    rows = [RunFolder(tmp_path / place).rows() for place in ("devices", "inline")]
+    kept = ("round", "accuracy", "loss", "epsilon_proven", "answered", "failed")
+    devices, inline = ([{key: row.get(key) for key in kept} for row in each] for each in rows)
+    assert devices == inline
+    assert not (tmp_path / "devices" / "ledger.sqlite").exists()
+    for client in range(3):
+        with Ledger(federation.folder / f"state-{client}" / "ledger.sqlite", create=False) as own:
+            assert own.clients() == [str(client)]
+            assert len(own.events(client, "devices")) == len(inline) - 1
+            own.verify()
