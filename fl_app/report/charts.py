@@ -173,7 +173,11 @@ class Chart:
     def _end_labels(self) -> Markup:
         """Names at the right end of the lines, pushed apart where they would overlap."""
         wanted = sorted(
-            (self._at(line.points[-1].x, line.points[-1].y)[1], line) for line in self._labelled()
+            (
+                (self._at(line.points[-1].x, line.points[-1].y)[1], line)
+                for line in self._labelled()
+            ),
+            key=lambda placed: placed[0],
         )
         places = spread_out([y for y, _ in wanted], _LABEL_GAP, self.height)
         return Markup("").join(

@@ -1,0 +1,105 @@
+"""Size and opening time of a report: python -m benchmarks.report RUN_OR_SWEEP [--plotly].
+
+Opening: from the start of navigation to the frame after the load event in headless Chromium, page
+read from the disk, a fresh browser context for each of five openings. ``--plotly`` opens, for
+comparison, a page with plotly.js inlined (Python package plotly) that draws the same charts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from benchmarks.machine import describe_machine
+from fl_app.report import page as report
+from fl_app.report.privacy_figures import epsilon_figure, spend_figure
+from fl_app.report.reading import Source, read
+from fl_app.report.scales import byte_count
+from fl_app.report.score_figures import bytes_figure, rounds_figure
+from fl_app.report.settings import group
+
+FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+FLAGS += "--disable-component-update --disable-sync"
+OPENED = """() => new Promise(done => requestAnimationFrame(() => setTimeout(() => done(
+    performance.now()), 0)))"""
+
+
+def main() -> int:
+    """Print one line for each page; 2 without a browser."""
+    options = _options()
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        print("no Chromium here: install Debian's package chromium", file=sys.stderr)
+        return 2
+    source = read(Path(options.folder))
+    pages = {"murmur report": report.page(source, datetime.now())}
+    if options.plotly:
+        pages["the same charts by plotly.js"] = plotly_page(source)
+    print(describe_machine("playwright"))
+    for name, html in pages.items():
+        times = opening_times(chromium, html, options.times)
+        print(
+            f"{name}: {byte_count(len(html.encode()))}, opens in "
+            f"{statistics.median(times):.0f} ms (median of {len(times)}; {min(times):.0f} to "
+            f"{max(times):.0f}), {len(source.runs)} runs"
+        )
+    return 0
+
+
+def opening_times(chromium: str, html: str, times: int) -> list[float]:
+    """Milliseconds from navigation to the first frame after loading."""
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = Path(folder) / "report.html"
+        path.write_text(html, encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
+        for _ in range(times + 1):
+            context = browser.new_context(viewport={"width": 1280, "height": 800})
+            tab = context.new_page()
+            tab.goto(path.as_uri())
+            found.append(tab.evaluate(OPENED))
+            context.close()
+        browser.close()
+    return found[1:]  # the first opening warms the browser itself
+
+
+def plotly_page(source: Source) -> str:
+    """The report's charts, nothing else, as plotly.js would draw them."""
+    import plotly.graph_objects as go
+    from plotly.offline import get_plotlyjs
+
+    grouping = group(source.runs)
+    figures = [
+        rounds_figure(grouping, "accuracy"),
+        epsilon_figure(grouping, "accuracy"),
+        bytes_figure(grouping, "accuracy"),
+        spend_figure(grouping),
+    ]
+    parts = []
+    for panel in (panel for figure in figures if figure for panel in figure.panels):
+        drawn = go.Figure()
+        for line in panel.chart.lines:
+            mode = "lines" if line.joined else "markers"
+            xs, ys = [p.x for p in line.points], [p.y for p in line.points]
+            drawn.add_scatter(x=xs, y=ys, mode=mode, name=line.name)
+        parts.append(drawn.to_html(full_html=False, include_plotlyjs=False))
+    return f"<!DOCTYPE html><script>{get_plotlyjs()}</script>{''.join(parts)}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", metavar="RUN_OR_SWEEP")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--plotly", action="store_true", help="needs `pip install plotly`")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

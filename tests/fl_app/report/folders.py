@@ -1,0 +1,110 @@
+"""Run folders as `murmur` writes them, without the work of running."""
+
+import functools
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from fl_app.results import RunFolder
+from learning.pictures import partition_picture
+from privacy.accounting import Adjacency, Threat, Unit
+from privacy.events import NonPrivateEvent, RandomizedResponseEvent
+from privacy.statement import Exposure, Statement, by_participations
+
+NAMES = {"privatekt": "PrivateKT", "nbafl": "NbAFL", "fedavg": "FedAvg"}
+
+
+def write_run(
+    path: Path,
+    *overrides: str,
+    rounds: int = 6,
+    done: int | None = None,
+    void: str = "",
+    clients: int = 4,
+    extra: Mapping[str, Any] | None = None,
+) -> RunFolder:
+    """A run of ``rounds`` rounds, ``done`` of them finished; a whole one has its statement."""
+    words = dict(word.split("=", 1) for word in overrides)
+    name, seed = words.get("strategy", "privatekt"), int(words.get("seed", 1))
+    budget = float(words.get("privacy.epsilon", 5))
+    done = rounds if done is None else done
+    folder = RunFolder(path)
+    config = {
+        "dataset": {"_target_": "learning.datasets.digits"},
+        "partition": {"_target_": "learning.partitions.IID"},
+        "privacy": {"epsilon": budget, "delta": 1e-5, "per": "round"},
+        "federation": {"num_clients": clients, "num_rounds": rounds},
+        "strategy": {"name": name, "K": 4},
+        "seed": seed,
+        "run_dir": str(path),
+        **(extra or {}),
+    }
+    folder.save_config(OmegaConf.create(config))
+    folder.save_overrides([*overrides, f"run_dir={path}"])
+    (path / "partition.png").write_bytes(_picture())
+    per_round = NonPrivateEvent() if np.isinf(budget) else RandomizedResponseEvent(budget, 10)
+    for number in range(done + 1):
+        folder.append_row(
+            {
+                "round": number,
+                "accuracy": 0.1 + 0.1 * number + 0.01 * seed,
+                "loss": 2.0 / (number + 1),
+                "epsilon_proven": "infinity" if np.isinf(budget) else budget * number,
+                "answered": clients if number else 0,
+                "failed": {"3": "NaN in the update"} if number == 2 else {},
+                "bytes_down": 0,
+                "bytes_up": 1000 if number else 0,
+                "seconds": 0.5,
+            }
+        )
+    if done == rounds:
+        counts = {str(client): rounds - client % 2 for client in range(clients)}
+        exposure = Exposure(
+            Threat.LOCAL,
+            "a curious server",
+            per_round,
+            by_participations(per_round, counts),
+            claimed_per_round=budget,
+            claimed_total=budget,
+        )
+        statement = Statement.of(
+            NAMES[name],
+            Unit.CLIENT,
+            Adjacency.REPLACE_ONE,
+            1e-5,
+            [exposure],
+            void=[void] if void else [],
+        )
+        folder.save_statement(statement)
+        folder.save_metrics({"rounds": rounds, "accuracy": 0.1 + 0.1 * rounds})
+    return folder
+
+
+@functools.cache
+def _picture() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "partition.png"
+        partition_picture(np.ones((4, 3), np.int64), path, "alike")
+        return path.read_bytes()
+
+
+def write_sweep(path: Path) -> Path:
+    """Two algorithms, three budgets, two seeds; one job failed, one unfinished, one not begun."""
+    jobs = []
+    for name in ("privatekt", "nbafl"):
+        for budget in ("1", "5", "inf"):
+            for seed in ("1", "2"):
+                words = [f"strategy={name}", f"privacy.epsilon={budget}", f"seed={seed}"]
+                jobs.append({"key": f"{name}-{budget}-{seed}", "overrides": words})
+    for job in jobs[:-3]:
+        write_run(path / job["key"], *job["overrides"])
+    write_run(path / jobs[-3]["key"], *jobs[-3]["overrides"], done=2)
+    RunFolder(path / jobs[-2]["key"]).save_error("ValueError: client 7: the update is not finite")
+    words = ["strategy=privatekt,nbafl", "privacy.epsilon=1,5,inf", "seed=1,2"]
+    (path / "sweep.json").write_text(json.dumps({"overrides": words, "jobs": jobs}))
+    return path

@@ -1,0 +1,205 @@
+"""The page in a real browser: it works for everybody, without a network, on screen and paper."""
+
+import re
+import shutil
+from datetime import datetime
+
+import pytest
+
+from fl_app.report.page import page as render
+from fl_app.report.reading import read
+from tests.fl_app.report.folders import write_run
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: install Debian's package chromium"
+)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+EVIL = "</script><script>window.hacked = true</script><img src=x onerror='hacked = true'>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def report(sweep_folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(render(read(sweep_folder), datetime(2026, 1, 2, 3, 4)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def view(browser, report):
+    """Opens a page; what goes wrong or out is in its ``trouble``."""
+    opened = []
+
+    def open_page(path=report, width=1200, **context):
+        tab = browser.new_context(
+            viewport={"width": width, "height": 800}, offline=True, **context
+        ).new_page()
+        tab.set_default_timeout(60_000)  # a busy machine is slow, not wrong
+        tab.trouble = []
+        tab.on("console", lambda message: tab.trouble.append(message.text))
+        tab.on("pageerror", lambda error: tab.trouble.append(str(error)))
+        tab.on("request", lambda request: tab.trouble.append(request.url))
+        tab.goto(path.as_uri())
+        opened.append(tab)
+        return tab
+
+    yield open_page
+    for tab in opened:
+        tab.context.close()
+
+
+def outside(tab):
+    return [what for what in tab.trouble if not what.startswith(("file:", "data:"))]
+
+
+def test_opens_without_errors_or_network(view, report):
+    tab = view()
+    assert tab.locator("h1").inner_text().startswith("Sweep")
+    assert tab.locator("svg.chart .line").count() > 5
+    assert outside(tab) == []
+    assert [t for t in tab.trouble if t.startswith("file:")] == [report.as_uri()]
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_nothing_sticks_out_of_a_phone(view, width):
+    tab = view(width=width)
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    for details in tab.locator("details").all():
+        details.evaluate("part => part.open = true")
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_setting_is_toggled_in_every_chart_by_keyboard(view):
+    tab = view()
+    lines = tab.locator('.chart g[data-s="s0"]')
+    shown = "parts => parts.filter(part => part.getClientRects().length > 0).length"
+    before = lines.evaluate_all(shown)
+    button = tab.locator('.legend button[data-keys="s0"]').first
+    button.focus()
+    tab.keyboard.press("Enter")
+    assert before >= 4
+    assert lines.evaluate_all(shown) == 0
+    assert set(
+        tab.locator('.legend button[data-keys="s0"]').evaluate_all(
+            "parts => parts.map(part => part.getAttribute('aria-pressed'))"
+        )
+    ) == {"false"}
+    tab.keyboard.press("Enter")
+    assert lines.evaluate_all(shown) == before
+
+
+def test_points_are_told_on_hover_and_by_arrow_keys(view):
+    tab = view()
+    plot = tab.locator("#epsilon-1")
+    mark = plot.locator(".dot").first
+    mark.scroll_into_view_if_needed()
+    mark.hover(force=True)
+    assert re.search(r"ε \d+.*accuracy 0\.\d+", tab.locator("#tip").inner_text())
+    tab.mouse.move(1, 1)
+    assert tab.locator("#tip").is_hidden()
+    plot.focus()
+    tab.keyboard.press("ArrowRight")
+    first = tab.locator("#live").inner_text()
+    assert first == tab.locator("#tip").inner_text().replace("\n", ": ")
+    tab.keyboard.press("ArrowDown")
+    assert tab.locator("#live").inner_text() != first
+    tab.keyboard.press("Escape")
+    assert tab.locator("#tip").is_hidden()
+
+
+def test_the_theme_follows_the_system_until_the_button_is_pressed(view):
+    tab = view(color_scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = tab.evaluate(paper)
+    assert luminance(dark) < 0.05
+    tab.get_by_role("button", name="Light colours").click()
+    assert luminance(tab.evaluate(paper)) > 0.9
+    tab.get_by_role("button", name="Dark colours").click()
+    assert tab.evaluate(paper) == dark
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessible_by_axe_in_both_themes(view, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    tab = view(color_scheme=scheme)
+    for details in tab.locator("details").all():
+        details.evaluate("part => part.open = true")
+    found = axe.Axe().run(tab).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in found] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_lines_in_charts_have_contrast(view, scheme):
+    """Axe does not look into SVG."""
+    tab = view(color_scheme=scheme)
+    paper = luminance(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+    every = "(parts, name) => [...new Set(parts.map(part => getComputedStyle(part)[name]))]"
+    texts = tab.locator(".chart text").evaluate_all(every, "fill")
+    lines = tab.locator(".chart .line").evaluate_all(every, "stroke")
+    assert texts and lines
+    assert min(contrast(luminance(colour), paper) for colour in texts) >= 4.5
+    assert min(contrast(luminance(colour), paper) for colour in lines) >= 3
+
+
+def test_print_shows_what_the_screen_hides_and_fits_the_paper(view):
+    tab = view(width=700, color_scheme="dark")  # A4 within its margins
+    tab.emulate_media(media="print")
+    heights = tab.locator("main table, main dl, main pre").evaluate_all(
+        "parts => parts.map(part => part.getClientRects().length && part.checkVisibility())"
+    )
+    assert heights and all(heights)
+    assert luminance(tab.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.9
+    assert tab.evaluate("document.documentElement.scrollWidth") == 700
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_results_are_sorted_by_value(view):
+    tab = view()
+    head = tab.locator("table.sortable thead button", has_text="ε proven")
+    cells = "rows => rows.map(row => row.cells[3].textContent)"
+    head.click()
+    ascending = tab.locator("table.sortable tbody tr").evaluate_all(cells)
+    head.click()
+    descending = tab.locator("table.sortable tbody tr").evaluate_all(cells)
+    finite = [float(cell) for cell in ascending if re.match(r"\d", cell)]
+    assert finite == sorted(finite) and len(finite) >= 4
+    assert descending[0] in ("∞", "–")
+
+
+def test_what_a_run_contains_stays_text(view, tmp_path):
+    folder = write_run(tmp_path / "run", f"strategy.note={EVIL}", done=4, extra={"note": EVIL})
+    folder.save_error(EVIL)
+    path = tmp_path / "report.html"
+    path.write_text(render(read(folder.path), datetime(2026, 1, 2)), encoding="utf-8")
+    tab = view(path)
+    assert outside(tab) == []
+    assert tab.evaluate("typeof window.hacked") == "undefined"
+    assert tab.locator("#failures pre").inner_text() == EVIL
+
+
+def luminance(colour):
+    """Relative luminance (WCAG 2) of "rgb(r, g, b)"."""
+    shares = [int(v) / 255 for v in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
