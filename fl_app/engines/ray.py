@@ -15,10 +15,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import tomli_w
 
 from fl_app.config import CONF, ConfigError
+from fl_app.engines.packing import copy_app
 from fl_app.results import RunFolder
 from fl_app.run_config import to_run_config
 
@@ -60,10 +62,11 @@ class RayEngine:
             federation += f" init-args-num-cpus={self.workers}"
         if self.gpus:
             federation += f" client-resources-num-gpus={self.gpus}"
-        command = [*_flwr(), "run", str(PROJECT), "--stream", "--run-config", str(run_config)]
-        command += ["--federation-config", federation]
         log = folder.path / "flower.log"
-        with open(log, "ab") as output:
+        with open(log, "ab") as output, TemporaryDirectory(prefix="murmur-app-") as scratch:
+            app = copy_app(PROJECT, Path(scratch))
+            command = [*_flwr(), "run", str(app), "--stream", "--run-config", str(run_config)]
+            command += ["--federation-config", federation]
             status = subprocess.run(
                 command, env=link.environment, stdout=output, stderr=subprocess.STDOUT, check=False
             ).returncode

@@ -1,0 +1,24 @@
+"""What Flower packs of this project, by itself.
+
+Flower walks the whole folder that it is asked to pack, and resolves every path in it before it
+looks at ``fab-include``. A project's folder holds its environment and its results, so that takes
+ten seconds of processor time; the files that are really packed are a few hundred.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+
+def copy_app(project: Path, folder: Path) -> Path:
+    """Copy ``pyproject.toml`` and all that its ``fab-include`` names to ``folder``; returns it."""
+    settings = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["flwr"]["app"]["fab-include"]
+    for pattern in ("pyproject.toml", *patterns):
+        for path in project.glob(pattern):
+            target = folder / path.relative_to(project)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    return folder
