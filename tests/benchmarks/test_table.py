@@ -37,4 +37,6 @@ def test_figures_are_ratios_of_medians_and_gaps_are_named():
 
 def test_details_leave_out_what_no_repeat_has():
     lines = detail_table({"start": [{"first": 3.0, "rounds": [], "accuracy": None}]})
-    assert [line.split("|")[2].strip() for line in lines[2:]] == ["command to the end of round 1, s"]
+    assert [line.split("|")[2].strip() for line in lines[2:]] == [
+        "command to the end of round 1, s"
+    ]
