@@ -61,7 +61,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     groups = [o for o in parsed if _is_group(o)]
     for override in groups:
         _check_choice(override)
-    base = _base(tuple(o.input_line or "" for o in groups))
+    base = _base(CONF, tuple(o.input_line or "" for o in groups))
     for override in parsed:
         if not _is_group(override):
             _check_key(override, base)
@@ -222,8 +222,8 @@ def _nearest(name: object, known: typing.Iterable[str]) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def _base(choices: tuple[str, ...]) -> DictConfig:
-    """The configuration of these choices alone; only for looking up keys."""
+def _base(conf: Path, choices: tuple[str, ...]) -> DictConfig:
+    """The configuration of these choices in ``conf`` alone; only for looking up keys."""
     return _raw_compose(list(choices))
 
 

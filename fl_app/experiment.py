@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config import ConfigError, build
 from fl_app.population import (
@@ -22,6 +22,7 @@ from fl_app.population import (
 )
 from fl_app.results import RunFolder
 from fl_app.settings import FederationSettings, PrivacySettings
+from fl_app.tracking import Tracker
 from privacy.accounting import epsilon
 from strategies.base import CohortStrategy
 from strategies.hosting import DeviceHosts, Hosts, VirtualHosts
@@ -37,6 +38,7 @@ class Experiment:
         self.config = config
         self.federation: FederationSettings = build(config.federation, "federation")
         self.privacy: PrivacySettings = build(config.privacy, "privacy")
+        self.tracker: Tracker = build(config.tracking, "tracking")
         self.population: Population = population(config)
         dataset = self.population.dataset
         self.trainer = build_trainer(config, dataset)
@@ -85,6 +87,9 @@ class Experiment:
         """All rounds from the last checkpoint on; the final figures."""
         self.folder = folder
         model = self._begin()
+        settings = OmegaConf.to_container(self.config, resolve=True)
+        assert isinstance(settings, dict)
+        self.tracker.begin(folder.path, {str(k): v for k, v in settings.items()}, folder.rows())
         self.started = self.last = time.monotonic()
         rounds = self.federation.num_rounds - self.strategy.first_round
         if rounds > 0:
@@ -143,6 +148,7 @@ class Experiment:
             # Before the row: a row without its checkpoint would be done twice.
             self.folder.save_checkpoint(number, model, strategy.snapshot(), strategy.participations)
         self.folder.append_row(row)
+        self.tracker.row(row)
         return MetricRecord(dict(scores))
 
     def _spent(self) -> float | str:
@@ -177,6 +183,7 @@ class Experiment:
             self._draw_partition()
         tensors = self.trainer.state_dict(model)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
+        self.tracker.end(metrics)
         self.folder.save_metrics(metrics)
         return metrics
 

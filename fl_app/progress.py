@@ -5,6 +5,7 @@ It reads the run's own rows, so it works the same for every engine and costs the
 
 from __future__ import annotations
 
+import re
 import threading
 from types import TracebackType
 from typing import Any
@@ -25,6 +26,7 @@ class LiveProgress:
         self.folder, self.rounds, self.console = folder, rounds, console
         self._stop = threading.Event()
         self._shown = 0
+        self._reasons: set[str] = set()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._bar = Progress(
             TextColumn("round"),
@@ -64,9 +66,16 @@ class LiveProgress:
             self._bar.update(self._task, completed=row["round"], description=line)
             if not self.console.is_terminal:
                 self.console.print(f"round {row['round']}/{self.rounds}  {line}", soft_wrap=True)
-            for line in failures(row):
-                self._bar.console.print(line, style="yellow", markup=False, soft_wrap=True)
+            for reason, clients in failures(row).items():
+                self._print(failure_line(row["round"], reason, clients))
+                if reason not in self._reasons:
+                    self._reasons.add(reason)
+                    self._print(traceback_of(self.folder, row["round"], clients[0]))
         self._shown = len(rows)
+
+    def _print(self, text: str) -> None:
+        if text:
+            self._bar.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
 
 def describe(row: dict[str, Any]) -> str:
@@ -80,16 +89,30 @@ def describe(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def failures(row: dict[str, Any]) -> list[str]:
-    """One line for each reason for which clients failed or refused."""
+def failures(row: dict[str, Any]) -> dict[str, list[str]]:
+    """The clients that failed or refused, by reason."""
     clients: dict[str, list[str]] = {}
     for client, reason in row["failed"].items():
         clients.setdefault(reason, []).append(client)
-    return [
-        f"round {row['round']}: client {', '.join(ids[:5])}"
-        f"{f' and {len(ids) - 5} more' if len(ids) > 5 else ''}: {reason}"
-        for reason, ids in clients.items()
-    ]
+    return clients
+
+
+def failure_line(number: int, reason: str, clients: list[str]) -> str:
+    """One line for a reason and whom it stopped."""
+    more = f" and {len(clients) - 5} more" if len(clients) > 5 else ""
+    return f"round {number}: client {', '.join(clients[:5])}{more}: {reason}"
+
+
+def traceback_of(folder: RunFolder, number: int, client: str) -> str:
+    """What the simulation's log says of a client's error, with its traceback; "" if nothing.
+
+    The log of a device stays there.
+    """
+    path, head = folder.path / "errors.log", f"round {number}, client {client}: "
+    if not path.exists():
+        return ""
+    entries = re.split(r"\n\n(?=round \d+, client )", path.read_text(encoding="utf-8"))
+    return next((entry.strip() for entry in entries if entry.startswith(head)), "")
 
 
 def show_epsilon(value: float | str | None) -> str:

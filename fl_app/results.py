@@ -11,6 +11,7 @@
 | ``model.safetensors`` | the final model's named weights |
 | ``partition.png`` | clients × classes |
 | ``ledger.sqlite`` | the simulated clients' ledgers |
+| ``tensorboard/`` | the rows once more, as TensorBoard's events (``tracking=``) |
 """
 
 from __future__ import annotations
