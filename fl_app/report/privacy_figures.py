@@ -82,7 +82,8 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
     ]
     reading = (
         "Hollow: the ε that the paper claims. Filled: the ε that is proven for what left the "
-        "clients; a line joins the two. Upright bars: least to most over seeds."
+        "clients; a line joins the two, and one within the other says that they are equal. "
+        "Upright bars: least to most over seeds."
     )
     panel = Panel(chart, family_legend(grouping), Table(name, columns, rows))
     return Figure("epsilon", name, finding, reading, [panel])

@@ -32,7 +32,7 @@ def test_no_run_and_no_place_are_refused_in_one_line(tmp_path, capsys):
         [str(tmp_path / "run"), "--out", str(tmp_path / "a/b")],
     ):
         assert main(["report", *words]) == 2
-        assert re.fullmatch(r"murmur report: .*; name a .*\n", capsys.readouterr().err)
+        assert re.fullmatch(r"murmur report: .*; name (?:one|a) .*\n", capsys.readouterr().err)
 
 
 def test_a_large_sweep_stays_below_two_megabytes(tmp_path, monkeypatch):
