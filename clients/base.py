@@ -14,17 +14,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learning.contribution import Codec
 from learning.seeding import experiment_rng
-from learning.trainer import Trainer
 from privacy.budget import Budget
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
+
+if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
+    from learning.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,11 @@ class Client(ABC):
     """The client half of an algorithm; one instance per process serves all clients it hosts.
 
     ``summed``: whether a node sums its clients' releases; else they travel as one row each.
+    ``purposes``: what it can be asked for; each is charged by itself.
     """
 
     summed: ClassVar[bool] = True
+    purposes: ClassVar[tuple[str, ...]] = ("train",)
 
     def __init__(self, setup: ClientSetup) -> None:
         self.setup = setup

@@ -82,6 +82,8 @@ class DPFLBNNClient(Client):
     training.
     """
 
+    purposes = ("train", EVALUATE)
+
     def __init__(
         self,
         setup: ClientSetup,
@@ -137,8 +139,6 @@ class DPFLBNNClient(Client):
         self.require_model(task)
         if task.purpose == EVALUATE:
             return None
-        if task.purpose != "train":
-            raise TaskError(f"purpose={task.purpose!r}: this client trains, and knows no other")
         memory = self._recall(task.client)
         if memory is not None and memory.round > task.round:
             raise TaskError(

@@ -35,6 +35,8 @@ from privacy.noise import NoiseGenerator
 class KdDpflClient(DpSgdClient):
     """The client half; see ``conf/strategy/kd_dpfl.yaml`` for every knob."""
 
+    purposes = ("train", "label")
+
     def __init__(
         self,
         setup: ClientSetup,
@@ -113,8 +115,6 @@ class KdDpflClient(DpSgdClient):
         return uploads.privatize(model, epsilon, self.setup.budget.delta, noise)
 
     def _labels(self, task: Task) -> bool:
-        if task.purpose not in ("label", "train"):
-            raise TaskError(f"purpose={task.purpose!r}: must be 'label' or 'train'")
         return task.purpose == "label"
 
     def _label_epsilon(self, task: Task) -> float:

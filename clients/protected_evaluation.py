@@ -33,8 +33,8 @@ PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 class EvaluationClient(Client):
     """Answers evaluation in rounds that are multiples of ``every``, with a row of its own.
 
-    ``purposes``: the two that it knows. The unprotected one is for simulations: it has no event,
-    and devices refuse what has none.
+    Of its two purposes the unprotected one is for simulations: it has no event, and devices refuse
+    what has none.
     """
 
     purposes = (PROTECTED, CLEAN)

@@ -10,8 +10,10 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
-from fl_app.config import from_run_config
+from fl_app.config import ConfigError, build, from_run_config
 from fl_app.run_config import require_plain
+from fl_app.secure_node import SecureNode, secure_folder
+from fl_app.settings import PrivacySettings
 from fl_app.site import DeviceError, device_folder, is_simulated, log_error, site_of
 
 HOSTED = "hosted"  # the server's question whom a node hosts; see strategies.hosting
@@ -31,7 +33,9 @@ def answer(message: Message, context: Context) -> Message:
         return _answer(message, context)
     except Exception as error:
         log_error(device_folder(context.node_config), f"run {context.run_id}", error)
-        reason = str(error) if isinstance(error, DeviceError) else "failed; its own log says why"
+        # A ConfigError repeats what the server sent, which by now is plain, and what conf/ allows.
+        telling = isinstance(error, DeviceError | ConfigError)
+        reason = str(error) if telling else "failed; its own log says why"
         return Message(
             Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message
         )
@@ -43,6 +47,12 @@ def _answer(message: Message, context: Context) -> Message:
     if HOSTED in message.content.config_records:
         clients = ConfigRecord({"clients": [] if site.own is None else list(site.own.clients)})
         return Message(RecordDict({HOSTED: clients}), reply_to=message)
+    if site.own is not None:
+        privacy: PrivacySettings = build(config.privacy, "privacy")
+        hosts = site.own.clients.__contains__
+        secure = SecureNode(privacy.secure_sums(), secure_folder(site.folder), hosts)
+        if secure.answers(message.content):
+            return Message(secure.answer(message.content), reply_to=message)
     from fl_app.node import node_for
     from learning.memory import keep_heap
 

@@ -8,10 +8,8 @@ nothing else.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
-import traceback
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +21,7 @@ from safetensors.numpy import load, save
 from clients.base import Client, LocalData, Task, TaskError
 from fl_app.collecting import Collector, PlainSum, SideBySide
 from fl_app.config import build
+from fl_app.device_data import device_population
 from fl_app.population import (
     Population,
     build_client,
@@ -30,9 +29,11 @@ from fl_app.population import (
     build_trainer,
     population,
 )
-from fl_app.secure_node import SecureNode
-from fl_app.settings import PrivacySettings
-from fl_app.site import Site
+from fl_app.question import digest, parse_tasks
+from fl_app.secure_node import SecureNode, secure_folder
+from fl_app.settings import FederationSettings, PrivacySettings
+from fl_app.site import DeviceError, Site, log_error
+from learning.datasets import DataError
 from privacy.events import ComposedEvent, NonPrivateEvent
 from privacy.ledger import Charge, Ledger, LedgerError
 from privacy.noise import NoiseGenerator
@@ -46,7 +47,7 @@ class Node:
     def __init__(self, config: DictConfig, site: Site) -> None:
         self.config, self.site, folder = config, site, site.folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.population: Population = population(config)
+        self.population: Population = _population(config, site)
         privacy: PrivacySettings = build(config.privacy, "privacy")
         self.trainer = build_trainer(config, self.population.dataset)
         self.client: Client = build_client(
@@ -56,14 +57,12 @@ class Node:
             config, self.population, self.trainer, folder / "clients" / "evaluation"
         )
         self.seeded = privacy.noise == "seeded"
-        self.delta = privacy.delta
+        self.delta, self.rounds = privacy.delta, int(config.federation.num_rounds)
         self.policy = site.policy
         # Read once: a configuration's values are slow to reach, and every client's charge needs it.
         self.algorithm = str(config.strategy.name)
         self.ledger = Ledger(folder / "ledger.sqlite")
-        self.secure = SecureNode(
-            privacy.secure_sums(), folder / "clients" / "secure_sum", self._hosts
-        )
+        self.secure = SecureNode(privacy.secure_sums(), secure_folder(folder), self._hosts)
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.
@@ -77,7 +76,7 @@ class Node:
             return self._answer(content)
         except (Refusal, LedgerError) as refusal:
             # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
-            clients = [task.client for task in parse_tasks(content)]
+            clients = [task.client for task in self._tasks(content)]
             reasons = [str(refusal)] * len(clients)
             report: dict[str, Any] = {"clients": [], "refused": clients, "reasons": reasons}
             return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
@@ -87,7 +86,7 @@ class Node:
         stored = self.ledger.reply(request)
         if stored is not None:
             return decode_reply(stored)
-        tasks = parse_tasks(content)
+        tasks = self._tasks(content)
         collector = self._collector(content, self._role(tasks[0]))
         refused: dict[int, str] = {}
         charges: list[Charge] = []
@@ -112,9 +111,18 @@ class Node:
         reply = self._contribute(tasks, refused, collector)
         return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
 
+    def _tasks(self, content: RecordDict) -> list[Task]:
+        return parse_tasks(content, len(self.population.shards))
+
     def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
         """What answering costs; None for what a simulation only shows to its researcher."""
-        event = self._role(task).event(task, self._data(task.client))
+        role = self._role(task)
+        if task.purpose not in role.purposes:
+            raise TaskError(f"purpose={task.purpose}: must be one of {', '.join(role.purposes)}")
+        if task.round > self.rounds:
+            # A budget for the whole run is shared out over so many rounds.
+            raise TaskError(f"round={task.round}: this run has {self.rounds} rounds")
+        event = role.event(task, self._data(task.client))
         if event is None:
             if not self.site.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
@@ -169,13 +177,11 @@ class Node:
         return SideBySide() if not role.summed and type(collector) is PlainSum else collector
 
     def _hosts(self, client: int) -> bool:
-        return 0 <= client < len(self.population.shards)
+        return client in self.population.shards
 
     def _data(self, client: int) -> LocalData:
         if not self._hosts(client):
-            raise ValueError(
-                f"client={client}: this node hosts 0..{len(self.population.shards) - 1}"
-            )
+            raise TaskError(f"client={client}: is not hosted here")
         train = self.population.dataset.train
         return LocalData(train.images, train.labels, self.population.shards[client])
 
@@ -191,12 +197,24 @@ class Node:
         On a device only what does not depend on its data is told: refusals, and no error's text.
         """
         line = f"{type(error).__name__}: {error}"
-        with open(self.site.folder / "errors.log", "a", encoding="utf-8") as log:
-            log.write(f"round {task.round}, client {task.client}: {line}\n")
-            log.write("".join(traceback.format_exception(error)) + "\n")
+        log_error(self.site.folder, f"round {task.round}, client {task.client}", error)
         if self.site.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
             return line
         return "failed; its own log says why"
+
+
+def _population(config: DictConfig, site: Site) -> Population:
+    """Whose data are here: virtual clients' shares, or what a device's owner has put here."""
+    if site.own is None:
+        return population(config)
+    federation: FederationSettings = build(config.federation, "federation")
+    try:
+        return device_population(site.own, federation.device_terms(), site.folder / "cache")
+    except (DataError, ValueError, OSError) as error:
+        log_error(site.folder, "this device's data", error)
+        raise DeviceError(
+            "this device's data are not fit for the run; its own log says why"
+        ) from error
 
 
 _local = threading.local()
@@ -214,34 +232,6 @@ def _noise_of_this_thread() -> NoiseGenerator:
     if not hasattr(_local, "noise"):
         _local.noise = NoiseGenerator.from_os()
     return _local.noise
-
-
-def parse_tasks(content: RecordDict) -> list[Task]:
-    """One task for each client that a message names; ValueError if the message is malformed."""
-    settings = dict(content.config_records["task"])
-    number, clients = settings.pop("round"), settings.pop("clients")
-    purpose = settings.pop("purpose", "train")
-    if not isinstance(number, int) or number < 1:
-        raise ValueError(f"round={number!r}: must be an integer of at least 1")
-    if not isinstance(purpose, str):
-        raise ValueError(f"purpose={purpose!r}: must be a word")
-    if not isinstance(clients, list) or not clients or len(set(clients)) != len(clients):
-        raise ValueError(f"clients={clients!r}: must be a list of distinct ids, at least one")
-    arrays = {name: array.numpy() for name, array in content.array_records["model"].items()}
-    model = arrays.pop("model")
-    return [Task(number, int(client), model, arrays, settings, purpose) for client in clients]
-
-
-def digest(content: RecordDict) -> str:
-    """A hash of everything that a message asks for, the same for the same question."""
-    state = hashlib.sha256()
-    for name, record in sorted(content.array_records.items()):
-        for key, array in sorted(record.items()):
-            state.update(f"{name}/{key}/{array.dtype}/{array.shape}/{len(array.data)};".encode())
-            state.update(array.data)
-    for name, config in sorted(content.config_records.items()):
-        state.update(f"{name}{sorted(config.items())!r};".encode())
-    return state.hexdigest()
 
 
 def encode_reply(reply: RecordDict) -> bytes:

@@ -34,9 +34,10 @@ def require_plain(run_config: Mapping[str, Any]) -> None:
 
     What it reads could then leave the device in the text of a refusal.
     """
-    for key, value in run_config.items():
-        if "${" in str(value):
-            raise ValueError(f"run-config {key}: holds an interpolation")
+    # Only after quotes have been taken away: $''{ is ${ to a shell's rules.
+    for word in to_overrides(run_config):
+        if "$" in word:
+            raise ValueError("run-config: holds an interpolation")
 
 
 def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:

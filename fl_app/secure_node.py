@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from clients.base import TaskError
 from fl_app.collecting import Collector, PlainSum
+from fl_app.site import DeviceError
 from learning.contribution import Codec
 from privacy.events import Event, SecurelySummedEvent
 from privacy.secure_aggregation import (
@@ -31,6 +32,11 @@ from privacy.secure_aggregation import (
 )
 
 RECORD = "secure_sum"
+
+
+def secure_folder(site: Path) -> Path:
+    """Where the states of a site's clients lie."""
+    return site / "clients" / "secure_sum"
 
 
 class SecureNode:
@@ -48,7 +54,7 @@ class SecureNode:
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to such a message, for all the clients that it names."""
-        request = Request(content.config_records[RECORD])
+        request = _request(content.config_records[RECORD])
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
         for client, message in request.messages.items():
@@ -68,9 +74,9 @@ class SecureNode:
         """What takes the releases that a message asks for."""
         record = content.config_records.get(RECORD)
         if self.settings.is_on:
-            return UnchargedSum() if record is None else MaskedVectors(self, Request(record))
+            return UnchargedSum() if record is None else MaskedVectors(self, _request(record))
         if record is not None:
-            raise ValueError("secure_aggregation=on: the server has it on, this client has not")
+            raise DeviceError("secure_aggregation=on: the server has it on, this client has not")
         return PlainSum()
 
     def state(self, client: int) -> StateFile:
@@ -104,18 +110,26 @@ class Request:
         clients, messages = fields["clients"], fields["messages"]
         if not isinstance(clients, list) or not isinstance(messages, list):
             raise ValueError("clients, messages: must be lists")
-        if len(set(clients)) != len(clients) or not all(isinstance(c, int) for c in clients):
-            raise ValueError(f"clients={clients!r}: must be distinct integers")
+        if len(set(clients)) != len(clients) or not all(type(c) is int for c in clients):
+            raise ValueError("clients: must be distinct integers")
         if not all(isinstance(message, bytes) for message in messages):
             raise ValueError("messages: must be bytes")
         self.messages: dict[int, bytes] = dict(zip(clients, messages, strict=True))
         self.phase = Phase(fields["phase"])
-        self.run, self.round = str(fields["run"]), int(fields["round"])
+        self.run, self.round = fields["run"], fields["round"]
+        if type(self.run) is not str or type(self.round) is not int:
+            raise ValueError("run, round: must be a name and an integer")
         self._fields = fields
 
     def terms(self) -> Terms:
         """The terms that the server proposes."""
-        terms = Terms.from_dict(json.loads(str(self._fields["terms"])))
+        try:
+            plain = json.loads(str(self._fields.get("terms")))
+        except (ValueError, RecursionError) as error:
+            raise ValueError("terms: they are not JSON") from error
+        if not isinstance(plain, dict):
+            raise ValueError("terms: they are no mapping")
+        terms = Terms.from_dict(plain)
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms
@@ -123,7 +137,18 @@ class Request:
     @property
     def max_weight(self) -> int:
         """The largest weight for which the modulus has room."""
-        return int(self._fields["max_weight"])
+        weight = self._fields.get("max_weight")
+        if type(weight) is not int:
+            raise TaskError("max_weight: must be an integer")
+        return weight
+
+
+def _request(record: ConfigRecord) -> Request:
+    """The request in ``record``; DeviceError, which tells the server why, if it is malformed."""
+    try:
+        return Request(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DeviceError(f"{RECORD}: {type(error).__name__}: {error!s:.80}") from error
 
 
 class UnchargedSum(PlainSum):

@@ -9,6 +9,7 @@ state="/var/lib/murmur"'``). Without a policy a device refuses everything.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from fl_app.run_config import run_folder_path
 from privacy.policy import Policy
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
+_LARGEST_LOG = 2**20  # bytes; twice that is kept
 
 
 class DeviceError(Exception):
@@ -87,7 +89,10 @@ class Site:
 def log_error(folder: Path, about: str, error: Exception) -> None:
     """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "errors.log", "a", encoding="utf-8") as file:
+    path = folder / "errors.log"
+    if path.exists() and path.stat().st_size > _LARGEST_LOG:
+        os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
+    with open(path, "a", encoding="utf-8") as file:
         file.write(f"{about}: {type(error).__name__}: {error}\n")
         file.write("".join(traceback.format_exception(error)) + "\n")
 

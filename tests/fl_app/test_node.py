@@ -5,7 +5,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fl_app.config import compose
-from fl_app.node import Node, decode_reply, digest, encode_reply
+from fl_app.node import Node, decode_reply, encode_reply
+from fl_app.question import digest
 from fl_app.site import Site
 from privacy.events import RandomizedResponseEvent, RepeatedEvent
 from tests.fl_app.running import SMALL
@@ -26,7 +27,7 @@ allow_non_private: false
 
 
 def make_node(folder, *overrides):
-    config = compose([*SMALL, *overrides])
+    config = compose([*SMALL, "federation.num_rounds=5", *overrides])
     return Node(config, Site.simulation(folder, config.privacy.policy))
 
 
