@@ -86,7 +86,7 @@ class Federation:
             command += [f"--ssl-{name}", str(self.certificates / file)]
         command += ["--enable-supernode-auth", "--database", str(self.folder / "superlink.db")]
         self.link = self._start("superlink", command, **environment)
-        wait_for(self.answers, 60, f"the SuperLink; see {self.folder}/superlink.log")
+        wait_for(self.answers, 300, f"the SuperLink; see {self.folder}/superlink.log")
 
     def answers(self) -> bool:
         """Whether the SuperLink is there."""

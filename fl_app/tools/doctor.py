@@ -51,7 +51,10 @@ def show(checks: list[Check]) -> None:
         mark = f"[{styles[check.status]}]{check.status}[/]"
         advice = "" if check.status == OK else check.advice
         table.add_row(mark, check.name, check.found, advice)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 500  # a path in a log must stay in one piece
+    console.print(table)
 
 
 def _machine() -> Iterator[Check]:

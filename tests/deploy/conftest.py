@@ -12,7 +12,7 @@ WORDS = [
     *DATASET,
     "federation.num_clients=3",
     "federation.quorum=1.0",
-    "federation.round_timeout=180",
+    "federation.round_timeout=600",
     "privacy.noise=seeded",
     "strategy.local.epochs=1",
     # A device's shard stays small enough for a slow machine.
@@ -28,5 +28,5 @@ def federation(tmp_path_factory):
         running.start_link()
         for client in range(3):
             running.start_node(client, running.enrol(client), running.device(client))
-        wait_for(lambda: running.online() == 3, 120, "three nodes")
+        wait_for(lambda: running.online() == 3, 300, "three nodes")
         yield running
