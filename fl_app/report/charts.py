@@ -181,8 +181,8 @@ class Chart:
         )
         places = spread_out([y for y, _ in wanted], _LABEL_GAP, self.height)
         return Markup("").join(
-            Markup('<text class="end" x="100%" dx="8" y="{}" data-s="{}">{}</text>').format(
-                round(y + 4, 1), line.key, line.end_label
+            Markup('<text class="end" x="{}%" dx="8" y="{}" data-s="{}">{}</text>').format(
+                self._at(line.points[-1].x, 0)[0], round(y + 4, 1), line.key, line.end_label
             )
             for y, (_, line) in zip(places, wanted, strict=True)
         )
@@ -202,6 +202,11 @@ def mark(shape: int, kind: str, x: float | str, y: float, size: float = 1.0) -> 
             kind, x, y, round(5 * size, 1)
         )
     name = SHAPES[shape % len(SHAPES)]
+    if kind == "ring":  # larger, so that it shows around a filled mark in the same place
+        return Markup(
+            '<svg class="ring" x="{}" y="{}" overflow="visible">'
+            '<use href="#m-{}" transform="scale(1.55)"/></svg>'
+        ).format(x, y, name)
     return Markup('<use class="{}" href="#m-{}" x="{}" y="{}"/>').format(kind, name, x, y)
 
 

@@ -124,6 +124,25 @@ def test_points_are_told_on_hover_and_by_arrow_keys(view):
     assert tab.locator("#tip").is_hidden()
 
 
+def test_marks_lie_where_their_points_are(view):
+    tab = view()
+    places = tab.evaluate("JSON.parse(document.getElementById('points').textContent)['epsilon-1']")
+    wanted = [tuple(point[:2]) for line in places if line["n"] for point in line["p"]]
+    marks = tab.locator("#epsilon-1 .chart").evaluate(
+        """chart => {
+            const area = chart.getBoundingClientRect();
+            return [...chart.querySelectorAll("use")].map(mark => {
+                const box = mark.getBoundingClientRect();
+                const x = box.x + box.width / 2 - area.x, y = box.y + box.height / 2 - area.y;
+                return [100 * x / area.width, y];
+            });
+        }"""
+    )
+    assert len(marks) == len(wanted)
+    for mark, place in zip(marks, wanted, strict=True):
+        assert mark == pytest.approx(place, abs=1.5)
+
+
 def test_the_theme_follows_the_system_until_the_button_is_pressed(view):
     tab = view(color_scheme="dark")
     paper = "getComputedStyle(document.body).backgroundColor"

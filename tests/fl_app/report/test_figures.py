@@ -137,7 +137,7 @@ def test_a_papers_values_are_not_shown_beside_another_setting():
     assert not comparisons(group([published_run(privacy={"epsilon": 8, "per": "run"})]).settings)
 
 
-def test_what_is_published_names_settings_that_exist(data_root):
+def test_what_is_published_names_settings_that_exist():
     """The settings to match are those of the experiments that reproduce the sources."""
     from omegaconf import OmegaConf
 
