@@ -36,8 +36,8 @@ def require_plain(run_config: Mapping[str, Any]) -> None:
     """
     # Only after quotes have been taken away: $''{ is ${ to a shell's rules.
     for word in to_overrides(run_config):
-        if "$" in word:
-            raise ValueError("run-config: holds an interpolation")
+        if "$" in word or word.lstrip("+~").startswith("hydra"):
+            raise ValueError("run-config: holds an interpolation or a setting of Hydra's own")
 
 
 def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:

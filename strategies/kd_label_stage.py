@@ -58,12 +58,14 @@ class LabelStage:
         replies = list(grid.send_and_receive(messages, timeout=timeout))
         # A message gets its id when it is sent.
         ids = [str(message.metadata.message_id) for message in messages]
-        waiting = dict(zip(ids, (client for _, client in asked), strict=True))
+        waiting = dict(zip(ids, asked, strict=True))
         for reply in replies:
-            client = waiting.pop(str(reply.metadata.reply_to_message_id), None)
-            if client is not None:
+            message = str(reply.metadata.reply_to_message_id)
+            node, client = waiting.get(message, (None, -1))
+            if node == reply.metadata.src_node_id:  # else a duplicate, or another node's answer
+                del waiting[message]
                 self._take(client, reply)
-        for client in waiting.values():
+        for _, client in waiting.values():
             self.failed[client] = "no answer before the deadline"
 
     def _question(self, client: int) -> RecordDict:
