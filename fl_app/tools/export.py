@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
     parser.add_argument("--shards", action="store_true", help="write every client's share too")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the run's settings")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     try:
         for path in export(arguments.folder, arguments.overrides, arguments.shards):
             print(path)

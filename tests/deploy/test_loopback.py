@@ -27,7 +27,7 @@ def weights(folder):
 def test_devices_give_the_result_of_a_simulation_bit_for_bit(federation, tmp_path, name):
     words = [*WORDS, *RUNS[name]]
     command = ["engine=deploy", "engine.superlink=loopback", *words, f"run_dir={tmp_path}/devices"]
-    assert federation.murmur(*command).wait(400) == 0, federation.log("murmur")
+    assert federation.murmur(*command).wait(1200) == 0, federation.log("murmur")
     run_inline(tmp_path / "inline", *words, small=["engine=inline"])
     assert weights(tmp_path / "devices") == weights(tmp_path / "inline")
     rows = [RunFolder(tmp_path / place).rows() for place in ("devices", "inline")]
