@@ -14,7 +14,7 @@ $(STAMP): $(ROOT)/pyproject.toml $(ROOT)/constraints.txt
 	  { echo "Murmur needs Python 3.11 to 3.13; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	cd $(ROOT) && $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt --editable '.[simulation,dev]'
+	  --constraint constraints.txt --editable '.[simulation,sweeps,dev]'
 	@$(BIN)/python -c 'import torchvision' 2>/dev/null || \
 	  { echo "torch and torchvision do not match: remove $(VENV) and run make again, so that both are installed as the pair in constraints.txt"; exit 1; }
 	@touch $(STAMP)

@@ -33,13 +33,19 @@ class Ready:
         self.engine.run(self.overrides, self.folder)
 
 
-def prepare(overrides: Sequence[str], path: Path | None = None, base: Path | None = None) -> Ready:
+def prepare(
+    overrides: Sequence[str],
+    path: Path | None = None,
+    base: Path | None = None,
+    warm: bool = False,
+) -> Ready:
     """Validate the whole configuration, then make the folder.
 
     Args:
         overrides: Hydra's.
         path: the run's folder; None: as configured.
         base: where typed paths start; None: the working directory.
+        warm: whether an engine that can stay warm for the next run does, unless the user says.
 
     Raises:
         ConfigError: before anything is written.
@@ -49,7 +55,10 @@ def prepare(overrides: Sequence[str], path: Path | None = None, base: Path | Non
         path = new_run_dir(config.results_dir) if config.run_dir is None else Path(config.run_dir)
     words = [word for word in overrides if not word.startswith("run_dir=")]
     words += [*absolute_paths(config, base), f"run_dir={quoted(base / path)}"]
-    experiment, engine = Experiment(config), build(config.engine, "engine")
+    settings = config.engine
+    if warm and "warm" in settings and settings.warm is None:
+        settings = OmegaConf.merge(settings, {"warm": True})
+    experiment, engine = Experiment(config), build(settings, "engine")
     folder = RunFolder(base / path)
     folder.save_overrides(words)
     return Ready(words, experiment, engine, folder)

@@ -12,6 +12,7 @@ The jobs may run in other processes, on other machines: what happened is read fr
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import math
 import os
@@ -55,13 +56,14 @@ class SweepFolder:
         """Note ``jobs`` that are not listed yet, and the command's words if given."""
         with self._locked():
             content = self._read()
-            # A job of an earlier command stays while its folder does.
-            listed = {j["key"]: j for j in content["jobs"] if (self.path / j["key"]).is_dir()}
+            listed = {job["key"]: job for job in content["jobs"]}
+            if overrides is not None:
+                content["overrides"] = list(overrides)
+                # A job of an earlier command stays while its folder does.
+                listed = {key: j for key, j in listed.items() if (self.path / key).is_dir()}
             for job in jobs:
                 listed.setdefault(job.key, {"key": job.key, "overrides": job.overrides})
             content["jobs"] = list(listed.values())
-            if overrides is not None:
-                content["overrides"] = list(overrides)
             temporary = self.path / ".sweep.json.new"
             temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
             os.replace(temporary, self.path / "sweep.json")
@@ -122,11 +124,10 @@ class Sweep:
             name = digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
             for words in expand_sweep([w for w in overrides if not is_hydra(w)]):
-                config = compose(words)
-                job = Job(job_key(config, Path.cwd()), words)
-                if job.key not in rounds:
-                    jobs.append(job)
-                    rounds[job.key] = config.federation.num_rounds
+                key, length = _key_and_rounds(tuple(words), Path.cwd())
+                if key not in rounds:
+                    jobs.append(Job(key, words))
+                    rounds[key] = length
             name = digest(sorted(rounds))
         path = results_root(base.results_dir) / f"sweep-{_name(base) or name}"
         return cls(SweepFolder(path), list(overrides), jobs, rounds)
@@ -154,16 +155,23 @@ def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
         folder: the sweep's.
         base: where the command was typed, which may be another machine's working directory.
     """
-    job = Job(job_key(compose(words), base), list(words))
+    job = Job(_key_and_rounds(tuple(words), base)[0], list(words))
     folder.add([job])
     if folder.metrics(job) is None:
         path = folder.path / job.key
         try:
-            prepare(words, path, base).run()
+            prepare(words, path, base, warm=True).run()
         except Exception as error:
             RunFolder(path).save_error(_reason(error))
     accuracy = (folder.metrics(job) or {}).get("accuracy_last_5")
     return math.nan if accuracy is None else accuracy
+
+
+@functools.lru_cache(maxsize=4096)
+def _key_and_rounds(words: tuple[str, ...], base: Path) -> tuple[str, int]:
+    """A job's key and its number of rounds; composed once in a process that plans and runs."""
+    config = compose(words)
+    return job_key(config, base), int(config.federation.num_rounds)
 
 
 def is_hydra(word: str) -> bool:

@@ -7,13 +7,12 @@ ray engine bit for bit, because the apps are the same and sums do not depend on 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 from flwr.app import Context, Message, RecordDict
 from flwr.app.error import Error
-from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
@@ -41,33 +40,49 @@ class InlineEngine:
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Run to the end; an exception of the server passes through."""
         from fl_app.client_app import app as client_app
-        from fl_app.run_config import to_run_config
-        from fl_app.server_app import app as server_app
 
-        run_config = to_run_config(overrides)
-        context = Context(
-            run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config
-        )
-        logger = logging.getLogger("flwr")
-        level = logger.level
-        logger.setLevel(logging.WARNING)
-        # Flower stamps every new message with the identity of the process's task.
-        TaskIdentity.task_id = TaskIdentity.run_id = context.run_id
-        TaskIdentity.node_id = SUPERLINK_NODE_ID
-        try:
-            with ThreadPoolExecutor(self.workers) as pool:
-                server_app(InlineGrid(client_app, run_config, self.nodes, pool), context)
-        finally:
-            logger.setLevel(level)
+        serve(overrides, self.nodes, self.workers, client_app)
+
+
+Answer = Callable[[Message, Context], Message]
+
+
+def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> None:
+    """Run the ServerApp in this process over ``nodes`` virtual SuperNodes.
+
+    ``answer`` stands for the ClientApp; up to ``workers`` threads call it at a time.
+    """
+    from fl_app.run_config import to_run_config
+    from fl_app.server_app import app as server_app
+
+    run_config = to_run_config(overrides)
+    context = Context(
+        run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config
+    )
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    identify()
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            server_app(InlineGrid(answer, run_config, nodes, pool), context)
+    finally:
+        logger.setLevel(level)
+
+
+def identify() -> None:
+    """Give this process the task's identity that Flower stamps on every new message."""
+    TaskIdentity.task_id = TaskIdentity.run_id = 1
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
 
 
 class InlineGrid(Grid):
-    """Flower's Grid over a ClientApp in this process; node ids are 101, 102, ..."""
+    """Flower's Grid without a SuperLink; node ids are 101, 102, ..."""
 
     def __init__(
-        self, app: ClientApp, run_config: dict, nodes: int, pool: ThreadPoolExecutor
+        self, answer: Answer, run_config: dict, nodes: int, pool: ThreadPoolExecutor
     ) -> None:
-        self._app, self._pool = app, pool
+        self._answer, self._pool = answer, pool
         self._run = Run.create_empty(run_id=1)
         self._contexts = {
             node: Context(
@@ -126,7 +141,7 @@ class InlineGrid(Grid):
 
     def _deliver(self, message: Message) -> Message:
         try:
-            return self._app(message, self._contexts[message.metadata.dst_node_id])
+            return self._answer(message, self._contexts[message.metadata.dst_node_id])
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION

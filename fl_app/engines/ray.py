@@ -21,6 +21,7 @@ import tomli_w
 
 from fl_app.config import CONF, ConfigError
 from fl_app.engines.packing import copy_app
+from fl_app.engines.ray_pool import RayPool
 from fl_app.results import RunFolder
 from fl_app.run_config import to_run_config
 
@@ -29,10 +30,17 @@ START_TIMEOUT = 180.0  # seconds: on a crowded machine imports alone take a minu
 
 
 class RayEngine:
-    """``workers`` processes serve ``nodes`` virtual SuperNodes (None: one for each worker)."""
+    """``workers`` processes serve ``nodes`` virtual SuperNodes (None: one for each worker).
+
+    ``warm``: keep Ray and the workers for this process's next run (``ray_pool``).
+    """
 
     def __init__(
-        self, workers: int | None = None, nodes: int | None = None, gpus_per_worker: float = 0.0
+        self,
+        workers: int | None = None,
+        nodes: int | None = None,
+        gpus_per_worker: float = 0.0,
+        warm: bool | None = None,
     ) -> None:
         for name, value in (("workers", workers), ("nodes", nodes)):
             if value is not None and value < 1:
@@ -41,13 +49,18 @@ class RayEngine:
             raise ValueError(f"gpus_per_worker={gpus_per_worker}: must be at least 0")
         self.workers = workers or os.cpu_count() or 1
         self.nodes, self.gpus = nodes or self.workers, gpus_per_worker
+        self.warm = bool(warm)
 
     def begin(self) -> None:
         """Start the SuperLink, which takes seconds, while the run is still being validated."""
-        SuperLink.shared()
+        if not self.warm:
+            SuperLink.shared()
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Submit, wait for the end, and raise RuntimeError if the run did not finish."""
+        if self.warm:
+            RayPool.shared(self.workers, self.gpus).run(overrides, self.nodes)
+            return
         if not (PROJECT / "pyproject.toml").exists():
             raise ConfigError(
                 f"engine=ray: Flower packs the app from its project folder, but {PROJECT} has no "

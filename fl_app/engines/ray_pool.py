@@ -1,0 +1,93 @@
+"""Ray workers that stay warm from job to job of a sweep.
+
+`flwr run` starts a server process, Ray and its workers anew for every run, and each imports torch.
+In a sweep the ServerApp runs in the sweep's own process instead, and its messages go to Ray actors
+that have imported everything once. The apps are the same and sums do not depend on grouping, so
+the results are those of `flwr run` bit for bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from queue import SimpleQueue
+from typing import Any
+
+from flwr.app import Context, Message
+
+from fl_app.engines.inline import identify, serve
+
+
+class Worker:
+    """What lives in an actor: the ClientApp, imported once."""
+
+    def __init__(self) -> None:
+        from fl_app.client_app import app
+
+        identify()
+        self._app = app
+
+    def answer(self, message: Message, context: Context) -> Message:
+        """The ClientApp's reply."""
+        return self._app(message, context)
+
+
+class RayPool:
+    """``workers`` actors of one core each and ``gpus`` GPUs each; RAY_ADDRESS names a cluster."""
+
+    _shared: RayPool | None = None
+
+    @classmethod
+    def shared(cls, workers: int, gpus: float) -> RayPool:
+        """The one of this process; started anew only where its size changes."""
+        if cls._shared is None or cls._shared.size != (workers, gpus):
+            if cls._shared is not None:
+                cls._shared.stop()
+            cls._shared = cls(workers, gpus)
+        return cls._shared
+
+    def __init__(self, workers: int, gpus: float) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray ends this process when its head is silent for so long; a crowded machine is slow.
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # the actors are the work, not a guest
+        import ray
+
+        self._ray, self.size = ray, (workers, gpus)
+        if not ray.is_initialized():
+            # Not a cluster that happens to run on this machine: only one that was named.
+            where: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS", "local")}
+            if where["address"] == "local":
+                where["num_cpus"] = workers
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
+                ray.init(
+                    **where,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+        actor: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(Worker)
+        self._actors = [actor.remote() for _ in range(workers)]
+        self._idle: SimpleQueue[Any] = SimpleQueue()
+        for one in self._actors:
+            self._idle.put(one)
+
+    def run(self, overrides: list[str], nodes: int) -> None:
+        """One run; an exception of the server passes through."""
+        serve(overrides, nodes, self.size[0], self._answer)
+
+    def stop(self) -> None:
+        """End the actors, and Ray if it was started here."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._ray.shutdown()
+        type(self)._shared = None
+
+    def _answer(self, message: Message, context: Context) -> Message:
+        worker = self._idle.get()
+        try:
+            return self._ray.get(worker.answer.remote(message, context))
+        finally:
+            self._idle.put(worker)
