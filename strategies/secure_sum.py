@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from strategies.setup import Round
 
 RECORD = "secure_sum"
-Step = Callable[[Mapping[int, bytes]], dict[int, bytes]]
+T = TypeVar("T")
 
 
 def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
@@ -121,7 +121,7 @@ class SecureRound:
         confirmed = self._exchange(Phase.CONFIRM, dict.fromkeys(self.server.survivors, survivors))
         words = self._checked(self.server.confirmations, confirmed)
         revealed = self._exchange(Phase.REVEAL, words)
-        vector = self.server.total(revealed, self.signed)
+        vector = self._checked(lambda replies: self.server.total(replies, self.signed), revealed)
         self.revealed = len(self.server.survivors)
         total = vector[:-1].reshape(self.codec.shape)
         return list(self.server.survivors), total, int(vector[-1])
@@ -179,7 +179,7 @@ class SecureRound:
             }
         )
 
-    def _checked(self, step: Step, replies: Mapping[int, bytes]) -> dict[int, bytes]:
+    def _checked(self, step: Callable[[Mapping[int, bytes]], T], replies: Mapping[int, bytes]) -> T:
         """One step of the server; those whom it drops are reported."""
         known = set(self.server.dropped)
         try:
