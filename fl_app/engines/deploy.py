@@ -13,11 +13,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import tomli_w
 
 from fl_app.config import CONF, ConfigError, build, compose
 from fl_app.device_terms import pool_digest
+from fl_app.engines.packing import copy_app
 from fl_app.population import population
 from fl_app.results import RunFolder
 from fl_app.run_config import to_run_config
@@ -42,14 +44,14 @@ class DeployEngine:
             )
         if bundle is not None and not bundle.startswith("@"):
             raise ValueError(f"bundle={bundle}: must look like @account/app==1.0.0, or be null")
-        self.superlink, self.app = superlink, bundle or str(PROJECT)
+        self.superlink, self.bundle = superlink, bundle
 
     def begin(self) -> None:
         """Nothing: the SuperLink is there already."""
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Submit, wait for the end, and raise RuntimeError if the run did not finish."""
-        if not self.app.startswith("@") and not (PROJECT / "pyproject.toml").exists():
+        if self.bundle is None and not (PROJECT / "pyproject.toml").exists():
             raise ConfigError(
                 f"engine=deploy: Flower packs the app from its project folder, but {PROJECT} has "
                 "no pyproject.toml; install with `pip install -e`, or give engine.bundle"
@@ -57,7 +59,9 @@ class DeployEngine:
         words = [*overrides, *device_overrides(overrides)]
         run_config = folder.path / "flower-run-config.toml"
         run_config.write_text(tomli_w.dumps(to_run_config(words)), encoding="utf-8")
-        number = self._submit(run_config, folder)
+        with TemporaryDirectory() as packed:
+            app = self.bundle or str(copy_app(PROJECT, Path(packed) / "app"))
+            number = self._submit(app, run_config, folder)
         if folder.metrics() is not None:
             return
         status = self._status(number)
@@ -65,9 +69,9 @@ class DeployEngine:
             log = folder.path / "flower.log"
             raise RuntimeError(f"{folder.error() or f'Flower says {status}'} (the log: {log})")
 
-    def _submit(self, run_config: Path, folder: RunFolder) -> str | None:
+    def _submit(self, app: str, run_config: Path, folder: RunFolder) -> str | None:
         """Start the run and follow its log to the end; the run's number, if it got one."""
-        command = [_flwr(), "run", self.app, self.superlink, "--stream", "--run-config"]
+        command = [_flwr(), "run", app, self.superlink, "--stream", "--run-config"]
         number = None
         process = subprocess.Popen(
             [*command, str(run_config)],

@@ -5,8 +5,10 @@ import subprocess
 
 import pytest
 
-from benchmarks.loopback import Federation, wait_for
+from benchmarks.loopback import PROJECT, Federation, wait_for
+from fl_app.engines.packing import copy_app
 from fl_app.tools.export import export
+from tests.deploy.hub import Hub
 
 MNIST = [
     "dataset=mnist",
@@ -23,23 +25,34 @@ WORDS = [
     "privacy.noise=seeded",
     "strategy.local.epochs=1",
 ]
-PICKY = 9  # hosted by a node that runs signed bundles only
+PICKY = 3  # hosted by a node that runs signed bundles only
 
 
 @pytest.fixture(scope="session")
-def federation(tmp_path_factory):
+def bundle_hub(tmp_path_factory):
+    """A hub with a bundle that a reviewer has signed; and whom devices trust: {id: key}."""
+    folder = tmp_path_factory.mktemp("hub")
+    reviewer = folder / "reviewer"
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(reviewer)]
+    subprocess.run(command, check=True)
+    hub = Hub(copy_app(PROJECT, folder / "app"), reviewer, "fpk_reviewer")
+    yield hub, {"fpk_reviewer": reviewer.with_suffix(".pub").read_text().strip()}
+    hub.close()
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory, bundle_hub):
     """Three devices online, with the shards that a simulation of ``WORDS`` gives its clients."""
+    hub, trusted = bundle_hub
     with Federation(tmp_path_factory.mktemp("federation")) as running:
         export(running.folder / "data", WORDS, shards=True)
-        running.start_link()
+        data = running.folder / "data"
+        (data / f"client-{PICKY}.npz").write_bytes((data / "client-0.npz").read_bytes())
+        running.start_link(FLWR_SUPERGRID_API_URL=hub.url)
         for client in range(3):
             running.start_node(client, running.enrol(client), running.device(client))
         entities = running.folder / "trusted.yaml"
-        reviewer = running.folder / "reviewer"
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(reviewer)]
-        subprocess.run(command, check=True)
-        public = reviewer.with_suffix(".pub").read_text().strip()
-        entities.write_text(f"fpk_reviewer: {public}\n")
+        entities.write_text("".join(f"{name}: {key}\n" for name, key in trusted.items()))
         options = ("--trusted-entities", str(entities))
         running.start_node(PICKY, running.enrol(PICKY), running.device(PICKY), *options)
         wait_for(lambda: running.online() == 4, 300, "four nodes")

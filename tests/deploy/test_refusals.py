@@ -5,8 +5,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from benchmarks.loopback import script
-from fl_app.results import RunFolder
-from tests.deploy.conftest import PICKY, WORDS
 
 ENDS = 300  # seconds for a SuperNode to give up
 
@@ -56,15 +54,3 @@ def test_superlink_whose_certificate_has_expired_is_refused(federation, tmp_path
         server.shutdown()
         server.server_close()
     assert "expired" in federation.log("node-22")
-
-
-def test_unsigned_bundle_does_not_run_where_only_signed_ones_may(federation, tmp_path):
-    words = ["strategy=privatekt", *WORDS, f"federation.num_clients={PICKY + 1}"]
-    words += ["federation.num_rounds=1", "federation.quorum=0.3"]
-    command = ["engine=deploy", "engine.superlink=loopback", *words, f"run_dir={tmp_path}/run"]
-    assert federation.murmur(*command).wait(1200) == 0, federation.log("murmur")
-    (_, row) = RunFolder(tmp_path / "run").rows()
-    assert row["answered"] == 3
-    assert "no node that hosts it is online" in row["failed"][str(PICKY)]
-    assert "The FAB could not be verified" in federation.log(f"node-{PICKY}")
-    assert not (federation.folder / f"state-{PICKY}").exists()

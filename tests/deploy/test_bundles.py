@@ -1,0 +1,48 @@
+"""A node that trusts a reviewer runs what that reviewer has signed, and nothing else."""
+
+import hashlib
+
+import pytest
+import requests
+from flwr.supercore.fab import Fab
+from flwr.supercore.utils import request_download_link
+from flwr.superlink.servicer.control.control_handlers import _format_verification
+from flwr.supernode.start_client_internal import _verify_fab
+
+from fl_app.results import RunFolder
+from tests.deploy.conftest import PICKY, WORDS
+
+
+def test_flower_itself_takes_the_signed_bundle_and_no_altered_one(bundle_hub):
+    hub, trusted = bundle_hub
+    url, signatures, _ = request_download_link(
+        "@murmur/murmur", "0.1.0", f"{hub.url}/hub/fetch-fab", "fab_url"
+    )
+    content, known = requests.get(url, timeout=10).content, _format_verification(signatures)
+
+    def passes(content, verifications):
+        digest = hashlib.sha256(content).hexdigest()
+        return _verify_fab(Fab(digest, content, verifications), trusted)
+
+    assert passes(content, known)
+    assert not passes(content + b"x", known)
+    assert not passes(content, {"valid_license": ""})
+
+
+@pytest.mark.parametrize(("bundle", "answers"), [(None, 3), ("@murmur/murmur==0.1.0", 4)])
+def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path, bundle, answers):
+    words = [word for word in WORDS if not word.startswith("partition")]
+    words += [f"federation.num_clients={PICKY + 1}", "federation.num_rounds=1"]
+    words += [f"federation.quorum={answers / (PICKY + 1)}", f"run_dir={tmp_path}/run"]
+    if bundle is not None:
+        words.append(f"engine.bundle={bundle}")
+    command = ["engine=deploy", "engine.superlink=loopback", "strategy=privatekt", *words]
+    assert federation.murmur(*command).wait(1200) == 0, federation.log("murmur")
+    (_, row) = RunFolder(tmp_path / "run").rows()
+    assert row["answered"] == answers
+    if bundle is None:
+        assert "no node that hosts it is online" in row["failed"][str(PICKY)]
+        assert "The FAB could not be verified" in federation.log(f"node-{PICKY}")
+        assert not (federation.folder / f"state-{PICKY}").exists()
+    else:
+        assert row["failed"] == {}
