@@ -1,0 +1,55 @@
+"""An existing Ray cluster of two nodes: a run on it equals the inline engine, bit for bit."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from tests.fl_app.running import SMALL, run_inline
+
+MURMUR = Path(sys.executable).parent / "murmur"
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Two Ray nodes of one core each on this machine, as two machines would be."""
+    from ray.cluster_utils import Cluster
+
+    # By default Ray's workers give way to everybody: on a busy machine they would hardly run.
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    arguments = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    nodes = Cluster(initialize_head=True, head_node_args=arguments)
+    nodes.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    yield nodes
+    nodes.shutdown()
+
+
+def weights(folder):
+    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+
+
+def test_run_on_a_cluster_of_two_nodes_equals_inline_bit_for_bit(tmp_path, cluster):
+    words = [word for word in SMALL if not word.startswith("engine")]
+    words += ["strategy=fedavg", f"run_dir={tmp_path}/cluster"]
+    environment = {
+        **os.environ,
+        "RAY_ADDRESS": cluster.address,
+        "FLWR_HOME": str(tmp_path / "flwr"),
+    }
+    done = subprocess.run(
+        [MURMUR, "engine=ray", "engine.workers=2", *words],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Ray names a worker's log by its job: each node of the cluster had one worker of this run.
+    logs = Path(cluster.head_node.get_session_dir_path()) / "logs"
+    assert len(list(logs.glob("worker-*-01000000-*.out"))) == 2
+    inline = run_inline(tmp_path / "inline", "strategy=fedavg")
+    assert weights(tmp_path / "cluster") == weights(inline.path)
