@@ -1,0 +1,45 @@
+"""The threat model names every algorithm, every field that leaves, and files that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fl_app.config import groups
+from tests.fl_app.device import OPEN, Device
+from tests.fl_app.test_hostile_server import CASES, EVALUATE, honest
+
+PROJECT = Path(__file__).resolve().parents[2]
+TEXT = (PROJECT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+
+
+def first_cells(header):
+    """The names in backquotes of the first column of the table whose header starts so."""
+    table = TEXT.partition(f"| {header}")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`([\w.*]+)`", row.split("|")[1])}
+
+
+@pytest.mark.parametrize("group", ["strategy", "evaluation"])
+def test_every_algorithm_has_a_row_that_says_what_it_sends(group):
+    assert first_cells(f"`{group}=`") == set(groups()[group])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_leaves_a_device_is_listed_field_by_field(tmp_path, name):
+    fields = first_cells("field |")
+    case, device = CASES[name], Device(tmp_path, CASES[name].policy)
+    words = device.words(*case.words)
+    kind = EVALUATE if case.purpose == EVALUATE else "train"
+    content = device.ask(words, honest(case, words), kind).content
+    sent = {f"{record}.{key}" for record in content for key in content[record]}
+    assert "report.clients" in sent
+    assert sent <= fields, sent - fields
+    assert case.policy == OPEN or name.partition(",")[0] in groups()["strategy"]
+
+
+def test_all_files_and_settings_that_it_names_exist():
+    for path in re.findall(r"`((?:tests|docs|deploy|learning|fl_app)/[\w./]+)`", TEXT):
+        assert (PROJECT / path).exists(), path
+    for path in re.findall(r"\]\(([\w.-]+\.md)\)", TEXT):
+        assert (PROJECT / "docs" / path).exists(), path
