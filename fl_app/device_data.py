@@ -93,7 +93,7 @@ def load_own(path: str, terms: DeviceTerms, cache: Path) -> Examples:
 
 
 def public_pool(mine: Own, terms: DeviceTerms) -> NDArray[np.float32]:
-    """This device's copy of the public pool (P, C, H, W); empty where the run has none."""
+    """The copy here of the public pool (P, C, H, W); empty where the run has none."""
     assert terms.shape is not None
     if terms.public is None:
         return np.zeros((0, *terms.shape), np.float32)

@@ -41,14 +41,15 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
         raise DeviceError(
             f"clients: {found}; must be a list of 1 to {hosted}, as many as live here"
         )
-    if not all(type(client) is int for client in clients) or len(set(clients)) != len(clients):
+    ids = [client for client in clients if type(client) is int]
+    if len(set(ids)) != len(clients):
         raise DeviceError("clients: must be distinct integers")
     try:
         arrays = {name: array_from_bytes(array.data) for name, array in sent.items()}
     except MalformedError as error:
         raise DeviceError(f"model: {error}") from error
     model = arrays.pop("model")
-    return [Task(number, client, model, arrays, settings, purpose) for client in clients]
+    return [Task(number, client, model, arrays, settings, purpose) for client in ids]
 
 
 def digest(content: RecordDict) -> str:
