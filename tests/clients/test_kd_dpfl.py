@@ -185,7 +185,6 @@ def test_sizes_may_be_published_by_configuration(client):
     [
         ({"who": 1}, "not large"),
         ({"purpose": "train", "who": 0}, "no part in the federated stage"),
-        ({"purpose": "spy"}, "purpose='spy'"),
         ({"indices": np.arange(19)}, "must name 20"),
         ({"indices": np.arange(20.0)}, "must name 20"),
         ({"indices": np.zeros(20, np.int64)}, "distinct"),

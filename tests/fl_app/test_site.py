@@ -7,6 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fl_app.config import compose
 from fl_app.node import Node
 from fl_app.site import SIMULATED, Site, site_of
+from tests.fl_app.device import MINE, Device, model_size, question, report
 from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL
 
@@ -93,3 +94,14 @@ def test_simulated_nodes_are_known_by_their_engine(tmp_path):
     config = compose([*SMALL, f"run_dir={tmp_path}"])
     assert site_of(config, {SIMULATED: True}, 1) == Site.simulation(tmp_path)
     assert not site_of(config, {"partition-id": 0, "num-partitions": 2}, 1).simulated
+
+
+def test_what_a_client_remembers_of_one_run_stays_out_of_the_next(tmp_path):
+    device = Device(tmp_path)
+    words = ["strategy=dpfl_bnn", "model.channels=[]", "model.hidden=8"]
+    for run, number in (("one", 5), ("..", 1), ("one", 6)):
+        asked = device.words(*words, f"run_dir=/nowhere/{run}")
+        content = question(np.zeros(model_size(asked), np.float32), round=number)
+        assert report(device.ask(asked, content))["clients"] == list(MINE)
+    kept = sorted((device.state / "clients").glob("*/dpfl-bnn-3.safetensors"))
+    assert len(kept) == 2 and not list(device.state.glob("*.safetensors"))
