@@ -108,11 +108,12 @@ def test_node_sends_rows_and_charges_them_beside_the_training(tmp_path):
     assert kinds == ["RepeatedEvent", "LaplaceEvent"]
 
 
-def test_node_without_an_evaluation_leaves_the_purpose_to_the_algorithm(tmp_path):
+def test_node_without_an_evaluation_refuses_its_purpose(tmp_path):
     node = make_node(tmp_path)
     reply = node.answer(evaluate(node))
-    assert "rows" not in reply.array_records["contribution"]
-    assert len(node.ledger.events(1)) == 1
+    assert "contribution" not in reply
+    assert all(PROTECTED in reason for reason in report(reply)["reasons"])
+    assert node.ledger.events(1) == []
 
 
 def test_devices_owner_limits_evaluation_and_refuses_what_has_no_charge(tmp_path):
