@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint clean install bench bench-pfl
+.PHONY: demo test test-federation lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -24,6 +24,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest
+
+test-federation: $(STAMP)
+	cd $(ROOT) && $(BIN)/python -m pytest -m federation
 
 lint: $(STAMP)
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

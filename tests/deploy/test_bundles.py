@@ -29,6 +29,7 @@ def test_flower_itself_takes_the_signed_bundle_and_no_altered_one(bundle_hub):
     assert not passes(content, {"valid_license": ""})
 
 
+@pytest.mark.federation
 @pytest.mark.parametrize(("bundle", "answers"), [(None, 3), ("@murmur/murmur==0.1.0", 4)])
 def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path, bundle, answers):
     words = [word for word in WORDS if not word.startswith("partition")]

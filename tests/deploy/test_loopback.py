@@ -8,6 +8,8 @@ from privacy.ledger import Ledger
 from tests.deploy.conftest import WORDS
 from tests.fl_app.running import run_inline
 
+pytestmark = pytest.mark.federation
+
 RUNS = {
     "privatekt": ["strategy=privatekt", "federation.num_rounds=2"],
     "fedavg under secure aggregation": [

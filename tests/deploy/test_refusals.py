@@ -4,7 +4,11 @@ import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import pytest
+
 from benchmarks.loopback import script
+
+pytestmark = pytest.mark.federation
 
 ENDS = 300  # seconds for a SuperNode to give up
 

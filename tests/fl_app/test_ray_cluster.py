@@ -10,6 +10,8 @@ from safetensors.numpy import load_file
 
 from tests.fl_app.running import SMALL, run_inline
 
+pytestmark = pytest.mark.federation
+
 MURMUR = Path(sys.executable).parent / "murmur"
 
 
