@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -12,7 +13,7 @@ from learning.flat import FlatModel
 from learning.optimiser import Optimisation
 
 
-class Backend:
+class Backend(ABC):
     """How ``learning.trainer.Trainer`` moves a model; a module may bring its own as ``backend``.
 
     Args:
@@ -27,9 +28,10 @@ class Backend:
     wants_ones: bool = False
     guard: Callable[[], AbstractContextManager[object]] = torch.no_grad
 
-    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None: ...
 
+    @abstractmethod
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
         """The flat gradient (d,) of the mean cross-entropy of a batch, valid until the next call.
 
@@ -37,13 +39,12 @@ class Backend:
             rows: float32 (B, H*W*C), images with their channels last.
             y: float32 (classes, B), the target distributions.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """One plain step: w ← retention·w - lr·gradient."""
-        raise NotImplementedError
 
-    def after_step(self, how: Optimisation) -> None:
+    def after_step(self, how: Optimisation) -> None:  # noqa: B027
         """Whatever a model needs after each step, of either kind. Nothing by default."""
 
 

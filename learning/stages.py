@@ -15,6 +15,8 @@ channels-last. The rules that let stages share memory:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -28,18 +30,18 @@ Affine = tuple[Tensor, Tensor | None]
 """A layer's weight and bias."""
 
 
-class Stage:
+class Stage(ABC):
     """One layer at one batch size; see the module's text for the protocol."""
 
     input: Tensor | None = None
 
+    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
         """The gradient with respect to the input; moves the parameters' target."""
-        raise NotImplementedError
 
 
 class LinearStage(Stage):
