@@ -6,8 +6,6 @@ It reads the run's own rows, so it works the same for every engine and costs the
 from __future__ import annotations
 
 import re
-import threading
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -15,20 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fl_app.results import RunFolder
+from fl_app.watching import Watching
 
-POLL_SECONDS = 0.2
 
-
-class LiveProgress:
+class LiveProgress(Watching):
     """Shows the rows of ``folder`` as they appear, until the context ends."""
 
     def __init__(self, folder: RunFolder, rounds: int, console: Console) -> None:
         self.folder, self.rounds, self.console = folder, rounds, console
-        self._stop = threading.Event()
         self._shown = 0
         self._reasons: set[str] = set()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._bar = Progress(
+        bar = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -37,27 +32,8 @@ class LiveProgress:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("starting workers", total=rounds)
-
-    def __enter__(self) -> LiveProgress:
-        self._bar.start()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._show()
-        self._bar.stop()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(POLL_SECONDS):
-            self._show()
+        super().__init__(bar)
+        self._task = bar.add_task("starting workers", total=rounds)
 
     def _show(self) -> None:
         rows = self.folder.rows()
@@ -67,15 +43,12 @@ class LiveProgress:
             if not self.console.is_terminal:
                 self.console.print(f"round {row['round']}/{self.rounds}  {line}", soft_wrap=True)
             for reason, clients in failures(row).items():
-                self._print(failure_line(row["round"], reason, clients))
+                self._print(failure_line(row["round"], reason, clients), "yellow")
                 if reason not in self._reasons:
                     self._reasons.add(reason)
-                    self._print(traceback_of(self.folder, row["round"], clients[0]))
+                    if trace := traceback_of(self.folder, row["round"], clients[0]):
+                        self._print(trace, "yellow")
         self._shown = len(rows)
-
-    def _print(self, text: str) -> None:
-        if text:
-            self._bar.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
 
 def describe(row: dict[str, Any]) -> str:

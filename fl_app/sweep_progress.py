@@ -6,9 +6,8 @@ second bar shows the rounds of the job that moved last; elsewhere each finished 
 
 from __future__ import annotations
 
-import threading
 import time
-from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,11 +16,10 @@ from fl_app.progress import describe, show_epsilon
 from fl_app.results import read_rows
 from fl_app.sweep import Job, Sweep
 from fl_app.sweep_table import differing
+from fl_app.watching import Watching
 
-POLL_SECONDS = 0.3
 
-
-class SweepProgress:
+class SweepProgress(Watching):
     """Shows the jobs of ``sweep`` as they end, until the context ends."""
 
     def __init__(self, sweep: Sweep, console: Console) -> None:
@@ -29,9 +27,7 @@ class SweepProgress:
         self.skipped = {job.key for job in self.folder.finished(self.folder.jobs())}
         self._before = sum(job.key in self.skipped for job in self._jobs())
         self._ended = {job.key for job in self._jobs()} & self.skipped
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._bar = Progress(
+        bar = Progress(
             TextColumn("{task.fields[what]}"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -40,35 +36,19 @@ class SweepProgress:
             console=console,
             disable=not console.is_terminal,
         )
+        super().__init__(bar)
         total = len(sweep.jobs) - self._before if sweep.jobs else None
-        self._all = self._bar.add_task("", total=total, what="jobs")
-        self._one = self._bar.add_task("", total=None, what="round")
+        self._all = bar.add_task("", total=total, what="jobs")
+        self._one = bar.add_task("", total=None, what="round")
 
-    def __enter__(self) -> SweepProgress:
+    def __enter__(self) -> Self:
         if self._before:
             self._print(f"{self._before} of {len(self._jobs())} jobs are finished: skipped")
         self._started = time.monotonic()
-        self._bar.start()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._show()
-        self._bar.stop()
+        return super().__enter__()
 
     def _jobs(self) -> list[Job]:
         return self.sweep.jobs or self.folder.jobs()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(POLL_SECONDS):
-            self._show()
 
     def _show(self) -> None:
         jobs = self._jobs()
@@ -116,9 +96,6 @@ class SweepProgress:
         remaining = len(self.sweep.jobs) - len(self._ended)
         seconds = (time.monotonic() - self._started) / done * remaining
         return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-    def _print(self, line: str) -> None:
-        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _named(jobs: list[Job]) -> list[list[str]]:
