@@ -1,17 +1,16 @@
 """What every strategy has in common: cohorts over nodes, exact sums, quorum, participation.
 
-A subclass says what to ask (``task``), in which form answers travel (``codec``), and what to do
-with their sum (``update``); Flower's own ``start`` drives the rounds.
+An algorithm says what to ask (``task``), in which form answers travel (``codec``), and what to do
+with their sum (``update``): ``strategies.algorithm``. Flower's own ``start`` drives the rounds.
 """
 
 from __future__ import annotations
 
 import math
 import uuid
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -19,13 +18,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Integers, MalformedError, Sum
-from learning.evaluation import area_under_curve, evaluate_logits
-from learning.seeding import experiment_rng
+from learning.contribution import MalformedError, Sum
 from privacy.accounting import Adjacency, Unit
 from privacy.secure_aggregation import SecureSumError
-from strategies.accountable import Accountable
-from strategies.answers import Weigh, accept, require_weight
+from strategies.algorithm import Algorithm, Parameters
+from strategies.answers import accept, require_weight
 from strategies.reasons import said
 from strategies.secure_sum import RECORD, SecureRound
 from strategies.setup import Round, ServerSetup
@@ -34,22 +31,15 @@ from strategies.sizes import message_size
 if TYPE_CHECKING:
     from strategies.client_evaluation import ClientEvaluation
 
-Parameters = NDArray[np.float32]
 _EVALUATION = "evaluation."  # begins the names of its part of a snapshot
 PATIENCE = 3  # rounds without a single answer after which a run ends
 
 
-class CohortStrategy(Accountable, Strategy):
-    """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts.
-
-    ``weighted``: whether clients count by their number of examples, rather than alike.
-    """
-
-    weighted: ClassVar[bool] = False
+class CohortStrategy(Algorithm, Strategy):
+    """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts."""
 
     def __init__(self, setup: ServerSetup) -> None:
-        self.setup = setup
-        self.trainer = setup.trainer
+        super().__init__(setup)
         self.first_round = 0  # rounds already done by an interrupted run
         self.participations: Counter[int] = Counter()
         self.round = Round(0)
@@ -77,48 +67,6 @@ class CohortStrategy(Accountable, Strategy):
             self.unit = Unit.RECORD
         self.evaluation = evaluation
 
-    # What an algorithm fills in -------------------------------------------------------------
-
-    @abstractmethod
-    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """Arrays and settings that the cohort needs in round ``number`` beside the model."""
-
-    @abstractmethod
-    def codec(self) -> Codec:
-        """The form of this round's contributions; called after ``task``."""
-
-    @abstractmethod
-    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """The next global model from the sum of this round's contributions."""
-
-    def cohort(self, number: int) -> NDArray[np.int64]:
-        """The clients asked in round ``number``, ascending; any as likely as any other."""
-        setup = self.setup
-        rng = experiment_rng(setup.seed, "cohort", number)
-        return np.sort(rng.choice(setup.num_clients, setup.cohort_size, replace=False))
-
-    def initial_parameters(self) -> Parameters:
-        """The global model before the first round."""
-        return self.trainer.initial(experiment_rng(self.setup.seed, "initial model"))
-
-    def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Accuracy and loss on the server's test set; of two classes, the ROC curve's area too."""
-        self.trainer.load(model)
-        test = self.setup.test
-        logits = self.trainer.logits(test.images)
-        result = evaluate_logits(logits, test.labels)
-        scores = {"accuracy": result.accuracy, "loss": result.loss}
-        if self.trainer.num_classes == 2:
-            scores["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], test.labels)
-        return scores
-
-    def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold beside the model; override together with ``restore``."""
-        return {}
-
-    def restore(self, state: Mapping[str, NDArray]) -> None:
-        """Take up the state that ``state`` returned."""
-
     def snapshot(self) -> dict[str, NDArray]:
         """All that a checkpoint holds beside model and participations."""
         evaluation = {} if self.evaluation is None else self.evaluation.state()
@@ -137,25 +85,6 @@ class CohortStrategy(Accountable, Strategy):
         if self.evaluation is not None and evaluation:
             self.evaluation.restore(evaluation)
         self.restore(state)
-
-    def weigh(self) -> Weigh | None:
-        """A client's weight, which an answer must have; None where sizes are not public."""
-        if not self.weighted:
-            return lambda client: 1
-        sizes = self.setup.client_sizes
-        return None if sizes is None else sizes.__getitem__
-
-    def max_weight(self) -> int:
-        """The largest weight of one client."""
-        if not self.weighted:
-            return 1
-        setup = self.setup
-        largest = setup.secure_sums.max_weight or max(setup.client_sizes or (), default=0)
-        if not largest:
-            raise ValueError(
-                "max_weight=null: clients' sizes are not public; set privacy.secure_sum.max_weight"
-            )
-        return largest
 
     # Flower's own methods -------------------------------------------------------------------
 

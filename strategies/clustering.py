@@ -24,7 +24,7 @@ from learning.clustering import (
 )
 from learning.contribution import Integers
 from learning.seeding import experiment_rng
-from strategies.base import Parameters
+from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
 from strategies.setup import ServerSetup
 

@@ -30,8 +30,9 @@ from privacy.accounting.bits import claimed_epsilon
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms.weight_bits import COORDINATES, plan
 from privacy.statement import Exposure
+from strategies.algorithm import Parameters
 from strategies.answers import accept
-from strategies.base import CohortStrategy, Parameters
+from strategies.base import CohortStrategy
 from strategies.setup import ServerSetup
 
 EVALUATE = "evaluate"

@@ -20,7 +20,8 @@ from privacy.accounting import Adjacency, Threat, Unit, epsilon
 from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.statement import Exposure
-from strategies.base import CohortStrategy, Parameters
+from strategies.algorithm import Parameters
+from strategies.base import CohortStrategy
 from strategies.setup import ServerSetup
 
 

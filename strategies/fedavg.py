@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from learning.contribution import Integers, WeightCodec
 from privacy.events import Event, NonPrivateEvent
-from strategies.base import CohortStrategy, Parameters
+from strategies.algorithm import Parameters
+from strategies.base import CohortStrategy
 
 
 class FedAvg(CohortStrategy):

@@ -37,7 +37,7 @@ from learning.voting import plurality
 from privacy.events import Event
 from privacy.kd_scheme import Scheme
 from privacy.mechanisms import project_simplex
-from strategies.base import Parameters
+from strategies.algorithm import Parameters
 from strategies.dpsgd_fedavg import DpSgdFedAvg
 from strategies.kd_label_stage import LabelStage
 from strategies.setup import ServerSetup

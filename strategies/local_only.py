@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from learning.contribution import Integers, WeightCodec
-from strategies.base import Parameters
+from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
 
 

@@ -37,7 +37,8 @@ from privacy.events import (
 from privacy.mechanisms import DiscreteGaussian
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.statement import Exposure
-from strategies.base import CohortStrategy, Parameters
+from strategies.algorithm import Parameters
+from strategies.base import CohortStrategy
 from strategies.setup import ServerSetup
 
 ASSUMPTIONS = {

@@ -1,0 +1,94 @@
+"""The half of a strategy that an algorithm writes: what it asks, in which form, and what it learns.
+
+``strategies.base.CohortStrategy`` drives it through Flower's rounds.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.contribution import Codec, Integers
+from learning.evaluation import area_under_curve, evaluate_logits
+from learning.seeding import experiment_rng
+from strategies.accountable import Accountable
+from strategies.answers import Weigh
+from strategies.setup import ServerSetup
+
+Parameters = NDArray[np.float32]
+
+
+class Algorithm(Accountable):
+    """Three methods that every algorithm has, and what may be overridden beside them.
+
+    ``weighted``: whether clients count by their number of examples, rather than alike.
+    """
+
+    weighted: ClassVar[bool] = False
+
+    def __init__(self, setup: ServerSetup) -> None:
+        self.setup = setup
+        self.trainer = setup.trainer
+
+    @abstractmethod
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """Arrays and settings that the cohort needs in round ``number`` beside the model."""
+
+    @abstractmethod
+    def codec(self) -> Codec:
+        """The form of this round's contributions; called after ``task``."""
+
+    @abstractmethod
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """The next global model from the sum of this round's contributions."""
+
+    def cohort(self, number: int) -> NDArray[np.int64]:
+        """The clients asked in round ``number``, ascending; any as likely as any other."""
+        setup = self.setup
+        rng = experiment_rng(setup.seed, "cohort", number)
+        return np.sort(rng.choice(setup.num_clients, setup.cohort_size, replace=False))
+
+    def initial_parameters(self) -> Parameters:
+        """The global model before the first round."""
+        return self.trainer.initial(experiment_rng(self.setup.seed, "initial model"))
+
+    def evaluate(self, model: Parameters) -> dict[str, float]:
+        """Accuracy and loss on the server's test set; of two classes, the ROC curve's area too."""
+        self.trainer.load(model)
+        test = self.setup.test
+        logits = self.trainer.logits(test.images)
+        result = evaluate_logits(logits, test.labels)
+        scores = {"accuracy": result.accuracy, "loss": result.loss}
+        if self.trainer.num_classes == 2:
+            scores["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], test.labels)
+        return scores
+
+    def state(self) -> dict[str, NDArray]:
+        """What a checkpoint must hold beside the model; override together with ``restore``."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Take up the state that ``state`` returned."""
+
+    def weigh(self) -> Weigh | None:
+        """A client's weight, which an answer must have; None where sizes are not public."""
+        if not self.weighted:
+            return lambda client: 1
+        sizes = self.setup.client_sizes
+        return None if sizes is None else sizes.__getitem__
+
+    def max_weight(self) -> int:
+        """The largest weight of one client."""
+        if not self.weighted:
+            return 1
+        setup = self.setup
+        largest = setup.secure_sums.max_weight or max(setup.client_sizes or (), default=0)
+        if not largest:
+            raise ValueError(
+                "max_weight=null: clients' sizes are not public; set privacy.secure_sum.max_weight"
+            )
+        return largest
