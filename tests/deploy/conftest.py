@@ -25,6 +25,7 @@ WORDS = [
     "privacy.noise=seeded",
     "strategy.local.epochs=1",
 ]
+ENDS = 1200  # seconds for a run: on a slow machine every message's process imports for a minute
 PICKY = 3  # hosted by a node that runs signed bundles only
 
 

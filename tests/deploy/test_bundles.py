@@ -10,7 +10,7 @@ from flwr.superlink.servicer.control.control_handlers import _format_verificatio
 from flwr.supernode.start_client_internal import _verify_fab
 
 from fl_app.results import RunFolder
-from tests.deploy.conftest import PICKY, WORDS
+from tests.deploy.conftest import ENDS, PICKY, WORDS
 
 
 def test_flower_itself_takes_the_signed_bundle_and_no_altered_one(bundle_hub):
@@ -34,12 +34,13 @@ def test_flower_itself_takes_the_signed_bundle_and_no_altered_one(bundle_hub):
 def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path, bundle, answers):
     words = [word for word in WORDS if not word.startswith("partition")]
     words += [f"federation.num_clients={PICKY + 1}", "federation.num_rounds=1"]
-    words += [f"federation.quorum={answers / (PICKY + 1)}", f"run_dir={tmp_path}/run"]
+    folder = tmp_path / ("unsigned" if bundle is None else "signed")
+    words += [f"federation.quorum={answers / (PICKY + 1)}", f"run_dir={folder}"]
     if bundle is not None:
-        words.append(f"engine.bundle={bundle}")
+        words.append(f"engine.bundle='{bundle}'")
     command = ["engine=deploy", "engine.superlink=loopback", "strategy=privatekt", *words]
-    assert federation.murmur(*command).wait(1200) == 0, federation.log("murmur")
-    (_, row) = RunFolder(tmp_path / "run").rows()
+    assert federation.murmur(*command).wait(ENDS) == 0, federation.log("murmur")
+    (_, row) = RunFolder(folder).rows()
     assert row["answered"] == answers
     if bundle is None:
         assert "no node that hosts it is online" in row["failed"][str(PICKY)]

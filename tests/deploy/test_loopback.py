@@ -5,14 +5,14 @@ from safetensors.numpy import load_file
 
 from fl_app.results import RunFolder
 from privacy.ledger import Ledger
-from tests.deploy.conftest import WORDS
+from tests.deploy.conftest import ENDS, WORDS
 from tests.fl_app.running import run_inline
 
 pytestmark = pytest.mark.federation
 
 RUNS = {
     "privatekt": ["strategy=privatekt", "federation.num_rounds=2"],
-    "fedavg under secure aggregation": [
+    "masked-fedavg": [
         "strategy=fedavg",
         "federation.num_rounds=1",
         "privacy.secure_aggregation=on",
@@ -27,18 +27,19 @@ def weights(folder):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_devices_give_the_result_of_a_simulation_bit_for_bit(federation, tmp_path, name):
-    words = [*WORDS, *RUNS[name]]
-    command = ["engine=deploy", "engine.superlink=loopback", *words, f"run_dir={tmp_path}/devices"]
-    assert federation.murmur(*command).wait(1200) == 0, federation.log("murmur")
+    words, folder = [*WORDS, *RUNS[name]], tmp_path / f"devices-{name}"
+    command = ["engine=deploy", "engine.superlink=loopback", *words, f"run_dir={folder}"]
+    assert federation.murmur(*command).wait(ENDS) == 0, federation.log("murmur")
     run_inline(tmp_path / "inline", *words, small=["engine=inline"])
-    assert weights(tmp_path / "devices") == weights(tmp_path / "inline")
-    rows = [RunFolder(tmp_path / place).rows() for place in ("devices", "inline")]
+    assert weights(folder) == weights(tmp_path / "inline")
+    rows = [RunFolder(place).rows() for place in (folder, tmp_path / "inline")]
     kept = ("round", "accuracy", "loss", "epsilon_proven", "answered", "failed")
     devices, inline = ([{key: row.get(key) for key in kept} for row in each] for each in rows)
     assert devices == inline
-    assert not (tmp_path / "devices" / "ledger.sqlite").exists()
+    assert not (folder / "ledger.sqlite").exists()
     for client in range(3):
         with Ledger(federation.folder / f"state-{client}" / "ledger.sqlite", create=False) as own:
             assert own.clients() == [str(client)]
-            assert len(own.events(client, "devices")) == len(inline) - 1
             own.verify()
+            charged = [e.round for e in own.entries(client, folder.name) if e.kind == "charge"]
+            assert charged == list(range(1, len(inline)))
