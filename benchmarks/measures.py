@@ -94,10 +94,11 @@ class Bench:
         command = [sys.executable, "-m", f"benchmarks.competitors.{module}", str(data), *options]
         return processes.run(command, self.log(name))
 
-    def pfl(self, name: str, work: Work, data: Path, rounds: int) -> dict:
+    def pfl(self, name: str, work: Work, rounds: int) -> dict:
         """Pfl in its own environment, two processes."""
         if not PFL_PYTHON.exists():
             raise UnavailableError("pfl is not installed: `make bench-pfl`")
+        data = self.data(name, work)
         command = [
             *(str(PFL_PYTHON), "-m", "torch.distributed.run", "--nproc-per-node", "2"),
             *("--standalone", "-m", "benchmarks.competitors.pfl_app", str(data)),
