@@ -38,6 +38,7 @@ def parse(content: bytes) -> dict[str, Any]:
     plain = _mapping("the file", yaml.load(content, _StrictLoader), _CONVERSIONS)
     fields = {key: convert(key, plain[key]) for key, convert in _CONVERSIONS.items()}
     algorithms = fields.pop("algorithms")
+    del fields["servers"]
     fields["epsilon_per_release"] = _per_release(plain["epsilon_per_release"], algorithms)
     limits = [fields["epsilon_per_lifetime"], *fields["epsilon_per_release"].values()]
     if math.inf in limits and not fields["allow_non_private"]:
@@ -131,8 +132,13 @@ def _texts(key: str, value: object) -> list[str]:
     return value
 
 
-def _servers(key: str, value: object) -> frozenset[str] | None:
-    return None if value == "any" else frozenset(_texts(key, value))
+def _servers(key: str, value: object) -> None:
+    """Only "any": nothing that reaches a client says verifiably which server it comes from."""
+    if value != "any":
+        raise ValueError(
+            f"{key}={value!r:.60}: must be any; which server a device talks to is fixed where its "
+            "SuperNode is started, by --superlink and --root-certificates"
+        )
 
 
 def _per_release(value: object, algorithms: list[str]) -> dict[str, float]:

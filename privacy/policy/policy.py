@@ -29,7 +29,7 @@ class Policy:
     ``threat``: against whom they hold: "local", or "secure_aggregation", where a secure sum
     counts. ``minimum_surviving_clients``: how many clients every secure sum must hide.
     ``mechanisms``: the weakest allowed setting, by mechanism; those that it does not name are
-    refused; None allows all. ``servers``: who may ask; None allows all.
+    refused; None allows all.
     """
 
     source: str
@@ -41,7 +41,6 @@ class Policy:
     threat: str = "local"
     minimum_surviving_clients: int = 1
     mechanisms: Mapping[str, float] | None = field(default_factory=dict)
-    servers: frozenset[str] | None = frozenset()
     allow_seeded_noise: bool = False
     allow_non_private: bool = False
 
@@ -66,7 +65,6 @@ class Policy:
             epsilon_per_lifetime=math.inf,
             delta=math.nextafter(1.0, 0.0),
             mechanisms=None,
-            servers=None,
             allow_seeded_noise=True,
             allow_non_private=True,
         )
@@ -100,16 +98,13 @@ class Policy:
         delta: float,
         seeded_noise: bool,
         now: datetime,
-        server: str | None = None,
     ) -> None:
         """Return if ``event`` may be released; Refusal otherwise.
 
         ``spent``: all that this client has released in its life. ``delta``: the δ of the
-        server's own statement; the limits hold at the policy's. ``server``: who asks, if known.
+        server's own statement; the limits hold at the policy's.
         """
         self.require_valid(now)
-        if self.servers is not None and server not in self.servers:
-            raise self._refusal("server", server, _names(self.servers), "servers")
         if self.epsilon_per_release is not None and algorithm not in self.epsilon_per_release:
             allowed = _names(self.epsilon_per_release)
             raise self._refusal("algorithm", algorithm, allowed, "algorithms")
@@ -180,5 +175,5 @@ class Policy:
         )
 
 
-def _names(allowed: Mapping[str, float] | frozenset[str]) -> str:
+def _names(allowed: Mapping[str, float]) -> str:
     return ", ".join(sorted(allowed)) or "none"

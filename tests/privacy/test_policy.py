@@ -143,14 +143,6 @@ def test_a_refusal_names_what_was_asked_what_is_allowed_and_what_to_change(chang
     assert all(word in refused.reason for word in [*words, "the device's owner", str(EXAMPLE)])
 
 
-def test_only_named_servers_may_ask(load, plain):
-    policy = load({**plain, "servers": ["hospital.example"]})
-    ask(policy, server="hospital.example")
-    for server in ("other.example", None, ""):
-        assert refusal(policy, server=server).code == "servers"
-    assert refusal(load({**plain, "servers": []}), server="hospital.example").code == "servers"
-
-
 def test_a_limit_for_each_algorithm_or_one_for_all(load, plain):
     policy = load({**plain, "epsilon_per_release": "4.9"})
     assert refusal(policy).code == "epsilon-per-release"
@@ -220,7 +212,7 @@ def test_every_mechanism_has_a_weakest_setting(load, plain, name, strong, weak):
 def test_a_policy_without_arguments_allows_nothing():
     for event in (LABELS, PureEvent(1e-9)):
         with pytest.raises(Refusal):
-            ask(Policy("nothing was said"), event=event, delta=0.0, server="any")
+            ask(Policy("nothing was said"), event=event, delta=0.0)
 
 
 def test_simulation_allows_everything_says_so_and_needs_no_accounting(monkeypatch):
