@@ -80,7 +80,7 @@ class Node:
             return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
 
     def _answer(self, content: RecordDict) -> RecordDict:
-        request = digest(content)
+        request = digest(self.site.run, content)
         stored = self.ledger.reply(request)
         if stored is not None:
             return decode_reply(stored)

@@ -52,9 +52,13 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
     return [Task(number, client, model, arrays, settings, purpose) for client in ids]
 
 
-def digest(content: RecordDict) -> str:
-    """A hash of everything that a message asks for, the same for the same question."""
-    state = hashlib.sha256()
+def digest(run: str, content: RecordDict) -> str:
+    """A hash of everything that a message of ``run`` asks for, the same for the same question.
+
+    Two runs with the same settings and seed ask the same under two names: two questions, of which
+    each is charged.
+    """
+    state = hashlib.sha256(f"{run!r};".encode())
     for name, record in sorted(content.array_records.items()):
         for key, array in sorted(record.items()):
             state.update(f"{name}/{key}/{array.dtype}/{array.shape}/{len(array.data)};".encode())

@@ -20,6 +20,8 @@ from privacy.ledger.history import Transaction
 from privacy.ledger.log import Log
 from privacy.policy import Refusal
 
+_NAME = "a new run needs a name of its own"
+
 Admission = Callable[[Charge, ComposedEvent], None]
 """Called with a charge and all that its client has spent before; raises Refusal to refuse it."""
 
@@ -66,7 +68,8 @@ class Batch:
     def _repeated(self, charge: Charge, earlier: Entry) -> Outcome:
         about = f"round {charge.round} of run {charge.run} ({charge.purpose})"
         if earlier.request != charge.request:
-            return _refused(f"{about} was already charged for another question", "other-question")
+            reason = f"{about} was already charged for another question; {_NAME}"
+            return _refused(reason, "other-question")
         if earlier.position <= self._log.base:
             # That nothing has left is known only where every entry was verified.
             return _refused(f"{about} was charged too long ago to be answered now", "too-old")
@@ -168,7 +171,9 @@ def kept_reply(log: Log, request: str) -> bytes | None:
 
 def reply_dropped(run: str, round: int) -> str:
     """The reason for refusing a question that was answered too long ago."""
-    return f"round {round} of run {run} was answered before and its reply is no longer kept"
+    return (
+        f"round {round} of run {run} was answered before and its reply is no longer kept; {_NAME}"
+    )
 
 
 def _refused(reason: str, code: str) -> Outcome:

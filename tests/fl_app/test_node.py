@@ -170,5 +170,5 @@ def test_digest_tells_questions_apart(tmp_path):
         ask(node, scale=2),
         ask(node, extra=1),
     ]
-    assert len({digest(question) for question in questions}) == len(questions)
-    assert digest(ask(node)) == digest(ask(node))
+    assert len({digest("run", question) for question in questions}) == len(questions)
+    assert digest("run", ask(node)) == digest("run", ask(node)) != digest("other", ask(node))
