@@ -45,6 +45,7 @@ from benchmarks.machine import describe_machine
 from fl_app.secure_node import SecureNode
 from learning.contribution import BitCodec
 from privacy.secure_aggregation import SecureSumSettings
+from strategies.secure_journal import Journal
 from strategies.secure_sum import RECORD, SecureRound
 from strategies.setup import Round
 
@@ -112,7 +113,8 @@ def ours(
         message.content))  # fmt: skip
     about = Round(1, asked={c + 1: [c] for c in range(n)})
     begun = time.perf_counter()
-    secure = SecureRound(settings, "benchmark", about, codec, 1, grid, 60.0)  # type: ignore[arg-type]
+    journal = Journal(1, None)
+    secure = SecureRound(settings, "benchmark", about, codec, 1, grid, 60.0, journal)  # type: ignore[arg-type]
     invited = secure.prepare()
     for node, clients in invited.items():
         (client,) = clients

@@ -107,6 +107,7 @@ class Experiment:
     def _begin(self) -> np.ndarray:
         folder, strategy = self.folder, self.strategy
         checkpoint = folder.load_checkpoint()
+        strategy.storage = folder if self.config.keep_checkpoints else None
         if checkpoint is None:
             folder.save_config(self.config)
             folder.keep_rows(-1)

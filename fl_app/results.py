@@ -6,6 +6,7 @@
 | ``overrides.json`` | what was typed |
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | model and strategy state after the last finished round |
+| ``secure-sum.safetensors`` | where secure sums are on: the round's, as far as it has come |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights |
@@ -99,6 +100,15 @@ class RunFolder:
     def load_checkpoint(self) -> dict[str, NDArray] | None:
         """The arrays of the last checkpoint, or None."""
         return load_file(self.checkpoint_path) if self.checkpoint_path.exists() else None
+
+    def save_secure_sum(self, content: bytes) -> None:
+        """``secure-sum.safetensors``; see ``strategies.secure_journal``."""
+        self._write("secure-sum.safetensors", content)
+
+    def load_secure_sum(self) -> bytes | None:
+        """What ``save_secure_sum`` kept last, or None."""
+        path = self.path / "secure-sum.safetensors"
+        return path.read_bytes() if path.exists() else None
 
     def save_model(self, tensors: Mapping[str, NDArray]) -> None:
         """``model.safetensors``: named weights."""

@@ -8,6 +8,7 @@ clients; each still has a state of its own, as on a device, and masks its own co
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +89,9 @@ class SecureNode:
     def _answer(self, request: Request, client: int, message: bytes) -> bytes:
         if not self.settings.is_on:
             raise SecureSumError("secure aggregation is off at this client")
-        file = self.state(client)
+        file, question = self.state(client), request.question(message)
+        if (again := file.answered(request.run, request.round, question)) is not None:
+            return again
         if request.phase is Phase.ADVERTISE:
             terms = request.terms()
             self.settings.accept(terms)
@@ -97,9 +100,12 @@ class SecureNode:
         else:
             party = file.load(request.run, request.round)
         try:
-            return party.answer(request.phase, message)
-        finally:
-            file.save(party)  # before the answer leaves: a phase is never answered twice
+            answer = party.answer(request.phase, message)
+        except Exception:
+            file.save(party)  # it takes no further part
+            raise
+        file.save(party, question, answer)  # before it leaves: no phase has two answers
+        return answer
 
 
 class Request:
@@ -133,6 +139,11 @@ class Request:
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms
+
+    def question(self, message: bytes) -> str:
+        """A digest of what one client is asked, the same for the same question."""
+        asked = (self.phase.value, str(self._fields.get("terms")), message)
+        return hashlib.sha256(repr(asked).encode()).hexdigest()
 
     @property
     def max_weight(self) -> int:

@@ -24,6 +24,7 @@ from privacy.secure_aggregation import SecureSumError
 from strategies.algorithm import Algorithm, Parameters
 from strategies.answers import accept, require_weight
 from strategies.reasons import said
+from strategies.secure_journal import Journal, Storage
 from strategies.secure_sum import RECORD, SecureRound
 from strategies.setup import Round, ServerSetup
 from strategies.sizes import message_size
@@ -46,6 +47,7 @@ class CohortStrategy(Algorithm, Strategy):
         self.silent_rounds = 0
         self.run = uuid.uuid4().hex  # names this process's secure sums; no draw follows from it
         self.secure_round: SecureRound | None = None
+        self.storage: Storage | None = None  # for secure sums that an interruption must not lose
         self.least_survivors = 0  # of any sum that was taken; 0: none was
         self.model: Parameters = np.zeros(0, np.float32)
         self.evaluation: ClientEvaluation | None = None
@@ -99,11 +101,13 @@ class CohortStrategy(Algorithm, Strategy):
         record = ArrayRecord({"model": arrays["model"]})
         for name, values in extra.items():
             record[name] = Array(values)
-        self._assign(number, grid)
+        secure = self.setup.secure_sums.is_on
+        journal = Journal(number, self.storage if secure else None)
+        self._assign(journal, grid)
         self.round.invited = self.round.asked
         self.secure_round = None
-        if self.setup.secure_sums.is_on:
-            self.round.invited = self._prepare_secure_sum(grid)
+        if secure:
+            self.round.invited = self._prepare_secure_sum(journal, grid)
         messages = []
         for node, clients in self.round.invited.items():
             knobs = ConfigRecord({**settings, "round": number, "clients": clients})
@@ -144,6 +148,7 @@ class CohortStrategy(Algorithm, Strategy):
             self._fail(clients, "no answer before the deadline")
             self.setup.hosts.forget(node)
         if self.secure_round is not None:
+            self.secure_round.keep(self.participations)
             self._take_secure_sum(self.secure_round, total)
         self._remember_survivors(len(total.clients))
         self.round.accepted = sorted(total.clients)
@@ -176,14 +181,19 @@ class CohortStrategy(Algorithm, Strategy):
 
     # Helpers --------------------------------------------------------------------------------
 
-    def _assign(self, number: int, grid: Grid) -> None:
+    def _assign(self, journal: Journal, grid: Grid) -> None:
         """Find the nodes of the round's cohort; whoever has none is reported and pays nothing."""
-        placement = self.setup.hosts.place(grid, self.cohort(number).tolist())
+        if journal.terms is None:
+            cohort = self.cohort(self.round.number).tolist()
+        else:  # a cohort that was drawn from the noise stream could not be drawn again
+            cohort = list(journal.terms.clients)
+        placement = self.setup.hosts.place(grid, cohort)
         self.round.asked = placement.asked
         self.round.away = len(placement.away)
         self.round.failed.update(placement.away)
+        journal.restore(self.round)
 
-    def _prepare_secure_sum(self, grid: Grid) -> dict[int, list[int]]:
+    def _prepare_secure_sum(self, journal: Journal, grid: Grid) -> dict[int, list[int]]:
         """Exchange keys; who may be asked to train, by node: nobody where too few take part."""
         try:
             self.secure_round = SecureRound(
@@ -194,11 +204,14 @@ class CohortStrategy(Algorithm, Strategy):
                 self.max_weight(),
                 grid,
                 self.setup.round_timeout,
+                journal,
             )
         except ValueError as error:  # a cohort that was drawn too small for its own rules
             clients = [client for clients in self.round.asked.values() for client in clients]
             self.round.failed.update(dict.fromkeys(clients, f"secure aggregation: {error}"))
             return {}
+        if journal.masked is not None:
+            self.participations = Counter(journal.participations)
         return self.secure_round.prepare()
 
     def _take_secure_sum(self, secure: SecureRound, total: Sum) -> None:

@@ -30,6 +30,7 @@ from privacy.secure_aggregation import (
 )
 from privacy.statement import Exposure, by_participations
 from strategies.reasons import said
+from strategies.secure_journal import Journal
 from strategies.sizes import message_size
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class SecureRound:
     """The secure sum of round ``about``; what happens goes into that round's record.
 
     ``run`` names the server's run and differs between runs. ``max_weight``: the largest weight
-    of one client. ``timeout``: seconds for each phase.
+    of one client. ``timeout``: seconds for each phase. ``journal``: what outlives this process.
     """
 
     def __init__(
@@ -67,13 +68,15 @@ class SecureRound:
         max_weight: int,
         grid: Grid,
         timeout: float,
+        journal: Journal,
     ) -> None:
         self.about, self.codec, self.max_weight = about, codec, max_weight
-        self.grid, self.timeout = grid, timeout
+        self.grid, self.timeout, self.journal = grid, timeout, journal
         self.nodes = {c: node for node, clients in about.asked.items() for c in clients}
-        bits, self.signed = modulus_bits(codec, max_weight * len(self.nodes))
+        cohort = list(self.nodes) if journal.terms is None else list(journal.terms.clients)
+        bits, self.signed = modulus_bits(codec, max_weight * len(cohort))
         length = int(np.prod(codec.shape)) + 1
-        self.terms = settings.terms(run, about.number, list(self.nodes), length, bits)
+        self.terms = journal.terms or settings.terms(run, about.number, cohort, length, bits)
         self.server = SecureServer(self.terms)
         self.revealed = 0  # clients in the sum that was revealed
         self._sealed: dict[int, bytes] = {}
@@ -81,19 +84,22 @@ class SecureRound:
     def prepare(self) -> dict[int, list[int]]:
         """Phases ADVERTISE and SHARE; the clients that may now be asked to train, by node.
 
-        Nobody when too few took part.
+        Nobody when too few took part, or when an interrupted server has asked them.
         """
         try:
-            advertised = self._exchange(Phase.ADVERTISE, dict.fromkeys(self.nodes, b""))
+            advertised = self._exchange(Phase.ADVERTISE, dict.fromkeys(self.terms.clients, b""))
             shares = self._exchange(Phase.SHARE, self._checked(self.server.keys, advertised))
             self._sealed = self._checked(self.server.shares, shares)
         except SecureSumError as error:
             self.abort(str(error))
-        return self._by_node(self._sealed)
+        if self.journal.masked is not None and self.journal.total is not None:
+            self.server.take_up(self.journal.masked, self.journal.total)
+            return {}
+        return self._reachable(self._sealed)
 
     def abort(self, reason: str) -> None:
         """Nothing will be summed; those that did not fail by themselves failed for ``reason``."""
-        for client in self.nodes:
+        for client in self.terms.clients:
             self.about.failed.setdefault(client, f"secure aggregation: {reason}")
 
     def invitation(self, clients: list[int]) -> ConfigRecord:
@@ -111,6 +117,11 @@ class SecureRound:
                 self.server.add(client, row.tobytes())
             except SecureSumError as error:
                 self.about.failed[client] = str(error)
+
+    def keep(self, participations: Mapping[int, int]) -> None:
+        """Phase MASK is over: what came in it can be asked for once only."""
+        if self.journal.masked is None:
+            self.journal.keep_masked(*self.server.masked, participations, self.about)
 
     def finish(self) -> tuple[list[int], Integers, int]:
         """Phases CONFIRM and REVEAL: who is in the sum, the sum itself, and its weight.
@@ -130,7 +141,9 @@ class SecureRound:
 
     def _exchange(self, phase: Phase, requests: Mapping[int, bytes]) -> dict[int, bytes]:
         """Send each client its message of ``phase``; the answers that came back, by client."""
-        messages, asked = [], self._by_node(requests)
+        if phase in self.journal.replies:
+            return self.journal.replies[phase]
+        messages, asked = [], self._reachable(requests)
         for node, clients in asked.items():
             record = self._record(phase, {client: requests[client] for client in clients})
             if phase is Phase.ADVERTISE:
@@ -154,6 +167,7 @@ class SecureRound:
                 self._lose(clients, f"rejected in phase {phase}: {error}")
         for clients in asked.values():
             self._lose(clients, f"no answer in phase {phase} before the deadline")
+        self.journal.keep_replies(self.terms, phase, answers, self.about)
         return answers
 
     def _read(self, reply: Message, clients: list[int]) -> dict[int, bytes]:
@@ -188,10 +202,12 @@ class SecureRound:
             for client in self.server.dropped.keys() - known:
                 self.about.failed[client] = self.server.dropped[client]
 
-    def _by_node(self, clients: Iterable[int]) -> dict[int, list[int]]:
+    def _reachable(self, clients: Iterable[int]) -> dict[int, list[int]]:
+        """Those of ``clients`` that a node hosts, by node: after an interruption some may not."""
         chosen: dict[int, list[int]] = {}
         for client in sorted(clients):
-            chosen.setdefault(self.nodes[client], []).append(client)
+            if client in self.nodes:
+                chosen.setdefault(self.nodes[client], []).append(client)
         return chosen
 
     def _lose(self, clients: list[int], reason: str) -> None:

@@ -6,7 +6,7 @@ reason in ``dropped``. It holds one running total; a vector without its mask nev
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,15 @@ class SecureServer:
             raise SecureSumError(f"client {client} was not asked for a vector, or sent two")
         self._total += masks.unpack(packed, self.terms.length, self.terms.bits)
         self._masked.add(client)
+
+    @property
+    def masked(self) -> tuple[list[int], NDArray]:
+        """Whose vectors are in the total, and the total, masked: what ``take_up`` needs."""
+        return sorted(self._masked), self._total
+
+    def take_up(self, clients: Iterable[int], total: NDArray) -> None:
+        """Go on after MASK where an interrupted server was, with its ``masked``."""
+        self._masked, self._total = set(clients), total.copy()
 
     def survivors_list(self) -> bytes:
         """After MASK: the list of survivors, to be confirmed by each of them."""

@@ -3,6 +3,9 @@
 On a device every message is answered by a fresh process, so nothing can wait in memory. The state
 holds secrets: only its owner may read it, and when the sum is over (or the client gives up) they
 are gone, and only the name of the sum stays, so that it is never joined again.
+
+The last answer stays too. A server that was killed asks again, and the same question gets the same
+bytes; anything else in a phase that is done gets nothing.
 """
 
 from __future__ import annotations
@@ -40,11 +43,29 @@ class StateFile:
             raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
         return SecureClient.from_bytes(last["state"].encode())
 
-    def save(self, client: SecureClient) -> None:
-        """Replace the state, on disk when this returns; of a finished sum only the name is kept."""
+    def answered(self, run: str, round: int, question: str) -> bytes | None:
+        """What that sum's last question was answered with, if it was ``question`` (a digest)."""
+        last = self._last()
+        asked = None if last is None else (last["run"], last["round"], last.get("question"))
+        if last is None or asked != (run, round, question):
+            return None
+        return bytes.fromhex(last["answer"])
+
+    def save(self, client: SecureClient, question: str | None = None, answer: bytes = b"") -> None:
+        """Replace the state, on disk when this returns; of a finished sum no secret is kept.
+
+        ``question``: digest of what ``answer`` answers; None: nothing can be answered again.
+        """
         state = None if client.is_finished else client.to_bytes().decode()
-        terms = client.terms
-        content = json.dumps({"run": terms.run, "round": terms.round, "state": state})
+        content = json.dumps(
+            {
+                "run": client.terms.run,
+                "round": client.terms.round,
+                "state": state,
+                "question": question,
+                "answer": answer.hex(),
+            }
+        )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_name(self.path.name + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

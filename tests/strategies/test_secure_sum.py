@@ -1,5 +1,6 @@
 """Secure sums in whole runs: the same results, nothing in the clear, dropouts, the statement."""
 
+import itertools
 import json
 
 import numpy as np
@@ -89,6 +90,53 @@ def test_server_receives_masked_contributions_and_nothing_else_of_the_data(tmp_p
     reports = [c.config_records["report"] for c in received if "report" in c.config_records]
     assert len(reports) == 6
     assert all(set(report) == {"clients", "refused", "reasons"} for report in reports)
+
+
+# Interruptions ----------------------------------------------------------------------------------
+
+MOMENTS = ["advertise", "share", "mask", "confirm", "reveal", "checkpoint"]
+
+
+def die_in_round_2(monkeypatch, moment):
+    """The server's process ends after the clients have answered and before it knows of it."""
+    calls, plainly = itertools.count(), InlineGrid.send_and_receive
+
+    def dying(self, messages, *, timeout=None):
+        replies = plainly(self, messages, timeout=timeout)
+        # Flower asks once more in each round, for an evaluation that is switched off.
+        if next(calls) == len(MOMENTS) + MOMENTS.index(moment):
+            raise KeyboardInterrupt
+        return replies
+
+    monkeypatch.setattr(InlineGrid, "send_and_receive", dying)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_interrupted_sum_is_gone_on_with_and_paid_for_once(
+    tmp_path, secure_run, monkeypatch, moment
+):
+    with monkeypatch.context() as patched:
+        die_in_round_2(patched, moment)
+        with pytest.raises(KeyboardInterrupt):
+            run_inline(tmp_path / "cut", ON)
+    cut = run_inline(tmp_path / "cut", ON)
+    assert model(cut) == model(secure_run)
+    kept = ("round", "accuracy", "epsilon_proven", "answered", "failed")
+    rows, whole = ([[row[key] for key in kept] for row in run.rows()] for run in (cut, secure_run))
+    assert rows == whole
+    with Ledger(cut.path / "ledger.sqlite") as ledger:
+        assert all(len(list(ledger.entries(client))) == 2 for client in range(6))
+
+
+def test_an_interrupted_sum_goes_on_without_a_client_that_is_gone(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        die_in_round_2(patched, "share")
+        with pytest.raises(KeyboardInterrupt):
+            run_inline(tmp_path / "cut", *LOOSE)
+    fall_silent(monkeypatch, {3: Phase.SHARE})
+    cut = run_inline(tmp_path / "cut", *LOOSE)
+    assert [row["answered"] for row in cut.rows()] == [0, 6, 5]
+    assert list(cut.rows()[2]["failed"]) == ["3"]
 
 
 # Dropouts ---------------------------------------------------------------------------------------
