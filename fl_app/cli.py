@@ -7,6 +7,7 @@ of the tools below. Each tool is a module with ``main(argv) -> exit status``, im
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ TOOLS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    signal.signal(signal.SIGTERM, _terminate)
     if arguments and arguments[0] in TOOLS:
         return importlib.import_module(f"fl_app.tools.{arguments[0]}").main(arguments[1:])
     from fl_app.config import ConfigError
@@ -40,6 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"murmur: {error}", file=sys.stderr)
         return 2
+
+
+def _terminate(number: int, _: object) -> None:
+    """End as Ctrl-C does, so that nothing that was started goes on without us."""
+    signal.signal(number, signal.SIG_IGN)  # a second one must not cut short the cleaning up
+    raise KeyboardInterrupt
 
 
 def _hydra(arguments: list[str]) -> int:

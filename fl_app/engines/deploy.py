@@ -91,6 +91,9 @@ class DeployEngine:
                     if not _visible(folder):
                         print(line, end="", flush=True)
         except KeyboardInterrupt:
+            process.terminate()
+            if number is None and (started := _STARTED.search(process.stdout.read())) is not None:
+                number = started[1]
             if number is not None:  # else the devices would go on without anybody watching
                 self._flwr("stop", number)
             raise
