@@ -153,11 +153,11 @@ def _parse(overrides: Sequence[str]) -> list[Override]:
 
 
 def groups() -> dict[str, list[str]]:
-    """Every config group and its choices."""
+    """Every config group and its choices; conf/hydra is about Hydra itself, not about a run."""
     return {
         folder.name: sorted(str(p.relative_to(folder).with_suffix("")) for p in _yaml(folder))
         for folder in sorted(CONF.iterdir())
-        if folder.is_dir()
+        if folder.is_dir() and folder.name != "hydra"
     }
 
 

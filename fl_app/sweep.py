@@ -167,6 +167,12 @@ def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
     return math.nan if accuracy is None else accuracy
 
 
+def note_lost_job(words: Sequence[str], folder: SweepFolder, base: Path, why: Exception) -> None:
+    """Say in the job's folder that the process which did it is gone; arguments as ``run_job``."""
+    key, _ = _key_and_rounds(tuple(words), base)
+    RunFolder(folder.path / key).save_error(_reason(why))
+
+
 @functools.lru_cache(maxsize=4096)
 def _key_and_rounds(words: tuple[str, ...], base: Path) -> tuple[str, int]:
     """A job's key and its number of rounds; composed once in a process that plans and runs."""

@@ -19,6 +19,27 @@ from flwr.app import Context, Message
 from fl_app.engines.inline import identify, serve
 
 
+def start_ray(address: str, num_cpus: int | None = None) -> Any:
+    """The module ``ray``, connected: to the cluster at ``address``, or with ``local`` to a new one.
+
+    ``num_cpus``: cores of a new one; None: all of this machine's. A process that is connected
+    already stays as it is.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray ends this process when its head is silent for so long; a crowded machine is slow.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the workers are the work, not a guest
+    import ray
+
+    if not ray.is_initialized():
+        local = {"num_cpus": num_cpus, "include_dashboard": False}
+        new: dict[str, Any] = local if address == "local" else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **new)
+    return ray
+
+
 class Worker:
     """What lives in an actor: the ClientApp, imported once."""
 
@@ -48,27 +69,10 @@ class RayPool:
         return cls._shared
 
     def __init__(self, workers: int, gpus: float) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray ends this process when its head is silent for so long; a crowded machine is slow.
-        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
-        os.environ.setdefault("RAY_worker_niceness", "0")  # the actors are the work, not a guest
-        import ray
-
-        self._ray, self.size = ray, (workers, gpus)
-        if not ray.is_initialized():
-            # Not a cluster that happens to run on this machine: only one that was named.
-            where: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS", "local")}
-            if where["address"] == "local":
-                where["num_cpus"] = workers
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
-                ray.init(
-                    **where,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
-        actor: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(Worker)
+        self.size = (workers, gpus)
+        # Not a cluster that happens to run on this machine: only one that was named.
+        self._ray = start_ray(os.environ.get("RAY_ADDRESS", "local"), workers)
+        actor: Any = self._ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(Worker)
         self._actors = [actor.remote() for _ in range(workers)]
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for one in self._actors:

@@ -1,7 +1,12 @@
 """Hydra's launchers and Optuna's sweeper do the same sweep: results come from the folders."""
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +53,88 @@ def test_jobs_in_other_processes_fill_the_same_folder_and_fail_alone(
     good, bad = states(tmp_path / "runs" / "sweep-mine")
     assert good == "finished"
     assert bad.startswith("failed: strategy.K=400: must lie in 1..360")
+
+
+@pytest.fixture(scope="module")
+def ray_ends():
+    """A sweep leaves its Ray running for the next one in this process."""
+    yield
+    import ray
+
+    ray.shutdown()
+
+
+def scores(folder):
+    """What every job of a sweep found, without what differs from run to run."""
+    return {
+        path.parent.name: [
+            {key: value for key, value in json.loads(line).items() if "seconds" not in key}
+            for line in path.read_text().splitlines()
+        ]
+        for path in folder.glob("*/rounds.jsonl")
+    }
+
+
+def test_jobs_on_ray_equal_those_of_a_serial_sweep_and_fail_alone(murmur, tmp_path, ray_ends):
+    command = ["-m", *SMALL, "sweep=mine", "privacy.noise=seeded", "strategy.K=1,2,400"]
+    assert murmur(*command, "hydra/launcher=ray", "results_dir=ray") == 1
+    *good, bad = states(tmp_path / "ray" / "sweep-mine")
+    assert good == ["finished", "finished"]
+    assert bad.startswith("failed: strategy.K=400: must lie in 1..360")
+    assert murmur(*command, "results_dir=serial") == 1
+    found = scores(tmp_path / "ray" / "sweep-mine")
+    assert len(found) == 2
+    assert found == scores(tmp_path / "serial" / "sweep-mine")
+
+
+@pytest.mark.parametrize(("retries", "state"), [(0, "failed: WorkerCrashedError"), (1, "finished")])
+def test_a_lost_worker_of_ray_costs_its_own_job_alone(murmur, tmp_path, ray_ends, retries, state):
+    sweep = tmp_path / "runs" / "sweep-mine"
+    killer = threading.Thread(target=kill_the_process_of_a_job, args=[sweep])
+    killer.start()
+    # The killed job has too many rounds to end before it is seen.
+    words = ["-m", *SMALL, "sweep=mine", "hydra/launcher=ray", f"hydra.launcher.retries={retries}"]
+    status = murmur(*words, "federation.num_rounds=40,1")
+    killer.join()
+    assert status == (1 if retries == 0 else 0)
+    lost, other = states(sweep)
+    assert lost.startswith(state)
+    assert other == "finished"
+
+
+def kill_the_process_of_a_job(sweep):
+    """Kill whoever has the ledger open of the job that is the first with two rounds on disk."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for rounds in sweep.glob("*/rounds.jsonl"):
+            if len(rounds.read_text().splitlines()) < 3:
+                continue
+            for owner in owners(rounds.with_name("ledger.sqlite")):
+                os.kill(owner, signal.SIGKILL)
+                return
+        time.sleep(0.01)
+
+
+def owners(path):
+    """Other processes that have ``path`` open."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(link.resolve() == path for link in (process / "fd").iterdir()):
+                yield int(process.name)
+        except OSError:  # it ended meanwhile, or is not ours
+            continue
+
+
+def test_ray_at_a_wrong_address_is_named(murmur, tmp_path, capfd):
+    import ray
+
+    ray.shutdown()  # of an earlier test: who is connected is not asked for an address
+    words = ["hydra/launcher=ray", "hydra.launcher.address=nowhere"]
+    with pytest.raises(SystemExit):
+        murmur("-m", *SMALL, *words, "sweep=mine", "strategy.K=1,2")
+    printed = capfd.readouterr().err
+    assert "hydra.launcher.address=nowhere: no Ray cluster there" in printed
+    assert "Traceback" not in printed
 
 
 def test_a_search_maximises_accuracy_and_repeats_no_trial(murmur, tmp_path):

@@ -1,4 +1,4 @@
-"""An existing Ray cluster of two nodes: a run on it equals the inline engine, bit for bit."""
+"""An existing Ray cluster of two nodes: runs and sweeps on it equal the inline engine's."""
 
 import os
 import subprocess
@@ -55,3 +55,25 @@ def test_run_on_a_cluster_of_two_nodes_equals_inline_bit_for_bit(tmp_path, clust
     assert len(list(logs.glob("worker-*-01000000-*.out"))) == 2
     inline = run_inline(tmp_path / "inline", "strategy=fedavg")
     assert weights(tmp_path / "cluster") == weights(inline.path)
+
+
+def test_a_sweep_joins_the_cluster_and_finds_what_a_serial_one_does(tmp_path, cluster):
+    command = [MURMUR, "-m", *SMALL, "strategy=fedavg", "seed=1,2", "sweep=mine"]
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+    for launcher in ("ray", "basic"):
+        done = subprocess.run(
+            [*command, f"hydra/launcher={launcher}", f"results_dir={launcher}"],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    jobs = {path.name for path in (tmp_path / "ray" / "sweep-mine").iterdir() if path.is_dir()}
+    assert len(jobs) == 2
+    for job in jobs:
+        found, expected = (tmp_path / name / "sweep-mine" / job for name in ("ray", "basic"))
+        assert weights(found) == weights(expected)
+    logs = Path(cluster.head_node.get_session_dir_path()) / "logs"
+    assert list(logs.glob("worker-*-01000000-*.out"))  # of the first that joined: the sweep
