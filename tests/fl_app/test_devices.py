@@ -71,9 +71,9 @@ class Devices(InlineGrid):
             context.run_config = run_config
 
 
-def run_devices(files, folder, *words, off=(), **changed):
-    """One run over devices whose states are in ``folder``; its own folder."""
-    typed = [*DEPLOY, *WORDS, *words, f"run_dir={folder}/run"]
+def run_devices(files, folder, *words, off=(), name="run", **changed):
+    """A run of that name over devices whose states are in ``folder``; its own folder."""
+    typed = [*DEPLOY, *WORDS, f"run_dir={folder}/{name}", *words]
     run_config = to_run_config([*typed, *device_overrides(typed)])
     configs = [
         {
@@ -93,7 +93,7 @@ def run_devices(files, folder, *words, off=(), **changed):
     )
     with ThreadPoolExecutor(1) as pool:
         server_app(Devices(run_config, configs, pool, off), context)
-    return RunFolder(folder / "run")
+    return RunFolder(folder / name)
 
 
 def weights(folder):
@@ -147,6 +147,26 @@ def test_resumed_run_has_the_same_result_and_no_device_pays_twice(files, tmp_pat
     assert weights(cut.path) == weights(whole.path)
     for client in range(3):
         with Ledger(tmp_path / f"cut/state-{client}/ledger.sqlite", create=False) as ledger:
+            assert len(ledger.events(client)) == 3
+
+
+def test_second_run_that_asks_the_same_is_charged_under_its_own_name(files, tmp_path):
+    first, second = (run_devices(files, tmp_path, name=name) for name in ("one", "two"))
+    assert weights(first.path) == weights(second.path)
+    for client in range(3):
+        with Ledger(tmp_path / f"state-{client}/ledger.sqlite", create=False) as ledger:
+            charged = [(e.run, e.round) for e in ledger.entries(client) if e.kind == "charge"]
+            assert charged == [("one", 1), ("one", 2), ("two", 1), ("two", 2)]
+
+
+def test_second_run_under_the_same_name_is_told_to_take_another(files, tmp_path):
+    first = run_devices(files, tmp_path, "federation.num_rounds=3")
+    elsewhere = tmp_path / "elsewhere" / "run"
+    with pytest.raises(RuntimeError, match="a new run needs a name of its own"):
+        run_devices(files, tmp_path, "federation.num_rounds=3", f"run_dir={elsewhere}", "seed=1")
+    assert [row["answered"] for row in first.rows()] == [0, 3, 3, 3]
+    for client in range(3):
+        with Ledger(tmp_path / f"state-{client}/ledger.sqlite", create=False) as ledger:
             assert len(ledger.events(client)) == 3
 
 
