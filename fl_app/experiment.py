@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ class Experiment:
         self.tracker: Tracker = build(config.tracking, "tracking")
         self.population: Population = population(config)
         dataset = self.population.dataset
-        self.trainer = build_trainer(config, dataset)
+        # The server computes while its clients wait.
+        self.trainer = build_trainer(config, dataset, inference_threads=_cores())
         # Only to refuse what the clients would refuse, before any work starts.
         build_client(config, self.population, self.trainer, Path())
         build_evaluator(config, self.population, self.trainer, Path())
@@ -195,3 +197,9 @@ class Experiment:
         name = self.config.partition._target_.rsplit(".", 1)[-1]
         title = f"{self.population.dataset.name}, {name}, {len(counts)} clients"
         partition_picture(counts, self.folder.path / "partition.png", title)
+
+
+def _cores() -> int:
+    """Cores for this process; OMP_NUM_THREADS is how launchers share them out."""
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    return int(share) if share.isdigit() and share != "0" else os.cpu_count() or 1

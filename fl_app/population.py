@@ -65,10 +65,12 @@ def population(config: DictConfig) -> Population:
     return _population(OmegaConf.to_yaml(OmegaConf.create(needed), resolve=True))
 
 
-def build_trainer(config: DictConfig, dataset: Dataset) -> Trainer:
+def build_trainer(config: DictConfig, dataset: Dataset, inference_threads: int = 1) -> Trainer:
     """The model of ``config.model`` for this data set, ready to train."""
+    model = build(config.model, "model")
+    shape, classes = dataset.input_shape, dataset.num_classes
     try:
-        return Trainer(build(config.model, "model"), dataset.input_shape, dataset.num_classes)
+        return Trainer(model, shape, classes, inference_threads=inference_threads)
     except ValueError as error:
         raise ConfigError(f"model.{error}") from error
 

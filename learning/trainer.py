@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +42,8 @@ class Trainer:
         device: a PyTorch device.
         threads: CPU threads of PyTorch, for the whole process. One per worker is fastest where
             there are as many workers as cores.
+        inference_threads: how many batches of ``logits`` are computed at a time, each by
+            ``threads`` of their own; the results do not depend on it.
 
     Raises:
         ValueError: a setting is outside its range or the images are too small for the model.
@@ -54,12 +57,14 @@ class Trainer:
         *,
         device: str = "cpu",
         threads: int = 1,
+        inference_threads: int = 1,
     ) -> None:
         self.input_shape = _input_shape(input_shape)
         if num_classes < 2:
             raise ValueError(f"num_classes={num_classes}: must be at least 2")
-        if threads < 1:
-            raise ValueError(f"threads={threads}: must be at least 1")
+        for name, count in (("threads", threads), ("inference_threads", inference_threads)):
+            if count < 1:
+                raise ValueError(f"{name}={count}: must be at least 1")
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"device={device}: no CUDA device is available; use cpu")
         if torch.get_num_threads() != threads:
@@ -80,6 +85,13 @@ class Trainer:
         self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
+        self._shares = inference_threads
+        self._readers: ThreadPoolExecutor | None = None
+        if inference_threads > 1 and self._device.type == "cpu":
+            # PyTorch keeps the number of threads for each thread that calls it.
+            self._readers = ThreadPoolExecutor(
+                inference_threads, "inference", torch.set_num_threads, (threads,)
+            )
 
     @property
     def flat(self) -> FlatModel:
@@ -227,14 +239,23 @@ class Trainer:
         channels, height, width = self.input_shape
         source = as_tensor(images)
         result = torch.empty(len(images), self.num_classes)
-        with torch.inference_mode():
+        room = (min(batch_size, len(images)), height, width, channels)
+
+        def read(starts: range) -> None:
             # A copy, channels-last and aligned: results must not depend on the caller's memory.
-            room = min(batch_size, len(images))
-            buffer = torch.empty(room, height, width, channels, device=self._device)
-            for start in range(0, len(images), batch_size):
-                part = source[start : start + batch_size]
-                batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)
-                result[start : start + batch_size] = self._module(batch)
+            buffer = torch.empty(room, device=self._device)
+            with torch.inference_mode():
+                for start in starts:
+                    part = source[start : start + batch_size]
+                    batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)
+                    result[start : start + batch_size] = self._module(batch)
+
+        starts = range(0, len(images), batch_size)
+        if self._readers is None:
+            read(starts)
+        else:
+            shares = [starts[first :: self._shares] for first in range(self._shares)]
+            list(self._readers.map(read, shares))
         return result.numpy()
 
     def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:

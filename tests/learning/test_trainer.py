@@ -241,6 +241,16 @@ def test_logits_are_those_of_the_module_in_inference(shape: tuple[int, int, int]
         subject.logits(images, 0)
 
 
+def test_logits_do_not_depend_on_how_many_threads_share_them() -> None:
+    images, _ = examples(150, (1, 20, 20))
+    results = []
+    for threads in (1, 2, 3):
+        subject = Trainer(TINY_CNN, (1, 20, 20), 3, inference_threads=threads)
+        subject.load(subject.initial(rng()))
+        results.append(subject.logits(images, batch_size=16).tobytes())
+    assert len(set(results)) == 1
+
+
 def test_parameters_are_copies() -> None:
     subject = trainer()
     taken = subject.parameters()
