@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pictures import canvas, curve, save
 from fl_app.engines.inline import InlineEngine
 from fl_app.progress import show_epsilon
 from fl_app.results import RunFolder
@@ -133,6 +134,7 @@ def accuracy(
     rounds: int | None,
     seeds: Sequence[int],
     words: Sequence[str],
+    picture: Path | None,
 ) -> None:
     """Mean over all clients' own models after the last round, for each γ.
 
@@ -163,6 +165,24 @@ def accuracy(
     print()
     head = ["γ", "own", "server's signs", "ε claimed", "ε proven, summed", "ε proven, local"]
     _table([*head, "seeds"], [_over_seeds(done, name) for name in gammas])
+    if picture is not None:
+        _draw(experiment, gammas, done, picture)
+
+
+def _draw(
+    experiment: str, gammas: Sequence[str], done: Sequence[dict[str, Any]], picture: Path
+) -> None:
+    """Accuracy against γ; without noise a bit is kept for sure, which is γ = ½, the last place."""
+    ordered = sorted(gammas, key=lambda name: (name == "none", name))
+    drawing, [axes] = canvas()
+    for what, label in (
+        ("accuracy", "clients' own models"),
+        ("accuracy_server_signs", "server's signs"),
+    ):
+        samples = [[row[what] for row in done if row["gamma"] == name] for name in ordered]
+        curve(axes, ["no noise" if n == "none" else n for n in ordered], samples, label)
+    axes.set(xlabel="γ", ylabel="accuracy on the test set", title=experiment)
+    save(drawing, picture)
 
 
 def _over_seeds(done: Sequence[dict[str, Any]], gamma: str) -> list[str]:
@@ -289,6 +309,7 @@ def main() -> None:
             command.add_argument("--experiment", default="dpfl_bnn_mnist_iid")
             command.add_argument("--gammas", nargs="+", default=["none", *map(str, GAMMAS)])
             command.add_argument("--out", type=Path, required=True, help="file of the runs")
+            command.add_argument("--picture", type=Path, help="also draw the table, as this file")
     chosen = vars(parser.parse_args())
     studies: dict[str, Callable[..., None]] = {
         "golden": golden,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import pictures
 from fl_app.config import build, compose
 from fl_app.population import population
 from fl_app.results import RunFolder
@@ -177,6 +178,32 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def draw(setting: str, rows: list[dict], picture: Path) -> None:
+    """A row for each method, a mark for each partition; or, for several ε, lines against ε."""
+    score, label = ("auc", "AUC") if setting == "pneumonia" else ("accuracy", "accuracy")
+    found: dict[str, dict[str, dict[float, list[float]]]] = {}
+    for row in sorted(rows, key=lambda row: list(METHODS).index(row["method"])):
+        partition = "IID" if row["alpha"] == "null" else f"Dirichlet {row['alpha']}"
+        each = found.setdefault(partition, {}).setdefault(row["method"], {})
+        each.setdefault(row["epsilon"], []).append(row[score])
+    budgets = sorted({row["epsilon"] for row in rows})
+    if len(budgets) > 1:
+        drawing, panels = pictures.canvas(len(found), height=3.8)
+        for axes, (partition, methods) in zip(panels, found.items(), strict=True):
+            for method, each in methods.items():
+                values = [f"{epsilon:g}" for epsilon in sorted(each)]
+                pictures.curve(axes, values, [each[epsilon] for epsilon in sorted(each)], method)
+            axes.set(xlabel="ε for the whole run", ylabel=f"{label} on the test set")
+            axes.set(title=f"kd_dpfl_{setting}, {partition}", xticks=budgets)
+    else:
+        drawing, [axes] = pictures.canvas(width=6.5, height=3.6)
+        [epsilon] = budgets
+        marks = {p: {m: each[epsilon] for m, each in found[p].items()} for p in found}
+        pictures.rows(axes, marks)
+        axes.set(xlabel=f"{label} on the test set", title=f"kd_dpfl_{setting}, ε = {epsilon:g}")
+    pictures.save(drawing, picture)
+
+
 def _spread(rows: list[dict], key: str) -> str:
     values = [row[key] for row in rows if row[key] is not None]
     if not values:
@@ -199,6 +226,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--with", dest="extra", nargs="*", default=[], help="more overrides")
+    parser.add_argument("--picture", type=Path, help="also draw the tables, as this file")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     store = options.out / "results.jsonl"
@@ -222,6 +250,15 @@ def main() -> None:
             chosen = [r for r in rows if (r["epsilon"], r["alpha"]) == (epsilon, alpha)]
             print(f"\nε = {epsilon:g}, {'IID' if alpha == 'null' else f'Dirichlet {alpha}'}\n")
             print(table(chosen))
+    if options.picture is not None:
+        asked = {
+            "seed": options.seeds,
+            "epsilon": options.epsilon,
+            "alpha": options.alpha,
+            "method": options.methods,
+        }
+        chosen = [row for row in rows if all(row[key] in asked[key] for key in asked)]
+        draw(options.setting, chosen, options.picture)
 
 
 if __name__ == "__main__":

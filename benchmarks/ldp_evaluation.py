@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine
+from benchmarks.pictures import canvas, save
 from fl_app.config import compose
 from fl_app.engines.inline import InlineEngine
 from fl_app.population import build_trainer, population
@@ -134,21 +135,17 @@ def draw(
     rounds: Sequence[dict[str, Any]], rows: Sequence[Row], clean: float, metric: str, path: Path
 ) -> None:
     """Rounds on the left; score over ε, with its null, and labels kept on the right."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (first, second, third) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    figure, [first, second, third] = canvas(3, width=4.3, height=3.8)
     loss = first.twinx()
     numbers = [row["round"] for row in rounds]
-    loss.plot(numbers, [row["loss"] for row in rounds], color="0.6", label="loss (right axis)")
+    [falling] = loss.plot(numbers, [row["loss"] for row in rounds], color="0.6")
+    loss.set_ylabel("loss")
     for name, style in (("clean_score", "k-"), ("protected_score", "C3o"), ("noise_score", "C0:")):
         label = name.replace("_score", "").replace("noise", "pure noise")
         first.plot(numbers, [row.get(name, np.nan) for row in rounds], style, label=label, ms=4)
     first.set(title="Document's setting, ε=230260", xlabel="round", ylabel=metric)
-    handles = [*first.get_legend_handles_labels()[0], *loss.get_legend_handles_labels()[0]]
-    first.legend(handles=handles, fontsize=7)
+    handles, labels = first.get_legend_handles_labels()
+    first.legend([*handles, falling], [*labels, "loss (right axis)"], fontsize=8)
     chosen = [
         ("laplace", "client", "none", "C3"),
         ("laplace", "client", "project", "C1"),
@@ -165,7 +162,6 @@ def draw(
         second.semilogx(EPSILONS, [r.null for r in line], colour, ls=":")
     second.axhline(clean, color="k", lw=0.8)
     second.set(title="Score over ε; dotted: pure noise; black: clean", xlabel="ε of one result")
-    second.legend(fontsize=7)
     for place, mechanism in enumerate(MECHANISMS):
         for unit, style in (("client", "-"), ("record", "--")):
             line = [
@@ -175,9 +171,7 @@ def draw(
                 kept = [r.retention for r in line]
                 third.semilogx(EPSILONS, kept, f"C{place}{style}", label=f"{mechanism}, {unit}")
     third.set(title="Labels kept", xlabel="ε of one result", ylim=(0, 1.02))
-    third.legend(fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
+    save(figure, path)
 
 
 def _number(value: float | None) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.pictures import canvas, curve, save
 from fl_app.engines.inline import InlineEngine
 from fl_app.progress import show_epsilon
 from fl_app.results import RunFolder
@@ -140,25 +141,12 @@ def _advised(figure: Figure, extra: list[str]) -> int:
 
 
 def _plot(figure: Figure, points: list[Point], advised: int | None, picture: Path) -> None:
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=(5, 3.2), dpi=120, layout="constrained")
-    axes = canvas.subplots()
-    finite = all(point.value != "inf" for point in points)
-    x = [float(p.value) for p in points] if finite else list(range(len(points)))
-    means = [statistics.mean(point.accuracies) for point in points]
-    spreads = [_deviation(point.accuracies) for point in points]
-    axes.errorbar(x, means, spreads, marker="o", capsize=3)
-    if not finite:
-        axes.set_xticks(x, ["∞" if p.value == "inf" else p.value for p in points])
+    drawing, [axes] = canvas()
+    curve(axes, [point.value for point in points], [point.accuracies for point in points])
     if advised is not None:
         axes.axvline(advised, linestyle="--", color="tab:gray", label=f"advised: {advised}")
-        axes.legend()
     axes.set(xlabel=figure.label, ylabel="accuracy on the test set", title=figure.experiment)
-    axes.grid(alpha=0.3)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(picture)
-    print(f"\npicture: {picture}")
+    save(drawing, picture)
 
 
 def proven() -> None:
@@ -169,11 +157,8 @@ def proven() -> None:
 
 
 def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.4f} ± {_deviation(values):.4f}"
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.4f} ± {deviation:.4f}"
 
 
 def main() -> None:
