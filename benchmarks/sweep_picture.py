@@ -47,11 +47,14 @@ def main() -> None:
     parser.add_argument("--x", help="label of the axis; default: KEY")
     parser.add_argument("--name", help="what --lines' values are called; default: KEY")
     parser.add_argument("--title", default="")
+    parser.add_argument(
+        "--log", action="store_true", help="a logarithmic axis, marked at KEY's values"
+    )
     options = parser.parse_args()
     runs = [run for run in read(options.sweep).runs if run.state == "finished"]
     figure, [axes] = canvas()
     for line, mine in by_value(runs, options.lines).items():
-        label = f"{options.name or options.lines} = {_shown(line)}" if line else None
+        label = _label(options.lines, options.name, line) if line else None
         print(f"\n{label or options.title}")
         if options.key == "round":
             samples = after_rounds(mine)
@@ -67,10 +70,20 @@ def main() -> None:
             print(f"| {_shown(value)} | {_spread(found)} | {len(found)} seeds |")
     axes.set(xlabel=options.x or options.key, ylabel="accuracy on the test set")
     axes.set_title(options.title)
+    if options.log:
+        values = [float(value) for value in by_value(runs, options.key)]
+        axes.set_xscale("log")
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.minorticks_off()
     seconds = [run.metrics["seconds"] for run in runs if run.metrics]
     print(f"\n{len(runs)} runs of {statistics.median(seconds):.0f} s each (median), one thread")
     print(describe_machine("torch"))
     save(figure, options.picture)
+
+
+def _label(key: str, name: str | None, value: str) -> str:
+    """``ε = 5``; of a group (``strategy``, ``experiment``) the choice alone."""
+    return f"{name or key} = {_shown(value)}" if "." in key else value
 
 
 def _shown(value: str) -> str:

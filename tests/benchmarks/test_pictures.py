@@ -52,7 +52,8 @@ def sweep(tmp_path):
     for epsilon in ("1", "inf"):
         for seed in (1, 2):
             key = f"{epsilon}-{seed}"
-            jobs.append({"key": key, "overrides": [f"privacy.epsilon={epsilon}", f"seed={seed}"]})
+            words = [f"privacy.epsilon={epsilon}", f"seed={seed}", f"strategy.K={2 * seed}"]
+            jobs.append({"key": key, "overrides": words})
             (tmp_path / key).mkdir()
             accuracies = [0.1, 0.2 * seed, 0.3 * seed]
             lines = [json.dumps({"round": n, "accuracy": a}) for n, a in enumerate(accuracies)]
@@ -67,6 +68,7 @@ def sweep(tmp_path):
     ("words", "printed"),
     [
         (["privacy.epsilon"], ["| 1 | 0.375 ± 0.177 | 2 seeds |", "| ∞ | 0.250 | 1 seeds |"]),
+        (["strategy.K", "--log"], ["| 2 | 0.250 ± 0.000 | 2 seeds |", "| 4 | 0.500 | 1 seeds |"]),
         (["round", "--lines", "privacy.epsilon"], ["= 1\nlast round: 0.450", "= ∞\nlast round"]),
     ],
 )
