@@ -7,6 +7,7 @@ those between two looks for work (``POLL_SECONDS``; Flower's own are 1 and 3 sec
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -41,6 +42,8 @@ allow_seeded_noise: true
 allow_non_private: true
 """
 
+_MARK = "LOOPBACK_PART"  # in the environment of every process that is started here
+
 # Flower has no setting for these two waits, so the processes are started through this line.
 _PATIENT = "time.sleep = lambda s, sleep=time.sleep: sleep({poll} if s == 3 else s)"
 
@@ -53,8 +56,7 @@ class Federation:
         folder.mkdir(parents=True, exist_ok=True)
         self.certificates, self.home = folder / "certificates", folder / "flwr"
         self.port = free_port()
-        self.nodes: dict[int, subprocess.Popen] = {}
-        self.link: subprocess.Popen | None = None
+        self.started: list[subprocess.Popen] = []
         script("certificates.sh", self.certificates, "127.0.0.1")
         self.home.mkdir(exist_ok=True)
         (self.home / "config.toml").write_text(
@@ -85,7 +87,7 @@ class Federation:
         for name, file in files.items():
             command += [f"--ssl-{name}", str(self.certificates / file)]
         command += ["--enable-supernode-auth", "--database", str(self.folder / "superlink.db")]
-        self.link = self._start("superlink", command, **environment)
+        self._start("superlink", command, **environment)
         wait_for(self.answers, 300, f"the SuperLink; see {self.folder}/superlink.log")
 
     def answers(self) -> bool:
@@ -134,8 +136,7 @@ class Federation:
         command += ["--root-certificates", str(ca or self.certificates / "ca.pem")]
         command += ["--auth-supernode-private-key", str(key), "--port", str(free_port())]
         command += ["--node-config", words, *options]
-        self.nodes[number] = self._start(f"node-{number}", command)
-        return self.nodes[number]
+        return self._start(f"node-{number}", command)
 
     def online(self) -> int:
         """How many nodes the SuperLink has."""
@@ -151,22 +152,26 @@ class Federation:
             raise RuntimeError(f"flwr {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def murmur(self, *words: str, **options: Any) -> subprocess.Popen:
+    def murmur(self, *words: str) -> subprocess.Popen:
         """`murmur` with these words, started; its output is in murmur.log."""
-        with open(self.folder / "murmur.log", "ab") as log:
-            return subprocess.Popen(
-                ["murmur", *words],
-                env=self.environment,
-                cwd=self.folder,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                **options,
-            )
+        return self._start("murmur", ["murmur", *words])
 
-    def kill(self, process: subprocess.Popen) -> None:
-        """End a process and all that it started at once, as a power cut does."""
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    def kill(self, name: str) -> None:
+        """End all processes of ``name`` (superlink, node-0) at once, as a power cut does."""
+        while self.send(name, signal.SIGKILL):
+            pass  # one that was starting another is found by its child
+        for process in self.started:
+            process.poll()  # what nobody has waited for still looks alive to its children
+
+    def send(self, name: str, number: int) -> int:
+        """Send a signal (0: none) to all processes of ``name`` that are left; how many."""
+        mark, found = f"{_MARK}={self.folder}/{name}\0".encode(), 0
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+                if mark in (place / "environ").read_bytes():
+                    os.kill(int(place.name), number)
+                    found += 1
+        return found
 
     def log(self, name: str) -> str:
         """What ``name`` (superlink, node-0, murmur) has written."""
@@ -175,9 +180,10 @@ class Federation:
 
     def close(self) -> None:
         """Stop everything."""
-        for process in [*self.nodes.values(), *([self.link] if self.link else [])]:
-            if process.poll() is None:
-                self.kill(process)
+        for log in self.folder.glob("*.log"):
+            self.kill(log.stem)
+        for process in self.started:
+            process.wait()
 
     def __enter__(self) -> Federation:
         return self
@@ -186,15 +192,18 @@ class Federation:
         self.close()
 
     def _start(self, name: str, command: Sequence[str], **environment: str) -> subprocess.Popen:
+        mark = {_MARK: f"{self.folder}/{name}"}
         with open(self.folder / f"{name}.log", "ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 list(command),
-                env={**self.environment, **environment},
+                env={**self.environment, **environment, **mark},
                 cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.started.append(process)
+        return process
 
 
 def _patience(folder: Path) -> Path:
