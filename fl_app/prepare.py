@@ -60,7 +60,8 @@ def prepare(
         settings = OmegaConf.merge(settings, {"warm": True})
     experiment, engine = Experiment(config), build(settings, "engine")
     folder = RunFolder(base / path)
-    folder.save_overrides(words)
+    with folder.claim():
+        folder.save_overrides(words)
     return Ready(words, experiment, engine, folder)
 
 

@@ -17,9 +17,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,22 @@ class RunFolder:
         self.checkpoint_path = self.path / "checkpoint.safetensors"
         self.metrics_path = self.path / "metrics.json"
         self.error_path = self.path / "error.json"
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Be the one process that does this run; ConfigError where another one does.
+
+        A run whose `murmur` was killed may go on in the process that Flower has started.
+        """
+        with open(self.path / ".doing", "w", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"run_dir={self.path}: another process is doing this run; wait for its end, or "
+                    "stop it (engine=deploy: `flwr list` and `flwr stop`)"
+                ) from error
+            yield
 
     def save_config(self, config: DictConfig) -> None:
         """``config.yaml``."""

@@ -20,8 +20,9 @@ def main(grid: Grid, context: Context) -> None:
     keep_heap()
     config = from_run_config(context.run_config)
     folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
-    try:
-        Experiment(config).run(grid, folder)
-    except Exception as error:
-        folder.save_error(f"{type(error).__name__}: {error}")
-        raise
+    with folder.claim():
+        try:
+            Experiment(config).run(grid, folder)
+        except Exception as error:
+            folder.save_error(f"{type(error).__name__}: {error}")
+            raise

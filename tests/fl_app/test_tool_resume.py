@@ -43,3 +43,12 @@ def test_nothing_to_resume_is_said_in_one_line(tmp_path, capsys):
     assert main([str(tmp_path / "none")]) == 2
     assert main([str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+def test_run_that_another_process_is_doing_is_left_alone(tmp_path, capsys):
+    folder = RunFolder(tmp_path)
+    folder.save_overrides([*WORDS, f"run_dir={tmp_path}"])
+    with folder.claim():
+        assert main([str(tmp_path)]) == 2
+    assert "another process is doing this run" in capsys.readouterr().err
+    assert folder.rows() == []

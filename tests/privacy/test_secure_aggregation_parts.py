@@ -271,6 +271,18 @@ def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_
     file.begin(SecureClient.join(terms(3, round=1, run="a later run"), 0))
 
 
+def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(tmp_path):
+    file = StateFile(tmp_path / "0.json")
+    assert file.answered("test", 1, "q") is None
+    party = SecureClient.join(terms(3), 0)
+    file.save(party, "q", b"an answer")
+    assert StateFile(file.path).answered("test", 1, "q") == b"an answer"
+    for other in (("test", 1, "r"), ("test", 2, "q"), ("later", 1, "q")):
+        assert file.answered(*other) is None
+    file.save(party)
+    assert file.answered("test", 1, "q") is None
+
+
 def test_a_sum_that_was_not_joined_or_is_damaged_has_no_state(tmp_path):
     file = StateFile(tmp_path / "0.json")
     with pytest.raises(SecureSumError, match="has not joined"):
