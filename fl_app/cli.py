@@ -60,6 +60,8 @@ def _hydra(arguments: list[str]) -> int:
     config = compose(words)
     if config.sweep is not None:
         raise ConfigError(f"sweep={config.sweep}: names a sweep; start one with `murmur -m`")
+    if len(words) == len(arguments) and not any(word.startswith("hydra") for word in words):
+        return run(words)  # nothing that needs Hydra's own main, which composes twice more
     statuses: list[int] = []
     _start(lambda overrides: statuses.append(run(overrides)), arguments)
     return max(statuses, default=0)

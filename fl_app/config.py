@@ -41,17 +41,17 @@ class ConfigError(Exception):
 
 
 def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
-    """The configuration for a Flower run-config; composed once per process."""
-    return _compose_cached(tuple(to_overrides(run_config)))
-
-
-@functools.lru_cache(maxsize=4)
-def _compose_cached(overrides: tuple[str, ...]) -> DictConfig:
-    return compose(overrides)
+    """The configuration for a Flower run-config."""
+    return compose(to_overrides(run_config))
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
     """The whole configuration for Hydra ``overrides``, interpolations resolved and read-only."""
+    return _compose(CONF, tuple(overrides))
+
+
+@functools.lru_cache(maxsize=16)  # composing takes a fifth of a second
+def _compose(conf: Path, overrides: tuple[str, ...]) -> DictConfig:
     parsed = _parse(overrides)
     if any(override.is_sweep_override() for override in parsed):
         raise ConfigError(
@@ -61,7 +61,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     groups = [o for o in parsed if _is_group(o)]
     for override in groups:
         _check_choice(override)
-    base = _base(CONF, tuple(o.input_line or "" for o in groups))
+    base = _base(conf, tuple(o.input_line or "" for o in groups))
     for override in parsed:
         if not _is_group(override):
             _check_key(override, base)
