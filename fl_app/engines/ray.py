@@ -8,15 +8,18 @@ torch they are gigabytes); it is stopped by its process id when this process end
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import tomli_w
 
 from fl_app.config import CONF, ConfigError
@@ -26,6 +29,7 @@ from fl_app.results import RunFolder
 from fl_app.run_config import to_run_config
 
 PROJECT = CONF.parent
+STOP_TIMEOUT = 10.0  # seconds until what does not end is killed
 START_TIMEOUT = 180.0  # seconds: on a crowded machine imports alone take a minute
 
 
@@ -52,8 +56,11 @@ class RayEngine:
         self.warm = bool(warm)
 
     def begin(self) -> None:
-        """Start the SuperLink, which takes seconds, while the run is still being validated."""
-        if not self.warm:
+        """Start what takes seconds while the run is still being validated."""
+        if self.warm:
+            size = (self.workers, self.gpus)
+            threading.Thread(target=RayPool.shared, args=size, name="ray", daemon=True).start()
+        else:
             SuperLink.shared()
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
@@ -140,14 +147,21 @@ class SuperLink:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the SuperLink and everything that it started."""
+        """End the SuperLink and everything that it started, a run and its Ray among them."""
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
+            link = psutil.Process(self.process.pid)
+            family = [*link.children(recursive=True), link]
+            for each in family:
+                _send(each.terminate)
+            _, left = psutil.wait_procs(family, STOP_TIMEOUT)
+            for each in left:
+                _send(each.kill)
         type(self)._shared = None
+
+
+def _send(signal: Callable[[], None]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+        signal()
 
 
 def _flwr() -> list[str]:

@@ -1,5 +1,6 @@
 """The real Flower runtime: the reduced demo and a bare `flwr run` equal the inline engine."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from benchmarks.loopback import wait_for
 from fl_app.results import RunFolder
 from tests.fl_app.running import SMALL, run_inline
 
@@ -65,6 +67,29 @@ def test_demo_on_ray_equals_inline_bit_for_bit_and_leaves_nothing_running(tmp_pa
     inline = run_inline(tmp_path / "inline")
     assert weights(tmp_path / "ray") == weights(inline.path)
     assert list(processes_mentioning(str(tmp_path / "flwr"))) == []
+
+
+def processes_of(environment):
+    """All that was started with this environment, Ray's own processes among them."""
+    mark = f"FLWR_HOME={environment['FLWR_HOME']}\0".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes():
+                yield int(folder.name)
+
+
+@pytest.mark.federation
+def test_terminated_run_leaves_nothing_running(tmp_path, flower):
+    words = [word for word in SMALL if not word.startswith(("engine", "federation.num_rounds"))]
+    words += ["federation.num_rounds=10000", f"run_dir={tmp_path}/ray"]
+    command = [BIN / "murmur", "engine=ray", "engine.workers=2", *words]
+    running = subprocess.Popen(command, env=flower, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    run = RunFolder(tmp_path / "ray")
+    wait_for(lambda: len(run.rows()) > 2 or running.poll() is not None, 600, "a round")
+    assert len(set(processes_of(flower))) > 5
+    running.terminate()
+    assert running.wait(600) == 130
+    wait_for(lambda: not list(processes_of(flower)), 60, "all processes to end")
 
 
 def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, flower):
