@@ -13,7 +13,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,11 +55,8 @@ class RayEngine:
         self.warm = bool(warm)
 
     def begin(self) -> None:
-        """Start what takes seconds while the run is still being validated."""
-        if self.warm:
-            size = (self.workers, self.gpus)
-            threading.Thread(target=RayPool.shared, args=size, name="ray", daemon=True).start()
-        else:
+        """Start the SuperLink, which takes seconds, while the run is still being validated."""
+        if not self.warm:
             SuperLink.shared()
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
