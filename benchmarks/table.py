@@ -110,8 +110,15 @@ ROWS = (
         *("x", 2, 4),
     ),
     Row(
+        "start-warm",
+        "the same without Flower's server processes (`engine.warm=true`)",
+        ("start murmur warm", "start flower"),
+        ratio("start flower", "start murmur warm", "first"),
+        *("x", 2, 4),
+    ),
+    Row(
         "start-inline",
-        "the same, engine `inline`",
+        "the same work, engine `inline`",
         ("start murmur inline",),
         figure("start murmur inline", "first"),
         *("s", 5, 3),
