@@ -27,7 +27,7 @@ def write(out: Path, rows: dict[str, str]) -> None:
     known = {line.split("|")[1].strip(): line for line in old if line.startswith("| ")} | rows
     table = [known[drill.name] for drill in DRILLS.values() if drill.name in known]
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    lines = [f"`python -m benchmarks.fire_drill {out}`, {machine}:", "", *HEAD, *table]
+    lines = [f"`python -m benchmarks.fire_drill OUT.md`, {machine}:", "", *HEAD, *table]
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
