@@ -27,7 +27,7 @@ PHASES = {
     "reveal": ("query", 5),
 }
 ALL = "federation.quorum=1.0"
-LONG = "strategy.local.epochs=2000"  # long enough to be killed in
+LONG = "strategy.local.epochs=500"  # long enough to be killed in
 DEADLINE = 45.0  # seconds
 NODE = f"node-{VICTIM}"
 

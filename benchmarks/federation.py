@@ -159,9 +159,12 @@ class Attempt:
         if not path.exists():
             return 0
         question = (kind, self.folder.path.name, number)
+        query = "SELECT count(*) FROM entries WHERE kind = ? AND run = ? AND round = ?"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            query = "SELECT count(*) FROM entries WHERE kind = ? AND run = ? AND round = ?"
-            return int(database.execute(query, question).fetchone()[0])
+            try:
+                return int(database.execute(query, question).fetchone()[0])
+            except sqlite3.OperationalError:  # it is being made
+                return 0
 
 
 @contextmanager
