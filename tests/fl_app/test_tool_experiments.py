@@ -1,4 +1,6 @@
-"""`murmur experiments` describes every experiment that there is."""
+"""`murmur experiments` describes every experiment that there is, and docs/experiments.md agrees."""
+
+import re
 
 from fl_app.cli import main
 from fl_app.config import CONF, compose
@@ -35,3 +37,33 @@ def test_the_list_names_them_all(capsys, monkeypatch):
 
 def test_what_is_said_of_an_experiment_is_its_own():
     assert compose(["experiment=nbafl_rounds"]).about.expected.startswith("best near 20")
+
+
+def page():
+    """The rows of docs/experiments.md: experiment -> cells."""
+    lines = (PROJECT / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if "| `" in line
+    ]
+    return {row[0].strip("`"): row[1:] for row in rows if row[0] != "`experiment=`"}
+
+
+def test_the_page_shows_every_experiment_or_says_that_it_was_not_run():
+    rows = page()
+    assert sorted(rows) == sorted(about.name for about in experiments())
+    for about in experiments():
+        _, shown, minutes, machine = rows[about.name]
+        assert minutes == ("–" if about.minutes is None else f"{about.minutes:g}"), about.name
+        assert shown.startswith("not run") == (about.expected == "not measured"), about.name
+        assert (machine == "") == (about.minutes is None), about.name
+
+
+def test_what_the_page_shows_is_there_and_in_its_document():
+    documents = "".join(path.read_text(encoding="utf-8") for path in PROJECT.glob("docs/*.md"))
+    for name, (_, shown, _, _) in page().items():
+        links = re.findall(r"\]\(([^)]+)\)", shown)
+        assert links or shown.startswith("not run"), name
+        for link in links:
+            assert (PROJECT / "docs" / link).exists(), name
+            if link.startswith("img/"):
+                assert f"]({link})\n" in documents, f"{link}: no document shows it"
