@@ -1,8 +1,8 @@
 """``murmur -m hydra/launcher=ray``: each job of a sweep is a task on Ray.
 
-Hydra accepts plugins from the namespace package ``hydra_plugins`` only, hence this folder. Its own
-hydra-ray-launcher 1.2.2 needs cloudpickle below 3, Ray's dashboard and an AWS library, cannot join
-a cluster with its defaults, and ends the whole sweep when one worker is lost.
+Hydra accepts plugins from the namespace package ``hydra_plugins`` only, hence this folder. Why not
+its own hydra-ray-launcher 1.2.2: it requires cloudpickle below 3, Ray's dashboard and an AWS library,
+joins no cluster with its defaults, and ends the whole sweep when one worker is lost.
 """
 
 from __future__ import annotations
