@@ -18,13 +18,13 @@ from learning.chain import Plan
 from learning.flat import FlatModel
 from learning.layers import Flatten
 from learning.optimiser import Optimisation, Optimiser
+from learning.pooling import max_pool_stage
 from learning.stages import (
     ActivationStage,
     Affine,
     ConvolutionStage,
     FlattenStage,
     LinearStage,
-    MaxPoolStage,
     Stage,
 )
 
@@ -231,7 +231,7 @@ class BinaryBackend:
             case Sign():
                 return SignStage(shape, self._signs, out)
             case nn.MaxPool2d():
-                return MaxPoolStage(layer)
+                return max_pool_stage(layer, self._flat.vector, shape)
             case nn.Tanh():
                 return ActivationStage(layer, out)
             case Flatten():

@@ -19,6 +19,7 @@ from learning.flat import FlatModel
 from learning.gradient import Backend
 from learning.layers import Dropout, Flatten
 from learning.patches import PatchConvolutionStage
+from learning.pooling import max_pool_stage
 from learning.stages import (
     ActivationStage,
     Affine,
@@ -26,7 +27,6 @@ from learning.stages import (
     DropoutStage,
     FlattenStage,
     LinearStage,
-    MaxPoolStage,
     Stage,
     pair,
 )
@@ -155,7 +155,7 @@ class ChainBackend(Backend):
                     else:
                         stage = ConvolutionStage(layer, own, moved, index == 0)
                 case nn.MaxPool2d():
-                    stage = MaxPoolStage(layer)
+                    stage = max_pool_stage(layer, vector, (batch, *shape))
                 case nn.ReLU() | nn.Tanh():
                     stage = ActivationStage(layer, out)
                 case Dropout():

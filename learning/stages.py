@@ -137,36 +137,6 @@ class ConvolutionStage(Stage):
         return None if dx is None else dx.permute(0, 2, 3, 1)
 
 
-class MaxPoolStage(Stage):
-    """Maximum over windows that do not overlap."""
-
-    def __init__(self, layer: nn.MaxPool2d) -> None:
-        self._kernel = pair(layer.kernel_size)
-        self._x: Tensor | None = None
-        self._winners: Tensor | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) to (B, H', W', C)."""
-        self._x = x.permute(0, 3, 1, 2)
-        y, self._winners = _aten.max_pool2d_with_indices(self._x, self._kernel)
-        return y.permute(0, 2, 3, 1)
-
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
-        """(B, H', W', C) to (B, H, W, C)."""
-        dx = _aten.max_pool2d_with_indices_backward(
-            dy.permute(0, 3, 1, 2),
-            self._x,
-            self._kernel,
-            self._kernel,
-            (0, 0),
-            (1, 1),
-            False,
-            self._winners,
-        )
-        self._x = self._winners = None
-        return dx.permute(0, 2, 3, 1)
-
-
 class ActivationStage(Stage):
     """ReLU or tanh, in place where it can be: both derivatives are functions of the output."""
 
