@@ -92,7 +92,7 @@ class Bench:
     def script(self, name: str, module: str, data: Path, *options: str) -> dict:
         """A competitor's own script in this environment."""
         command = [sys.executable, "-m", f"benchmarks.competitors.{module}", str(data), *options]
-        return processes.run(command, self.log(name))
+        return _without_first(processes.run(command, self.log(name)))
 
     def pfl(self, name: str, work: Work, rounds: int) -> dict:
         """Pfl in its own environment, two processes."""
@@ -104,18 +104,24 @@ class Bench:
             *("--standalone", "-m", "benchmarks.competitors.pfl_app", str(data)),
             *(*work.options(), "--rounds", str(rounds)),
         ]
-        return processes.run(
+        result = processes.run(
             command,
             self.log(f"{name} pfl"),
             OMP_NUM_THREADS="1",
             PFL_PYTORCH_DEVICE="cpu",
             PYTHONPATH=".",
         )
+        return _without_first(result)
 
     def probe(self, name: str, *arguments: str) -> dict:
         """A look inside one run of Murmur: see ``benchmarks.inside``."""
         command = [sys.executable, "-m", "benchmarks.inside", *arguments]
         return processes.run(command, self.log(name))
+
+
+def _without_first(result: dict) -> dict:
+    """Without the round that reads the data and warms up; ``first`` is a command's, not this."""
+    return {**result, "rounds": result["rounds"][1:]}
 
 
 def _script(name: str) -> str:
