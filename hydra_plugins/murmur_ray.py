@@ -1,7 +1,7 @@
 """``murmur -m hydra/launcher=ray``: each job of a sweep is a task on Ray.
 
 Hydra accepts plugins from the namespace package ``hydra_plugins`` only, hence this folder. Why not
-its own hydra-ray-launcher 1.2.2: it requires cloudpickle below 3, Ray's dashboard and an AWS library,
+its own hydra-ray-launcher 1.2.2: it requires an old cloudpickle, Ray's dashboard and AWS libraries,
 joins no cluster with its defaults, and ends the whole sweep when one worker is lost.
 """
 
