@@ -85,13 +85,8 @@ class Trainer:
         self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
-        self._shares = inference_threads
-        self._readers: ThreadPoolExecutor | None = None
-        if inference_threads > 1 and self._device.type == "cpu":
-            # PyTorch keeps the number of threads for each thread that calls it.
-            self._readers = ThreadPoolExecutor(
-                inference_threads, "inference", torch.set_num_threads, (threads,)
-            )
+        on_cpu = self._device.type == "cpu"
+        self._threads, self._readers = threads, inference_threads if on_cpu else 1
 
     @property
     def flat(self) -> FlatModel:
@@ -251,11 +246,15 @@ class Trainer:
                     result[start : start + batch_size] = self._module(batch)
 
         starts = range(0, len(images), batch_size)
-        if self._readers is None:
+        readers = min(self._readers, len(starts))
+        if readers < 2:
             read(starts)
         else:
-            shares = [starts[first :: self._shares] for first in range(self._shares)]
-            list(self._readers.map(read, shares))
+            shares = [starts[first::readers] for first in range(readers)]
+            # PyTorch keeps the number of threads for each thread that calls it.
+            limit = (torch.set_num_threads, (self._threads,))
+            with ThreadPoolExecutor(readers, "inference", *limit) as pool:
+                list(pool.map(read, shares))
         return result.numpy()
 
     def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
