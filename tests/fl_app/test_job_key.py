@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from fl_app.config import compose
+from fl_app.config import CONF, compose
 from fl_app.job_key import job_key
 
 HERE = Path("/here")
@@ -38,18 +39,23 @@ def test_other_work_has_another_key(word):
     assert key(word) != key()
 
 
+def typed(settings: dict, prefix: str = ""):
+    """An overlay's settings as a user types them."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from typed(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}={value}"
+
+
 def test_an_experiment_and_its_settings_typed_out_are_the_same_work():
-    typed = ["strategy=dp_fedavg", "dataset=digits", "partition=iid", "privacy=local"]
-    assert key("experiment=digits_dp_fedavg") == key(
-        *typed,
-        "model=mlp",
-        "model.hidden=[]",
-        "privacy.epsilon=16",
-        "privacy.per=run",
-        "federation.num_clients=60",
-        "federation.num_rounds=8",
-        "federation.public=360",
-    )
+    groups = ["strategy=dp_fedavg", "dataset=digits", "partition=iid", "privacy=local", "model=mlp"]
+    overlay = OmegaConf.load(CONF / "experiment" / "digits_dp_fedavg.yaml")
+    del overlay["defaults"], overlay["about"]
+    settings = list(typed(OmegaConf.to_container(overlay)))
+    assert "privacy.epsilon=16.0" in settings
+    assert key("experiment=digits_dp_fedavg") == key(*groups, *settings)
+    assert key("experiment=digits_dp_fedavg") != key(*groups, *settings[1:])
 
 
 def test_where_the_data_lie_does_not_matter_but_which_file_does():
