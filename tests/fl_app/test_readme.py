@@ -30,7 +30,6 @@ def three_files(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     monkeypatch.setattr(fl_app.config, "CONF", tmp_path / "conf")
-    fl_app.config._compose_cached.cache_clear()
     for package in (strategies, clients):
         monkeypatch.setattr(
             package, "__path__", [*package.__path__, str(tmp_path / package.__name__)]
@@ -39,7 +38,6 @@ def three_files(tmp_path, monkeypatch):
     yield blocks
     for name in ("strategies.votes", "clients.votes"):
         sys.modules.pop(name, None)
-    fl_app.config._compose_cached.cache_clear()
 
 
 def test_adding_an_algorithm_takes_the_three_files_of_the_readme(tmp_path, three_files):
