@@ -42,7 +42,7 @@ def processes(start: float) -> dict[int, Process]:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error), child.oneshot():
             words, spent = child.cmdline(), child.cpu_times()
-            begin = child.create_time() - start
+            begin = max(0.0, child.create_time() - start)
             found[child.pid] = Process(_name(words), begin, spent.user + spent.system)
     return found
 
