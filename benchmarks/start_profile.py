@@ -49,7 +49,8 @@ def processes(start: float) -> dict[int, Process]:
 
 def first_round(command: list[str], folder: RunFolder) -> tuple[float, list[Process]]:
     """Seconds from the command to the end of its first round, and what ran until then."""
-    start, seen = time.time(), {}
+    start = time.time()
+    seen: dict[int, Process] = {}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         while not any(row["round"] == 1 for row in folder.rows()):
