@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
-from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,18 +14,9 @@ from privacy.budget import Budget
 from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
 from strategies.setup import ServerSetup
+from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]
-
-
-class Grid:
-    def get_node_ids(self):
-        return NODES
-
-
-@pytest.fixture(autouse=True)
-def identity():
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
 def strategy(cohort=6, clients=10, quorum=0.5, seed=1):
@@ -41,7 +31,7 @@ def strategy(cohort=6, clients=10, quorum=0.5, seed=1):
 def begin(it, number=1, model=None):
     model = it.initial_parameters() if model is None else model
     record = ArrayRecord({"model": Array(model)})
-    messages = list(it.configure_train(number, record, ConfigRecord(), Grid()))
+    messages = list(it.configure_train(number, record, ConfigRecord(), Grid(*NODES)))
     for message in messages:
         message.metadata.__dict__["_message_id"] = f"m{message.metadata.dst_node_id}"
     return messages

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from strategies.kd_label_stage import LabelStage
 from strategies.reasons import said
 from strategies.secure_sum import RECORD
 from tests.fl_app.running import run_inline
+from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]
 SMALL = ["model=mlp", "model.hidden=[3]"]
@@ -52,26 +52,15 @@ STRATEGIES = {
 }
 
 
-class Grid:
-    def get_node_ids(self):
-        return NODES
-
-
-@pytest.fixture(autouse=True)
-def identity():
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-
-
 @functools.lru_cache
 def asked(name: str, quorum: float) -> tuple[Any, list[Message]]:
     """A strategy that has asked 6 clients on 3 nodes, and its messages."""
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     words = ["engine=inline", "federation.num_clients=6", "privacy.noise=seeded"]
     strategy = Experiment(
         compose([*words, f"federation.quorum={quorum}", *STRATEGIES[name]])
     ).strategy
     model = ArrayRecord({"model": Array(strategy.initial_parameters())})
-    messages = list(strategy.configure_train(1, model, ConfigRecord(), Grid()))
+    messages = list(strategy.configure_train(1, model, ConfigRecord(), Grid(*NODES)))
     for message in messages:
         message.metadata.__dict__["_message_id"] = f"m{message.metadata.dst_node_id}"
     return strategy, messages

@@ -2,7 +2,6 @@
 
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 
 from strategies.hosting import RECORD, DeviceHosts, VirtualHosts
 
@@ -26,11 +25,6 @@ class Grid:
                 content = RecordDict({RECORD: ConfigRecord({"clients": answer})})
                 message.metadata.__dict__["_message_id"] = str(node)
                 yield Message(content, reply_to=message)
-
-
-@pytest.fixture(autouse=True)
-def identity():
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
 def hosts(quorum=0.5):

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 
 from learning.datasets import Examples
 from learning.models import mlp
@@ -16,6 +15,7 @@ from strategies.base import Round
 from strategies.nbafl import NbAFL
 from strategies.setup import ServerSetup
 from tests.fl_app.running import run_inline
+from tests.strategies.grid import Grid
 
 N, M = 10, 100
 
@@ -201,17 +201,13 @@ def test_bad_settings_are_refused_on_construction(changed, words):
     assert str(caught.value).startswith(words)
 
 
-class Grid:
-    def get_node_ids(self):
-        return [11, 12]
-
-
 def test_a_node_that_lies_about_its_weight_is_left_out():
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     strategy = server(epsilon=math.inf)
     start = np.zeros(strategy.trainer.num_parameters, np.float32)
     asked = list(
-        strategy.configure_train(1, ArrayRecord({"model": Array(start)}), ConfigRecord(), Grid())
+        strategy.configure_train(
+            1, ArrayRecord({"model": Array(start)}), ConfigRecord(), Grid(11, 12)
+        )
     )
     replies = []
     for message, factor in zip(asked, (1, 1000), strict=True):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
-from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.config import ConfigError, compose
 from fl_app.experiment import Experiment
@@ -24,18 +23,9 @@ from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
 from strategies.setup import ServerSetup
 from tests.fl_app.running import run_inline
+from tests.strategies.grid import Grid
 
 NODES, CLIENTS, K = [11, 12], 40, 4
-
-
-class Grid:
-    def get_node_ids(self):
-        return NODES
-
-
-@pytest.fixture(autouse=True)
-def identity():
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
 def setup(**changed):
@@ -65,7 +55,7 @@ def evaluation(privacy="laplace", epsilon=50.0, setup_=None, **changed):
 
 def begin(it, number=1):
     arrays = ArrayRecord({"model": Array(np.zeros(3, np.float32))})
-    messages = it.messages(number, arrays, Grid())
+    messages = it.messages(number, arrays, Grid(*NODES))
     for place, message in enumerate(messages):
         message.metadata.__dict__["_message_id"] = f"m{place}"
     return messages
