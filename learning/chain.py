@@ -23,6 +23,7 @@ from learning.pooling import max_pool_stage
 from learning.stages import (
     ActivationStage,
     Affine,
+    BiasStage,
     ConvolutionStage,
     DropoutStage,
     FlattenStage,
@@ -117,6 +118,15 @@ class ChainBackend(Backend):
         first, shape = self._layers[0][1:]
         self._image = shape if len(shape) == 3 else None
         self.wants_ones = isinstance(first, nn.Linear) and first.bias is not None
+        # Convolutions whose bias is added after the pooling that follows.
+        self._late = {
+            name
+            for (name, layer, _), (_, following, _) in pairwise(self._layers)
+            if isinstance(layer, nn.Conv2d)
+            and isinstance(following, nn.MaxPool2d)
+            and layer.bias is not None
+            and not _is_strided(layer)
+        }
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
@@ -153,8 +163,14 @@ class ChainBackend(Backend):
                         size = (batch, *shape)
                         stage = PatchConvolutionStage(layer, own, moved, size, index == 0)
                     else:
+                        if name in self._late:
+                            own, moved = (own[0], None), (moved[0], None)
                         stage = ConvolutionStage(layer, own, moved, index == 0)
                 case nn.MaxPool2d():
+                    before, after = self._layers[index - 1][0], self._layers[index + 1][2]
+                    if before in self._late:
+                        own, moved = parameters[f"{before}.bias"], targets[f"{before}.bias"]
+                        stages.insert(0, BiasStage(own, moved, (batch, *after), out))
                     stage = max_pool_stage(layer, vector, (batch, *shape))
                 case nn.ReLU() | nn.Tanh():
                     stage = ActivationStage(layer, out)
