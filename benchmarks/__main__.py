@@ -21,6 +21,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.measures import MEASURES, Bench, UnavailableError
 from benchmarks.processes import ROOT
 from benchmarks.table import ALSO, ROWS, detail_table, main_table
+from fl_app.config import ConfigError
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
@@ -46,7 +47,11 @@ def main() -> int:
     if options.quick:
         bench, options.repeats = Bench(scratch, 2, clients=4, cohort=2, many=1000), 1
     store = Store(scratch / "measurements.jsonl")
-    failed = measure(bench, store, _needed(options.only), options.repeats)
+    try:
+        failed = measure(bench, store, _needed(options.only), options.repeats)
+    except ConfigError as error:  # the data, which no measurement can do without
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
     text = report(bench, store.by_measure(), options.repeats)
     print(text)
     if not options.quick:

@@ -11,6 +11,9 @@ from fl_app.results import RunFolder
 from fl_app.run_config import run_folder_path
 from learning.memory import keep_heap
 
+# Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
+PULL_SECONDS = 0.01
+
 app = ServerApp()
 
 
@@ -18,6 +21,8 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run what the run-config describes."""
     keep_heap()
+    if hasattr(grid, "pull_interval"):
+        grid.pull_interval = PULL_SECONDS
     config = from_run_config(context.run_config)
     folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
     with folder.claim():

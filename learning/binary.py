@@ -19,7 +19,7 @@ from torch import nn
 
 from learning.binary_backend import BinaryBackend
 from learning.binary_layers import BatchNorm, BinaryConv2d, BinaryLinear, Scale, Sign
-from learning.layers import Flatten
+from learning.layers import Flatten, HalvingPool
 from learning.memory import as_tensor
 from learning.models import InputShape, Network
 from learning.trainer import Trainer
@@ -73,7 +73,7 @@ def bnn(
     for index, (before, after) in enumerate(pairwise((input_shape[0], *channels))):
         layers += [Sign()] if index else []
         layers += [BinaryConv2d(before, after, 3, padding=1, bias=False)]
-        layers += [_normalisation(bn, 9 * before, after), nn.MaxPool2d(2), nn.Tanh()]
+        layers += [_normalisation(bn, 9 * before, after), HalvingPool(), nn.Tanh()]
     features = (input_shape[0], *channels)[-1] * height * width
     layers += [Flatten(), BinaryLinear(features, hidden, bias=bias)]
     layers += [_normalisation(bn, features, hidden), nn.Tanh(), Sign()]

@@ -57,7 +57,7 @@ def _supports_layer(layer: nn.Module) -> bool:
             and layer.padding_mode == "zeros"
             and not isinstance(layer.padding, str)
         )
-    if type(layer) is nn.MaxPool2d:
+    if isinstance(layer, nn.MaxPool2d):
         return (
             pair(layer.stride) == pair(layer.kernel_size)
             and pair(layer.padding) == (0, 0)
@@ -169,8 +169,9 @@ class ChainBackend(Backend):
                 case nn.MaxPool2d():
                     before, after = self._layers[index - 1][0], self._layers[index + 1][2]
                     if before in self._late:
-                        own, moved = parameters[f"{before}.bias"], targets[f"{before}.bias"]
-                        stages.insert(0, BiasStage(own, moved, (batch, *after), out))
+                        bias = f"{before}.bias"
+                        late = BiasStage(parameters[bias], targets[bias], (batch, *after), out)
+                        stages.insert(0, late)
                     stage = max_pool_stage(layer, vector, (batch, *shape))
                 case nn.ReLU() | nn.Tanh():
                     stage = ActivationStage(layer, out)

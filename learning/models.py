@@ -14,7 +14,7 @@ from itertools import pairwise
 from torch import nn
 
 from learning.initialisation import check_scheme
-from learning.layers import Dropout, Flatten
+from learning.layers import Dropout, Flatten, HalvingPool
 
 InputShape = tuple[int, int, int]
 
@@ -111,7 +111,7 @@ def cnn_privatekt(
     size = _feature_map("cnn_privatekt", input_shape, [(5, 0), (5, 0)])
     layers: list[nn.Module] = []
     for before, after in pairwise((input_shape[0], 32, 128)):
-        layers += [nn.Conv2d(before, after, 5), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(before, after, 5), HalvingPool()]
         layers += [nn.ReLU()] if conv_activation else []
         layers += _dropout(dropout)
     layers += [Flatten(), *_dense(128 * size[0] * size[1], (512, 512, 512), num_classes, dropout)]
@@ -134,7 +134,7 @@ def cnn_groupnorm(
     layers: list[nn.Module] = []
     for index, (before, after) in enumerate(pairwise((input_shape[0], *channels))):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(groups, after)]
-        layers += [nn.MaxPool2d(2)] if index % 2 else []
+        layers += [HalvingPool()] if index % 2 else []
         layers += [nn.ReLU()]
     layers += [Flatten(), *_dense(channels[3] * size[0] * size[1], hidden, num_classes)]
     return Network(layers, init)
@@ -156,7 +156,7 @@ def _two_blocks(
     layers: list[nn.Module] = []
     for before, after in pairwise((input_shape[0], *channels)):
         layers += [nn.Conv2d(before, after, kernel, stride, padding)]
-        layers += [nn.MaxPool2d(2)] if stride == 1 else []
+        layers += [HalvingPool()] if stride == 1 else []
         layers += [activation()]
     return [*layers, Flatten()], channels[1] * height * width
 

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from learning.layers import Dropout, Flatten
+from learning.layers import Dropout, Flatten, HalvingPool
 
 
 def test_dropout_drops_at_its_rate_and_keeps_the_mean() -> None:
@@ -57,3 +58,17 @@ def test_flatten_puts_channels_fastest_and_copies_nothing() -> None:
     y = Flatten()(x)
     assert torch.equal(y, torch.arange(120).view(2, 60))
     assert y.data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 6), (1, 2, 5, 7), (3, 1, 2, 2)])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_halving_pool_is_pytorchs_with_and_without_a_gradient(shape, channels_last) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    expected = nn.MaxPool2d(2)(x)
+    with torch.no_grad():
+        assert torch.equal(HalvingPool()(x), expected)
+    x.requires_grad_()
+    assert torch.equal(HalvingPool()(x), expected)
+    HalvingPool()(x).sum().backward()
+    assert x.grad is not None and x.grad.sum() == expected.numel()

@@ -77,9 +77,9 @@ def test_the_privatekt_model_has_no_activation_after_convolutions_unless_asked()
     def kinds(**settings: bool) -> list[str]:
         return [type(layer).__name__ for layer in models.cnn_privatekt(MNIST, 10, **settings)]
 
-    block = ["Conv2d", "MaxPool2d", "Dropout"]
+    block = ["Conv2d", "HalvingPool", "Dropout"]
     assert kinds()[:7] == [*block, *block, "Flatten"]
-    assert kinds(conv_activation=True)[:4] == ["Conv2d", "MaxPool2d", "ReLU", "Dropout"]
+    assert kinds(conv_activation=True)[:4] == ["Conv2d", "HalvingPool", "ReLU", "Dropout"]
     assert kinds()[7:] == ["Linear", "ReLU", "Dropout"] * 3 + ["Linear"]
 
 
