@@ -222,7 +222,7 @@ class Trainer:
             self._optimiser.step(self._flat.vector, gradient, anchor, how)
             self._backend.after_step(how)
 
-    def logits(self, images: Images, batch_size: int = 512) -> NDArray[np.float32]:
+    def logits(self, images: Images, batch_size: int = 128) -> NDArray[np.float32]:
         """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
 
         The last bits of an image's logits may depend on which images share its batch.
