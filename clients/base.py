@@ -11,7 +11,7 @@ The host (``fl_app.node``) drives each client through the same steps and never i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -115,6 +115,13 @@ class Client(ABC):
     @abstractmethod
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The release: what may leave the client."""
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:  # noqa: B027
+        """Compute what ``train`` will need for each of ``asked``, together; nothing by default.
+
+        Called before the answers of a stack (``compute.stack``), whose tasks are all of one purpose
+        and one model, and have been charged.
+        """
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
         """``train``, then ``privatize``; overridden where noise belongs inside the training."""

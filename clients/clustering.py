@@ -62,11 +62,9 @@ class ClusteringClient(FedAvgClient):
             images,
             target_distribution(soft, self._frequencies(task)),
             rng=self.rng(task, "local training"),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.learning_rate,
             optimizer="adam",
             soft_targets=True,
+            **self.sgd,
         )
         return self.trainer.parameters()
 

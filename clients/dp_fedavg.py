@@ -18,7 +18,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.local_sgd import LocalSgdClient
 from learning.grid_codec import GridCodec
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms import clip_l2
@@ -26,7 +27,7 @@ from privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from privacy.noise import NoiseGenerator
 
 
-class DPFedAvgClient(Client):
+class DPFedAvgClient(LocalSgdClient):
     """Answers with its clipped update; ``adaptive``: and with whether it was short enough."""
 
     def __init__(
@@ -39,9 +40,9 @@ class DPFedAvgClient(Client):
         learning_rate: float,
         adaptive: bool,
     ) -> None:
-        super().__init__(setup)
-        self.epochs, self.steps = epochs, steps
-        self.batch_size, self.learning_rate = batch_size, learning_rate
+        super().__init__(
+            setup, epochs=epochs, steps=steps, batch_size=batch_size, learning_rate=learning_rate
+        )
         self.adaptive = adaptive
 
     def codec(self, task: Task) -> GridCodec:
@@ -54,21 +55,9 @@ class DPFedAvgClient(Client):
         self._clip(task)
         return NonPrivateEvent()
 
-    def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
+    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float64]:
         """The update (d,) of local training."""
-        model = self.require_model(task)
-        self.trainer.load(model)
-        self.trainer.train(
-            data.images,
-            data.labels,
-            indices=data.indices,
-            rng=self.rng(task, "local training"),
-            epochs=self.epochs,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            lr=self.learning_rate,
-        )
-        return self.trainer.parameters().astype(np.float64) - model
+        return model.astype(np.float64) - task.model
 
     def privatize(
         self, update: NDArray[np.float64], task: Task, noise: NoiseGenerator

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task
+from clients.base import ClientSetup, LocalData, Task
+from clients.local_sgd import LocalSgdClient
 from learning.contribution import WeightCodec
 from privacy.events import Event, NonPrivateEvent
 from privacy.noise import NoiseGenerator
 
 
-class FedAvgClient(Client):
+class FedAvgClient(LocalSgdClient):
     """Answers with its locally trained weights, weighted by its number of examples."""
 
     def __init__(
@@ -29,15 +30,19 @@ class FedAvgClient(Client):
         learning_rate: float,
         proximal_mu: float,
     ) -> None:
-        super().__init__(setup)
+        super().__init__(
+            setup,
+            epochs=epochs,
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            proximal_mu=proximal_mu,
+        )
         if setup.budget.is_private:
             raise ValueError(
                 f"epsilon={setup.budget.epsilon}: federated averaging adds no noise, so no "
                 "finite budget can be kept; set privacy=none, or choose a private strategy"
             )
-        self.epochs, self.steps = epochs, steps
-        self.batch_size, self.learning_rate = batch_size, learning_rate
-        self.proximal_mu = proximal_mu
 
     def codec(self, task: Task) -> WeightCodec:
         """All parameters (d,)."""
@@ -48,21 +53,9 @@ class FedAvgClient(Client):
         self.require_model(task)
         return NonPrivateEvent()
 
-    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
+    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
         """Parameters (d,) after local training."""
-        self.trainer.load(self.require_model(task))
-        self.trainer.train(
-            data.images,
-            data.labels,
-            indices=data.indices,
-            rng=self.rng(task, "local training"),
-            epochs=self.epochs,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            lr=self.learning_rate,
-            proximal_mu=self.proximal_mu,
-        )
-        return self.trainer.parameters()
+        return model
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator

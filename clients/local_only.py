@@ -7,6 +7,8 @@ not a method: it is not private.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
@@ -24,17 +26,22 @@ class LocalOnlyClient(FedAvgClient):
         """One number: the share of test examples that the client's model gets right."""
         return WeightCodec(1, bound=1.0)
 
-    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
-        """Train the client's own model further; its accuracy (1,) on the test set."""
+    def start(self, task: Task) -> NDArray[np.float32]:
+        """The client's own model, which it trains further."""
+        path = self._path(task)
+        return load_file(path)["model"] if path.exists() and task.round > 1 else task.model
+
+    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
+        """The accuracy (1,) of the client's own model on the test set."""
         if self.setup.test is None:
             raise TaskError("strategy=local_only needs a test set on the client")
-        path = self.setup.state_folder / f"local-model-{task.client}.safetensors"
-        own = load_file(path)["model"] if path.exists() and task.round > 1 else task.model
-        parameters = super().train(Task(task.round, task.client, own, {}, {}), data)
+        path = self._path(task)
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({"model": parameters}, path)
-        self.trainer.load(parameters)
+        save_file({"model": model}, path)
         return np.array([self.trainer.evaluate(*self.setup.test).accuracy], np.float32)
+
+    def _path(self, task: Task) -> Path:
+        return self.setup.state_folder / f"local-model-{task.client}.safetensors"
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator

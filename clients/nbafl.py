@@ -15,12 +15,14 @@ from the server. With ``privacy.sensitivity=dpsgd`` local training itself is pri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.local_sgd import LocalSgdClient
 from learning.dpsgd import DpSgd
 from learning.grid_codec import GridCodec
 from learning.per_sample import SENSITIVITY
@@ -31,7 +33,7 @@ from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.noise import NoiseGenerator
 
 
-class NbAFLClient(Client):
+class NbAFLClient(LocalSgdClient):
     """Answers with its clipped and noised weights, weighted by its number of examples.
 
     ``noise``: the settings of ``NbaflNoise`` that both halves share. ``epochs`` or ``steps``,
@@ -50,11 +52,16 @@ class NbAFLClient(Client):
         learning_rate: float,
         clipping_norm: float,
     ) -> None:
-        super().__init__(setup)
-        size = self.trainer.num_parameters
+        size = setup.trainer.num_parameters
         self.noise = NbaflNoise.of(setup.budget, setup.client_sizes, size, **noise)
-        self.epochs, self.steps = epochs, steps
-        self.batch_size, self.learning_rate = batch_size, learning_rate
+        super().__init__(
+            setup,
+            epochs=epochs,
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            proximal_mu=self.noise.proximal_mu,
+        )
         self.descent = DpSgd(batch_size, clipping_norm, learning_rate)
         self.schedule: LotSchedule | None = None
         if self.noise.is_private and self.noise.sensitivity == "dpsgd":
@@ -105,21 +112,14 @@ class NbAFLClient(Client):
         clipped = clip_l2(self.trainer.parameters(), self.noise.clip)
         return self.privatize(clipped, task, noise)
 
-    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
+        """See ``Client``; not where the noise goes into the training."""
+        if self.schedule is None:
+            super().train_ahead(asked)
+
+    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
         """Parameters (d,) after local training, clipped to norm C; ValueError if not finite."""
-        self.trainer.load(self.require_model(task))
-        self.trainer.train(
-            data.images,
-            data.labels,
-            indices=data.indices,
-            rng=self.rng(task, "local training"),
-            epochs=self.epochs,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            lr=self.learning_rate,
-            proximal_mu=self.noise.proximal_mu,
-        )
-        return clip_l2(self.trainer.parameters(), self.noise.clip)
+        return clip_l2(model, self.noise.clip)
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator

@@ -16,14 +16,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.local_sgd import LocalSgdClient
 from learning.contribution import LabelCodec
 from privacy.events import Event, NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
 from privacy.mechanisms import RandomizedResponse
 from privacy.noise import NoiseGenerator
 
 
-class PrivateKTClient(Client):
+class PrivateKTClient(LocalSgdClient):
     """Answers with one randomised label for each public image asked for.
 
     ``epochs``, ``batch_size``, ``learning_rate``: local SGD. ``max_labels``: the most images it
@@ -39,8 +40,7 @@ class PrivateKTClient(Client):
         learning_rate: float,
         max_labels: int,
     ) -> None:
-        super().__init__(setup)
-        self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
+        super().__init__(setup, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
         self.max_labels = max_labels
 
     def codec(self, task: Task) -> LabelCodec:
@@ -55,18 +55,8 @@ class PrivateKTClient(Client):
             return NonPrivateEvent()
         return labels_event(self._epsilon(count), count, self.trainer.num_classes)
 
-    def train(self, task: Task, data: LocalData) -> NDArray[np.int64]:
+    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.int64]:
         """Labels (K,) of the public images under the locally trained model."""
-        self.trainer.load(self.require_model(task))
-        self.trainer.train(
-            data.images,
-            data.labels,
-            indices=data.indices,
-            rng=self.rng(task, "local training"),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.learning_rate,
-        )
         logits = self.trainer.logits(self.setup.public[self._indices(task)])
         return logits.argmax(axis=1)
 

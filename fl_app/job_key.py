@@ -16,6 +16,7 @@ MACHINE = (
     "sweep",
     "keep_checkpoints",
     "engine",
+    "compute",  # but for rounding
     "tracking",
     "about",
     "dataset.root",

@@ -31,7 +31,7 @@ from fl_app.population import (
 )
 from fl_app.question import digest, parse_tasks
 from fl_app.secure_node import SecureNode, secure_folder
-from fl_app.settings import FederationSettings, PrivacySettings
+from fl_app.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.site import DeviceError, Site, log_error
 from learning.datasets import DataError
 from privacy.events import ComposedEvent, NonPrivateEvent
@@ -49,7 +49,9 @@ class Node:
         folder.mkdir(parents=True, exist_ok=True)
         self.population: Population = _population(config, site)
         privacy: PrivacySettings = build(config.privacy, "privacy")
-        self.trainer = build_trainer(config, self.population.dataset)
+        compute = _compute(config, site)
+        self.stack = compute.stack
+        self.trainer = build_trainer(config, self.population.dataset, compute=compute)
         self.client: Client = build_client(config, self.population, self.trainer, site.memory)
         self.evaluator = build_evaluator(
             config, self.population, self.trainer, site.memory / "evaluation"
@@ -142,16 +144,19 @@ class Node:
     def _contribute(
         self, tasks: list[Task], refused: dict[int, str], collector: Collector
     ) -> RecordDict:
-        for task in tasks:
+        for start in range(0, len(tasks), self.stack):
+            group = tasks[start : start + self.stack]
             try:
-                data = self._data(task.client)
-                role = self._role(task)
-                codec = role.codec(task)
-                release = role.answer(task, data, self._noise(task))
-                packed, weight = codec.pack(release), role.weight(data)
-                collector.add(task.client, codec, packed, weight)
+                if self.stack > 1:
+                    self._role(group[0]).train_ahead([(t, self._data(t.client)) for t in group])
             except Exception as error:
-                refused[task.client] = self._reason(task, error)
+                refused.update((task.client, self._reason(task, error)) for task in group)
+                continue
+            for task in group:
+                try:
+                    self._release(task, collector)
+                except Exception as error:
+                    refused[task.client] = self._reason(task, error)
         report: dict[str, Any] = {
             "clients": collector.clients,
             "refused": list(refused),
@@ -162,6 +167,13 @@ class Node:
         if collector.clients:
             content["contribution"] = collector.arrays()
         return content
+
+    def _release(self, task: Task, collector: Collector) -> None:
+        """One client's training, mechanism and part of the sum."""
+        data, role = self._data(task.client), self._role(task)
+        codec = role.codec(task)
+        release = role.answer(task, data, self._noise(task))
+        collector.add(task.client, codec, codec.pack(release), role.weight(data))
 
     def _role(self, task: Task) -> Client:
         """What answers: the algorithm's client half, or the evaluation's."""
@@ -199,6 +211,13 @@ class Node:
         if self.site.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
             return line
         return "failed; its own log says why"
+
+
+def _compute(config: DictConfig, site: Site) -> ComputeSettings:
+    """What to compute with: a device's owner says so, and not the server."""
+    if site.own is None:
+        return build(config.compute, "compute")
+    return ComputeSettings(site.own.compute)
 
 
 def _population(config: DictConfig, site: Site) -> Population:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, ClientSetup
 from fl_app.config import ConfigError, build
 from fl_app.device_terms import DeviceTerms
-from fl_app.settings import FederationSettings, PrivacySettings
+from fl_app.settings import ComputeSettings, FederationSettings, PrivacySettings
 from learning.datasets import DataError, Dataset
 from learning.public_pool import split_public
 from learning.seeding import experiment_rng
@@ -65,12 +66,33 @@ def population(config: DictConfig) -> Population:
     return _population(OmegaConf.to_yaml(OmegaConf.create(needed), resolve=True))
 
 
-def build_trainer(config: DictConfig, dataset: Dataset, inference_threads: int = 1) -> Trainer:
-    """The model of ``config.model`` for this data set, ready to train."""
+def build_trainer(
+    config: DictConfig,
+    dataset: Dataset,
+    inference_threads: int = 1,
+    compute: ComputeSettings | None = None,
+) -> Trainer:
+    """The model of ``config.model`` for this data set, ready to train.
+
+    ``compute``: that of a device's owner; None: that of the configuration.
+    """
+    if compute is None:
+        compute = build(config.compute, "compute")
+    if compute.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
+            "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
+        )
     model = build(config.model, "model")
-    shape, classes = dataset.input_shape, dataset.num_classes
     try:
-        return Trainer(model, shape, classes, inference_threads=inference_threads)
+        return Trainer(
+            model,
+            dataset.input_shape,
+            dataset.num_classes,
+            device=compute.device,
+            inference_threads=inference_threads,
+            mixed_precision=compute.mixed_precision,
+        )
     except ValueError as error:
         raise ConfigError(f"model.{error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from fl_app.device_terms import DeviceTerms
 from privacy.budget import Budget
@@ -71,6 +71,24 @@ class FederationSettings:
         if isinstance(self.public, int):
             return self.public
         return math.ceil(self.public * train_size)
+
+
+@dataclass(frozen=True)
+class ComputeSettings:
+    """``conf/compute``: what a process computes with; results depend on it by rounding at most.
+
+    ``stack``: clients that a node trains at once. ``mixed_precision``: of their stack.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    stack: int = 1
+    mixed_precision: bool = False
+
+    def __post_init__(self) -> None:
+        if self.stack < 1:
+            raise ValueError(f"stack={self.stack}: must be at least 1")
+        if self.mixed_precision and self.stack == 1:
+            raise ValueError("mixed_precision=True: is that of a stack; set compute.stack above 1")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig
 
@@ -33,11 +33,15 @@ class DeviceError(Exception):
 
 @dataclass(frozen=True)
 class Own:
-    """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device_data``."""
+    """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device_data``.
+
+    ``compute``: what trains, cpu or cuda.
+    """
 
     clients: tuple[int, ...]
     data: str | None
     public: str | None
+    compute: Literal["cpu", "cuda"] = "cpu"
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Own:
@@ -48,10 +52,14 @@ class Own:
                 "clients in this device's node-config: must be ids such as '3' or '3,7'"
             )
         data, public = node_config.get("data"), node_config.get("public")
+        compute = node_config.get("compute", "cpu")
+        if compute not in ("cpu", "cuda"):
+            raise DeviceError("compute in this device's node-config: must be cpu or cuda")
         return cls(
             tuple(sorted(int(word) for word in words)),
             None if data is None else str(data),
             None if public is None else str(public),
+            compute,
         )
 
 

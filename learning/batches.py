@@ -137,12 +137,16 @@ def target_matrix(
         if not ((chosen >= 0).all() and np.allclose(chosen.sum(axis=1), 1, atol=1e-3)):
             raise ValueError("labels=soft: every row must be a distribution over the classes")
         return torch.tensor(chosen.T, dtype=torch.float32)
-    classes = shape[1]
-    if chosen.min() < 0 or chosen.max() >= classes:
-        raise ValueError(f"labels={chosen.min()}..{chosen.max()}: must be from 0 to {classes - 1}")
-    one_hot = np.zeros((classes, len(chosen)), np.float32)
+    require_classes(chosen, shape[1])
+    one_hot = np.zeros((shape[1], len(chosen)), np.float32)
     one_hot[chosen, np.arange(len(chosen))] = 1
     return torch.from_numpy(one_hot)
+
+
+def require_classes(labels: NDArray[Any], classes: int) -> None:
+    """ValueError unless every one of ``labels`` names one of ``classes``."""
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(f"labels={labels.min()}..{labels.max()}: must be from 0 to {classes - 1}")
 
 
 def count_steps(epochs: int | None, steps: int | None, count: int, batch_size: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -11,7 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from learning.batches import BatchLoader, count_steps, index_tensor, target_matrix
+from learning.batches import (
+    BatchLoader,
+    count_steps,
+    index_tensor,
+    require_classes,
+    target_matrix,
+)
 from learning.chain import ChainBackend, supports
 from learning.evaluation import Evaluation, evaluate_logits
 from learning.flat import FlatModel
@@ -20,6 +26,7 @@ from learning.initialisation import initialise
 from learning.layers import Dropout
 from learning.memory import as_tensor
 from learning.optimiser import Optimisation, Optimiser
+from learning.stack import Share, Stack, stackable
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64] | NDArray[np.float32]
@@ -44,6 +51,7 @@ class Trainer:
             there are as many workers as cores.
         inference_threads: how many batches of ``logits`` are computed at a time, each by
             ``threads`` of their own; the results do not depend on it.
+        mixed_precision: whether ``train_stack`` computes products in bfloat16.
 
     Raises:
         ValueError: a setting is outside its range or the images are too small for the model.
@@ -58,6 +66,7 @@ class Trainer:
         device: str = "cpu",
         threads: int = 1,
         inference_threads: int = 1,
+        mixed_precision: bool = False,
     ) -> None:
         self.input_shape = _input_shape(input_shape)
         if num_classes < 2:
@@ -87,6 +96,8 @@ class Trainer:
         self._anchor: Tensor | None = None
         on_cpu = self._device.type == "cpu"
         self._threads, self._readers = threads, inference_threads if on_cpu else 1
+        self._stack = Stack(self._flat, mixed_precision) if stackable(module) else None
+        self._held: tuple[Images, Tensor] | None = None
 
     @property
     def flat(self) -> FlatModel:
@@ -186,10 +197,8 @@ class Trainer:
         chosen = index_tensor(indices, len(images))
         targets = target_matrix(labels, chosen, (len(images), self.num_classes), soft_targets)
         limit = count_steps(epochs, steps, targets.shape[1], batch_size)
-        source, targets = as_tensor(images), targets.to(self._device)
-        if self._device.type != "cpu":
-            source = (source if chosen is None else source[chosen]).to(self._device)
-            chosen = None
+        source, targets = self._resident(images), targets.to(self._device)
+        chosen = None if chosen is None else chosen.to(self._device)
         anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
         if self._dropouts:
             # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
@@ -205,6 +214,70 @@ class Trainer:
                 self._descend(batches, how, anchor_vector)
             else:
                 self._optimise(batches, how, anchor_vector)
+
+    @property
+    def stackable(self) -> bool:
+        """Whether ``train_stack`` can train this model."""
+        return self._stack is not None
+
+    def train_stack(
+        self,
+        images: Images,
+        labels: NDArray[np.int64],
+        shares: Sequence[Share],
+        *,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        proximal_mu: float = 0.0,
+    ) -> NDArray[np.float32]:
+        """What ``train`` makes of each of K clients, all at once; the present model stays.
+
+        Args:
+            images: float32 (N, C, H, W).
+            labels: classes (N,).
+            shares: the clients' starts, examples and streams; each is its own anchor.
+            batch_size: examples per step of a client.
+            lr: learning rate of plain SGD.
+            epochs: number of passes; either this or ``steps``.
+            steps: number of steps of each client.
+            proximal_mu: pull towards a client's start.
+
+        Returns:
+            Parameters (K, d): those of ``train`` but for the rounding of sums.
+
+        Raises:
+            ValueError: an argument is outside its range or of the wrong shape, or the model is
+                not ``stackable``.
+        """
+        if self._stack is None:
+            raise ValueError(f"model={type(self._module).__name__}: cannot train as a stack")
+        how = Optimisation(lr, proximal_mu=proximal_mu)
+        self._check_images(images)
+        if labels.shape != images.shape[:1]:
+            raise ValueError(f"labels={labels.shape}: must be ({len(images)},), one for each image")
+        for share in shares:
+            index_tensor(share.indices, len(images))
+            require_classes(labels[share.indices], self.num_classes)
+        matrix = self._stack.train(
+            self._resident(images),
+            torch.from_numpy(labels).to(self._device),
+            shares,
+            how,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps=steps,
+        )
+        return matrix.cpu().numpy()
+
+    def _resident(self, images: Images) -> Tensor:
+        """``images`` on the device, where the last ones stay: clients share a process's data."""
+        if self._device.type == "cpu":
+            return as_tensor(images)
+        if self._held is None or self._held[0] is not images:
+            self._held = images, as_tensor(images).to(self._device)
+        return self._held[1]
 
     def _descend(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
         for rows, y in batches:

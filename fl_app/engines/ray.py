@@ -108,6 +108,7 @@ class SuperLink:
         home.mkdir(parents=True, exist_ok=True)
         port, control = _free_port(), _free_port()
         self.environment = {
+            "RAY_worker_niceness": "0",  # the workers are the work, not a guest
             **os.environ,
             "FLWR_HOME": str(home),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
@@ -116,8 +117,6 @@ class SuperLink:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_TELEMETRY_ENABLED": os.environ.get("FLWR_TELEMETRY_ENABLED", "0"),
             "RAY_USAGE_STATS_ENABLED": os.environ.get("RAY_USAGE_STATS_ENABLED", "0"),
-            # Workers are the work here, and no guests that give way to everything else.
-            "RAY_worker_niceness": os.environ.get("RAY_worker_niceness", "0"),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         }
         command = [_script("flower-superlink"), "--insecure", "--simulation"]

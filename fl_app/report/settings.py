@@ -12,7 +12,7 @@ from fl_app.report.reading import Run, number
 
 # Where a run goes, how it is executed or watched changes no result; seeds are what is averaged.
 _NO_SETTING = {"seed", "run_dir", "results_dir", "sweep", "keep_checkpoints"}
-_NO_GROUP = ("engine", "tracking", "hydra")
+_NO_GROUP = ("engine", "compute", "tracking", "hydra")
 _SHORT = {"privacy.epsilon": "ε", "privacy.delta": "δ", "strategy.gamma": "γ"}
 
 

@@ -1,0 +1,79 @@
+"""What the clients that train by plain local SGD have in common: they can train as a stack."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.base import Client, ClientSetup, LocalData, Task
+from learning.stack import Share
+
+
+class LocalSgdClient(Client):
+    """Local SGD from the server's model, then whatever an algorithm makes of the result.
+
+    ``epochs``, ``steps``: passes or steps, one of the two. ``proximal_mu``: pull towards the start.
+    All of it is ``sgd``, in the trainer's terms.
+    """
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        batch_size: int,
+        learning_rate: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        proximal_mu: float = 0.0,
+    ) -> None:
+        super().__init__(setup)
+        self.sgd: dict[str, Any] = {
+            "batch_size": batch_size,
+            "lr": learning_rate,
+            "epochs": epochs,
+            "steps": steps,
+            "proximal_mu": proximal_mu,
+        }
+        self._ahead: dict[tuple[int, int], NDArray[np.float32]] = {}
+
+    @abstractmethod
+    def result(self, model: NDArray[np.float32], task: Task) -> NDArray:
+        """What ``train`` returns for the trained ``model`` (d,), which the trainer holds, too."""
+
+    def start(self, task: Task) -> NDArray[np.float32]:
+        """The parameters (d,) from which local training starts."""
+        return self.require_model(task)
+
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """The result of local training, which may have been done ahead."""
+        model = self._ahead.pop((task.round, task.client), None)
+        if model is not None:
+            self.trainer.load(model)
+            return self.result(model, task)
+        self.trainer.load(self.start(task))
+        self.trainer.train(
+            data.images,
+            data.labels,
+            indices=data.indices,
+            rng=self.rng(task, "local training"),
+            **self.sgd,
+        )
+        return self.result(self.trainer.parameters(), task)
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
+        """See ``Client``: all of them as one stack, where the model allows it."""
+        self._ahead.clear()
+        if not self.trainer.stackable:
+            return
+        shares = [
+            Share(self.start(task), data.indices, self.rng(task, "local training"))
+            for task, data in asked
+        ]
+        data = asked[0][1]
+        models = self.trainer.train_stack(data.images, data.labels, shares, **self.sgd)
+        for (task, _), model in zip(asked, models, strict=True):
+            self._ahead[task.round, task.client] = model

@@ -1,0 +1,129 @@
+"""``conf/compute``: stacks in a whole run, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from fl_app.config import ConfigError, build, compose
+from fl_app.engines.inline import InlineEngine
+from fl_app.node import Node
+from fl_app.population import build_trainer, population
+from fl_app.results import RunFolder
+from fl_app.site import DeviceError, Own, Site
+from privacy.ledger import Ledger
+
+SMALL = ["federation.num_clients=10", "federation.num_rounds=2", "seed=4", "tracking=none"]
+STACK = "compute.stack=4"  # ten clients: two full stacks and a rest
+
+
+def run(folder, *settings):
+    """Weights and rows of a run."""
+    results = RunFolder(folder)
+    InlineEngine().run([*SMALL, *settings, f"run_dir={folder}"], results)
+    model = results.load_checkpoint()["model"]
+    return model, results.rows()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["strategy=fedavg", "privacy=none"],
+        ["strategy=fedprox", "privacy=none", "strategy.proximal_mu=0.5"],
+        ["strategy=dp_fedavg", "privacy.noise=seeded"],
+        ["strategy=nbafl", "privacy.noise=seeded"],
+        ["strategy=local_only", "privacy=none"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_stacked_runs_are_those_of_clients_one_by_one(tmp_path, settings) -> None:
+    alone, rows = run(tmp_path / "alone", *settings)
+    stacked, stacked_rows = run(tmp_path / "stacked", STACK, *settings)
+    np.testing.assert_allclose(stacked, alone, rtol=1e-3, atol=1e-4)
+    assert [row["answered"] for row in stacked_rows] == [row["answered"] for row in rows]
+    assert [row["failed"] for row in stacked_rows] == [{}] * len(stacked_rows)
+
+
+def test_a_stacked_release_is_charged_as_any_other(tmp_path) -> None:
+    settings = ["strategy=privatekt", "strategy.K=4", "privacy.noise=seeded"]
+    spends = []
+    for name, more in (("alone", []), ("stacked", [STACK])):
+        _, rows = run(tmp_path / name, *settings, *more)
+        with Ledger(tmp_path / name / "ledger.sqlite", create=False) as ledger:
+            spends.append({client: str(ledger.spent(client)) for client in ledger.clients()})
+        assert [row["answered"] for row in rows[1:]] == [10, 10]
+    assert spends[0] == spends[1]
+    assert len(spends[0]) == 10
+
+
+def test_noise_inside_the_training_stays_outside_the_stack(tmp_path) -> None:
+    settings = ["strategy=nbafl", "privacy.sensitivity=dpsgd", "privacy.noise=seeded"]
+    settings += ["privacy.calibration=proven", "privacy.epsilon=8", "privacy.delta=1e-5"]
+    alone, _ = run(tmp_path / "alone", *settings)
+    stacked, _ = run(tmp_path / "stacked", STACK, *settings)
+    assert np.array_equal(alone, stacked)
+
+
+def test_models_that_cannot_be_stacked_train_one_by_one(tmp_path) -> None:
+    settings = ["strategy=fedavg", "privacy=none", "model.dropout=0.2"]
+    alone, _ = run(tmp_path / "alone", *settings)
+    stacked, _ = run(tmp_path / "stacked", STACK, *settings)
+    assert np.array_equal(alone, stacked)
+
+
+def test_a_stack_that_fails_is_reported_client_by_client(tmp_path, monkeypatch) -> None:
+    def fail(*_, **__):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr("learning.trainer.Trainer.train_stack", fail)
+    _, rows = run(tmp_path, "strategy=fedavg", "privacy=none", STACK)
+    assert rows[-1]["answered"] == 0
+    assert len(rows[-1]["failed"]) == 10
+    assert set(rows[-1]["failed"].values()) == {"RuntimeError: CUDA out of memory"}
+    assert "CUDA out of memory" in (tmp_path / "errors.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["compute.stack=0"], "compute.stack=0: must be at least 1"),
+        (["compute.device=tpu"], "compute.device=tpu"),
+        (["compute.mixed_precision=true"], "compute.mixed_precision=True"),
+        (["compute=gpu"], "compute=gpu: unknown"),
+    ],
+)
+def test_bad_settings_are_named(settings, message) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(compose([*SMALL, *settings]).compute, "compute")
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_compute_cuda_says_what_to_do() -> None:
+    config = compose([*SMALL, "compute=cuda"])
+    with pytest.raises(ConfigError, match=r"^compute\.device=cuda: .*use compute=cpu"):
+        build_trainer(config, population(config).dataset)
+
+
+def test_a_devices_owner_and_not_the_server_says_what_computes(tmp_path) -> None:
+    """A server that asks for CUDA, or for a stack, gets neither."""
+    np.savez(
+        tmp_path / "data.npz", images=np.zeros((9, 1, 8, 8), np.float32), labels=np.arange(9) % 3
+    )
+    config = compose(
+        [
+            *SMALL,
+            "strategy=fedavg",
+            "privacy=none",
+            "federation.public=0",
+            "federation.devices={shape: [1, 8, 8], classes: 3}",
+            "compute=cuda",
+        ]
+    )
+    site = Site.device(
+        {"clients": "3", "data": str(tmp_path / "data.npz"), "state": str(tmp_path)}, "r"
+    )
+    node = Node(config, site)
+    assert node.stack == 1
+    assert node.trainer.flat.vector.device.type == "cpu"
+    with pytest.raises(DeviceError, match="compute in this device's node-config"):
+        Own.of({"clients": "3", "compute": "tpu"})
