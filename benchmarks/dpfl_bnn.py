@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import pictures
 from benchmarks.pictures import canvas, curve, save
 from fl_app.engines.inline import InlineEngine
 from fl_app.progress import show_epsilon
@@ -104,7 +105,9 @@ def gamma() -> None:
     _table([f"γ for ε={target:g}, T={ROUNDS}", "found", "specified", "best proven bound"], rows)
 
 
-def shrinkage(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> None:
+def shrinkage(
+    rounds: int | None, seeds: Sequence[int], words: Sequence[str], picture: Path | None
+) -> None:
     """Noise, scale only and debiased, at two learning rates."""
     controls = {
         "no noise": ["strategy.noise=false"],
@@ -114,17 +117,22 @@ def shrinkage(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) ->
         "γ=0.1, debiased": ["strategy.debias=true"],
         "γ=0.1, stochastic bits": ["strategy.upload=stochastic"],
     }
-    rates = ("0.01", "0.1")
+    own: dict[str, dict[str, list[float]]] = {f"learning rate {rate}": {} for rate in (0.01, 0.1)}
     rows = []
     for name, overrides in controls.items():
-        scores = []
-        for rate in rates:
-            lr = f"strategy.local.learning_rate={rate}"
-            scores.append(_score("dpfl_bnn_shrinkage", rounds, seeds, [*overrides, lr, *words]))
-        rows.append([name, *scores])
-        print(f"| {name} | {' | '.join(scores)} |", flush=True)
+        cells = []
+        for rate, found in own.items():
+            lr = f"strategy.local.learning_rate={rate.split()[-1]}"
+            extra = [*overrides, lr, *words]
+            runs = [_run("dpfl_bnn_shrinkage", rounds, seed, extra) for seed in seeds]
+            found[name] = [run["rows"][-1]["accuracy"] for run in runs]
+            signs = [run["rows"][-1]["accuracy_server_signs"] for run in runs]
+            cells.append(f"{_spread(found[name])} ({statistics.mean(signs):.4f})")
+        rows.append([name, *cells])
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print()
-    _table(["", *(f"learning rate {rate}" for rate in rates)], rows)
+    _table(["", *own], rows)
+    _draw_rows("dpfl_bnn_shrinkage", own, picture)
 
 
 def accuracy(
@@ -185,6 +193,18 @@ def _draw(
     save(drawing, picture)
 
 
+def _draw_rows(
+    experiment: str, columns: dict[str, dict[str, list[float]]], picture: Path | None
+) -> None:
+    """A row for each setting; nothing without a ``picture``."""
+    if picture is None:
+        return
+    drawing, [axes] = canvas(width=6.5)
+    pictures.rows(axes, columns)
+    axes.set(xlabel="accuracy on the test set, clients' own models", title=experiment)
+    save(drawing, picture)
+
+
 def _over_seeds(done: Sequence[dict[str, Any]], gamma: str) -> list[str]:
     """A line of the table: the runs with one γ."""
     mine = [row for row in done if row["gamma"] == gamma]
@@ -207,9 +227,12 @@ def _spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.4f}"
 
 
-def budgeted(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> None:
+def budgeted(
+    rounds: int | None, seeds: Sequence[int], words: Sequence[str], picture: Path | None
+) -> None:
     """1,000 clients at ε = 8 under secure aggregation, beside Hamming clipping and controls."""
     free = ["privacy.epsilon=inf", "strategy.debias=false"]
+    own: dict[str, list[float]] = {}
     for name, overrides in {
         "few rounds, all bits": [],
         "20 rounds, Hamming k=250": [
@@ -226,11 +249,13 @@ def budgeted(rounds: int | None, seeds: Sequence[int], words: Sequence[str]) -> 
             run = _run("dpfl_bnn_budgeted", rounds, seed, [*overrides, *words])
             proven = next(g for g in run["guarantees"] if g["threat"] == "secure_aggregation")
             row = run["rows"][-1]
+            own.setdefault(name, []).append(row["accuracy"])
             print(
                 f"| {name} | {proven['proven_total']} | {row['accuracy']:.4f} "
                 f"({row['accuracy_server_signs']:.4f}) | {run['seconds']:.0f} s |",
                 flush=True,
             )
+    _draw_rows("dpfl_bnn_budgeted, proven ε of 8", {"": own}, picture)
 
 
 def wire() -> None:
@@ -256,13 +281,6 @@ def wire() -> None:
         )
     rows.append(["fp32 (computed)", f"{4 * BITS:,}", f"{4 * BITS:,}"])
     _table(["bytes per client and round, n=100, d=81,958", "up", "down"], rows)
-
-
-def _score(experiment: str, rounds: int | None, seeds: Sequence[int], extra: list[str]) -> str:
-    runs = [_run(experiment, rounds, seed, extra) for seed in seeds]
-    own = [run["rows"][-1]["accuracy"] for run in runs]
-    signs = [run["rows"][-1]["accuracy_server_signs"] for run in runs]
-    return f"{_spread(own)} ({statistics.mean(signs):.4f})"
 
 
 def _run(
@@ -305,11 +323,11 @@ def main() -> None:
         command.add_argument(
             "--set", dest="words", nargs="*", default=[], metavar="KEY=VALUE", help="of every run"
         )
+        command.add_argument("--picture", type=Path, help="also draw the table, as this file")
         if name == "accuracy":
             command.add_argument("--experiment", default="dpfl_bnn_mnist_iid")
             command.add_argument("--gammas", nargs="+", default=["none", *map(str, GAMMAS)])
             command.add_argument("--out", type=Path, required=True, help="file of the runs")
-            command.add_argument("--picture", type=Path, help="also draw the table, as this file")
     chosen = vars(parser.parse_args())
     studies: dict[str, Callable[..., None]] = {
         "golden": golden,

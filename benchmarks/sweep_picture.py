@@ -1,8 +1,8 @@
-"""A picture of a sweep: ``python -m benchmarks.sweep_picture KEY SWEEP --picture FILE``.
+"""A picture of a sweep or a run: ``python -m benchmarks.sweep_picture KEY SWEEP --picture FILE``.
 
 Against KEY, such as ``privacy.epsilon``: the accuracy of the last five rounds, over seeds. With
-KEY ``round``: accuracy after each round. A line for each value of ``--lines KEY``. Prints the same
-as a table, and the seconds of the runs.
+KEY ``round``: accuracy, or another ``--scores`` of the rounds, after each round. A line for each
+value of ``--lines KEY``. Prints the same as a table, and the seconds of the runs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def by_value(runs: Sequence[Run], key: str | None) -> dict[str, list[Run]]:
     return found
 
 
-def after_rounds(runs: Sequence[Run]) -> dict[int, list[float]]:
-    """Round -> accuracies of the runs, for rounds that all of them have."""
+def after_rounds(runs: Sequence[Run], score: str) -> dict[int, list[float]]:
+    """Round -> ``score`` of the runs, for rounds that have it in all of them."""
     found: dict[int, list[float]] = {}
     for run in runs:
         for row in run.rows:
-            found.setdefault(row["round"], []).append(row["accuracy"])
+            if score in row:
+                found.setdefault(row["round"], []).append(row[score])
     return {number: each for number, each in sorted(found.items()) if len(each) == len(runs)}
 
 
@@ -48,6 +49,9 @@ def main() -> None:
     parser.add_argument("--name", help="what --lines' values are called; default: KEY")
     parser.add_argument("--title", default="")
     parser.add_argument(
+        "--scores", nargs="+", default=["accuracy"], metavar="NAME", help="for `round`: of its rows"
+    )
+    parser.add_argument(
         "--log", action="store_true", help="a logarithmic axis, marked at KEY's values"
     )
     options = parser.parse_args()
@@ -57,9 +61,11 @@ def main() -> None:
         label = _label(options.lines, options.name, line) if line else None
         print(f"\n{label or options.title}")
         if options.key == "round":
-            samples = after_rounds(mine)
-            band(axes, list(samples), list(samples.values()), label)
-            print(f"last round: {_spread(samples[max(samples)])}")
+            for score in options.scores:
+                samples = after_rounds(mine, score)
+                named = label if len(options.scores) == 1 else score
+                band(axes, list(samples), list(samples.values()), named)
+                print(f"{score} after the last round: {_spread(samples[max(samples)])}")
             continue
         scores = {
             value: [score for run in found if (score := final(run, "accuracy")) is not None]
@@ -68,7 +74,9 @@ def main() -> None:
         curve(axes, list(scores), list(scores.values()), label)
         for value, found in scores.items():
             print(f"| {_shown(value)} | {_spread(found)} | {len(found)} seeds |")
-    axes.set(xlabel=options.x or options.key, ylabel="accuracy on the test set")
+    several = len(options.scores) > 1
+    axes.set(xlabel=options.x or options.key)
+    axes.set(ylabel="score" if several else "accuracy on the test set")
     axes.set_title(options.title)
     if options.log:
         values = [float(value) for value in by_value(runs, options.key)]
