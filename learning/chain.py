@@ -172,7 +172,9 @@ class ChainBackend(Backend):
                         bias = f"{before}.bias"
                         late = BiasStage(parameters[bias], targets[bias], (batch, *after), out)
                         stages.insert(0, late)
-                    stage = max_pool_stage(layer, vector, (batch, *shape))
+                    # A convolution's gradient needs its input, and its output no more.
+                    reuse = isinstance(self._layers[index - 1][1], nn.Conv2d)
+                    stage = max_pool_stage(layer, vector, (batch, *shape), reuse)
                 case nn.ReLU() | nn.Tanh():
                     stage = ActivationStage(layer, out)
                 case Dropout():
