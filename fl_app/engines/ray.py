@@ -23,7 +23,7 @@ import tomli_w
 
 from fl_app.config import CONF, ConfigError
 from fl_app.engines.packing import copy_app
-from fl_app.engines.ray_pool import RayPool
+from fl_app.engines.ray_pool import WORKERS, RayPool
 from fl_app.results import RunFolder
 from fl_app.run_config import to_run_config
 
@@ -108,7 +108,7 @@ class SuperLink:
         home.mkdir(parents=True, exist_ok=True)
         port, control = _free_port(), _free_port()
         self.environment = {
-            "RAY_worker_niceness": "0",  # the workers are the work, not a guest
+            **WORKERS,
             **os.environ,
             "FLWR_HOME": str(home),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
