@@ -69,7 +69,10 @@ def sweep(tmp_path):
     [
         (["privacy.epsilon"], ["| 1 | 0.375 ± 0.177 | 2 seeds |", "| ∞ | 0.250 | 1 seeds |"]),
         (["strategy.K", "--log"], ["| 2 | 0.250 ± 0.000 | 2 seeds |", "| 4 | 0.500 | 1 seeds |"]),
-        (["round", "--lines", "privacy.epsilon"], ["= 1\nlast round: 0.450", "= ∞\nlast round"]),
+        (
+            ["round", "--lines", "privacy.epsilon"],
+            ["= 1\naccuracy after the last round: 0.450", "= ∞\naccuracy after the last"],
+        ),
     ],
 )
 def test_a_sweeps_picture_is_of_its_finished_runs(sweep, monkeypatch, capsys, words, printed):
