@@ -56,6 +56,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     runs = [run for run in read(options.sweep).runs if run.state == "finished"]
+    if not runs:
+        parser.error(f"{options.sweep}: holds no finished run; `murmur resume` goes on with one")
     figure, [axes] = canvas()
     for line, mine in by_value(runs, options.lines).items():
         label = _label(options.lines, options.name, line) if line else None
