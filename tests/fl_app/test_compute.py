@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from fl_app.config import ConfigError, build, compose
 from fl_app.engines.inline import InlineEngine
@@ -97,8 +96,8 @@ def test_bad_settings_are_named(settings, message) -> None:
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_gpu_compute_cuda_says_what_to_do() -> None:
+def test_without_a_gpu_compute_cuda_says_what_to_do(monkeypatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     config = compose([*SMALL, "compute=cuda"])
     with pytest.raises(ConfigError, match=r"^compute\.device=cuda: .*use compute=cpu"):
         build_trainer(config, population(config).dataset)
