@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +21,7 @@ from learning.chain import ChainBackend, supports
 from learning.evaluation import Evaluation, evaluate_logits
 from learning.flat import FlatModel
 from learning.gradient import AutogradBackend
+from learning.inference import Inference
 from learning.initialisation import initialise
 from learning.layers import Dropout
 from learning.memory import as_tensor
@@ -94,8 +94,9 @@ class Trainer:
         self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
-        on_cpu = self._device.type == "cpu"
-        self._threads, self._readers = threads, inference_threads if on_cpu else 1
+        self._inference = Inference(
+            self._module, num_classes, self._device, threads, inference_threads
+        )
         self._stack = Stack(self._flat, mixed_precision) if stackable(module) else None
         self._held: tuple[Images, Tensor] | None = None
 
@@ -301,34 +302,7 @@ class Trainer:
         The last bits of an image's logits may depend on which images share its batch.
         """
         self._check_images(images)
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: must be at least 1")
-        self._module.eval()
-        channels, height, width = self.input_shape
-        source = as_tensor(images)
-        result = torch.empty(len(images), self.num_classes)
-        room = (min(batch_size, len(images)), height, width, channels)
-
-        def read(starts: range) -> None:
-            # A copy, channels-last and aligned: results must not depend on the caller's memory.
-            buffer = torch.empty(room, device=self._device)
-            with torch.inference_mode():
-                for start in starts:
-                    part = source[start : start + batch_size]
-                    batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)
-                    result[start : start + batch_size] = self._module(batch)
-
-        starts = range(0, len(images), batch_size)
-        readers = min(self._readers, len(starts))
-        if readers < 2:
-            read(starts)
-        else:
-            shares = [starts[first::readers] for first in range(readers)]
-            # PyTorch keeps the number of threads for each thread that calls it.
-            limit = (torch.set_num_threads, (self._threads,))
-            with ThreadPoolExecutor(readers, "inference", *limit) as pool:
-                list(pool.map(read, shares))
-        return result.numpy()
+        return self._inference.logits(images, batch_size)
 
     def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy and mean cross-entropy over all ``images``."""
