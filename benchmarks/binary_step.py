@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from learning.binary import bnn
-from learning.binary_layers import BatchNorm
-from learning.memory import keep_heap
-from learning.trainer import Trainer
+from learning.training.memory import keep_heap
+from learning.training.trainer import Trainer
+from schemes.dpfl_bnn.layers import BatchNorm
+from schemes.dpfl_bnn.network import bnn
 
 
 def main() -> None:

@@ -97,10 +97,10 @@ def measured(folder: Path, words: list[str]) -> dict[str, float]:
 
 def prepare(folder: Path, words: list[str]) -> None:
     """What the owner and the server would have put there: data, pool, policy, run, message."""
-    from fl_app.config import build, compose
-    from fl_app.device_terms import pool_digest
-    from fl_app.population import population
-    from learning.trainer import Trainer
+    from fl_app.config.composition import build, compose
+    from fl_app.device.terms import pool_digest
+    from fl_app.run.population import population
+    from learning.training.trainer import Trainer
 
     folder.mkdir()
     people = population(compose([*words, "engine=inline"]))
@@ -133,9 +133,9 @@ def answer(folder: Path) -> dict[str, float]:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
-    import fl_app.node  # noqa: F401 - what the first message that computes imports
+    import fl_app.device.node  # noqa: F401 - what the first message that computes imports
     from fl_app.client_app import app
-    from fl_app.run_config import to_run_config
+    from fl_app.config.run_config import to_run_config
 
     imported = memory("VmRSS")
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1

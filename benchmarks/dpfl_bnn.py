@@ -24,15 +24,16 @@ from typing import Any
 from benchmarks import pictures
 from benchmarks.pictures import canvas, curve, save
 from fl_app.engines.inline import InlineEngine
-from fl_app.progress import show_epsilon
-from fl_app.results import RunFolder
+from fl_app.run.progress import show_epsilon
+from fl_app.run.results import RunFolder
 from privacy.accounting import Adjacency, Threat, epsilon
-from privacy.accounting.bits import claimed_epsilon, claimed_gamma, epsilon_of_bit
+from privacy.accounting.bits import epsilon_of_bit
 from privacy.accounting.calibrate import bits_gamma
 from privacy.accounting.flatten import flatten
 from privacy.accounting.rdp import epsilon as renyi_epsilon
 from privacy.accounting.rdp_conversion import to_epsilon_mironov
 from privacy.events import Event, RandomizedBitsEvent, RepeatedEvent, SecurelySummedEvent
+from schemes.dpfl_bnn.claim import claimed_epsilon, claimed_gamma
 
 BITS, ROUNDS, CLIENTS, DELTA = 81_958, 100, 100, 1e-5
 GAMMAS = (0.1, 0.2, 0.3, 0.4)

@@ -17,11 +17,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from learning.dpsgd import DpSgd
-from learning.memory import keep_heap
 from learning.models import cnn_tanh
-from learning.per_sample import SENSITIVITY
-from learning.trainer import Trainer
+from learning.training.dpsgd import DpSgd
+from learning.training.memory import keep_heap
+from learning.training.per_sample import SENSITIVITY
+from learning.training.trainer import Trainer
 from privacy.mechanisms.sampled_gaussian import SampledGaussian
 from privacy.noise import NoiseGenerator
 

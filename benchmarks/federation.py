@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from benchmarks.loopback import NAME, Federation, wait_for
 from benchmarks.network import Network
 from fl_app.engines.inline import InlineEngine
-from fl_app.results import RunFolder
+from fl_app.run.results import RunFolder
 from fl_app.tools.export import export
 from privacy.ledger import Ledger
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import pictures
-from fl_app.config import build, compose
-from fl_app.population import population
-from fl_app.results import RunFolder
-from learning.public_pool import split_public
+from fl_app.config.composition import build, compose
+from fl_app.run.population import population
+from fl_app.run.results import RunFolder
+from learning.data.public_pool import split_public
 from learning.seeding import experiment_rng
 from learning.voting import plurality
 

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import canvas, save
-from fl_app.config import compose
+from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
-from fl_app.population import build_trainer, population
-from fl_app.results import RunFolder
+from fl_app.run.population import build_trainer, population
+from fl_app.run.results import RunFolder
 from learning.clustering import assignments
 from learning.clustering_scores import METRICS, Verdict, judge
 from privacy.noise import NoiseGenerator
-from privacy.protected_rows import Decoded, ProtectedResult, project
-from privacy.protected_settings import PRIVACY, UNITS, ResultSettings
+from schemes.protected_results.rows import Decoded, ProtectedResult, project
+from schemes.protected_results.settings import PRIVACY, UNITS, ResultSettings
 
 EXPERIMENT = "experiment=ldp_evaluation_seed_compat"
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 230_260.0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import processes, works
-from benchmarks.works import Work
+from benchmarks.workloads import Work
 
 PFL_PYTHON = processes.ROOT / "runs" / "pfl-environment" / "bin" / "python"
 TIMEOUT = 1800.0  # seconds for one measure
@@ -114,8 +114,8 @@ class Bench:
         return _without_first(result)
 
     def probe(self, name: str, *arguments: str) -> dict:
-        """A look inside one run of Murmur: see ``benchmarks.inside``."""
-        command = [sys.executable, "-m", "benchmarks.inside", *arguments]
+        """A look inside one run of Murmur: see ``benchmarks.probes``."""
+        command = [sys.executable, "-m", "benchmarks.probes", *arguments]
         return processes.run(command, self.log(name))
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from benchmarks.pictures import canvas, curve, save
 from fl_app.engines.inline import InlineEngine
-from fl_app.progress import show_epsilon
-from fl_app.results import RunFolder
-from privacy.accounting.nbafl import claimed_against_proven
+from fl_app.run.progress import show_epsilon
+from fl_app.run.results import RunFolder
+from schemes.nbafl.closed_forms import claimed_against_proven
 
 TRAINING_SET, EXAMPLES = 60_000, 100
 

@@ -21,9 +21,10 @@ from unittest import mock
 
 from benchmarks.machine import describe_machine
 from clients.privatekt import PrivateKTClient
-from fl_app import experiment, node
+from fl_app.device import node
 from fl_app.engines.inline import InlineEngine
-from fl_app.results import RunFolder
+from fl_app.run import experiment
+from fl_app.run.results import RunFolder
 from privacy.ledger import Ledger
 
 PARTS = {

@@ -16,8 +16,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.machine import describe_machine
 from learning import models
-from learning.memory import keep_heap
-from learning.trainer import Trainer
+from learning.training.memory import keep_heap
+from learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES, SHOWN = (1, 28, 28), 10, 600, 8
 

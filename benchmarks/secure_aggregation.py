@@ -42,12 +42,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine
-from fl_app.secure_node import SecureNode
+from fl_app.device.secure_node import SecureNode
 from learning.contribution import BitCodec
 from privacy.secure_aggregation import SecureSumSettings
-from strategies.secure_journal import Journal
-from strategies.secure_sum import RECORD, SecureRound
-from strategies.setup import Round
+from rounds.secure_journal import Journal
+from rounds.secure_sum import RECORD, SecureRound
+from rounds.setup import Round
 
 Handler = Callable[[Message], RecordDict]
 

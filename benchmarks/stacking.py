@@ -20,9 +20,9 @@ import torch
 
 from benchmarks.machine import describe_machine
 from learning import models
-from learning.memory import keep_heap
-from learning.stack import Share
-from learning.trainer import Trainer
+from learning.training.memory import keep_heap
+from learning.training.stack import Share
+from learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES = (1, 28, 28), 10, 600
 WORKS = {

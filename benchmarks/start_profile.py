@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.machine import describe_machine
-from benchmarks.works import DIGITS
-from fl_app.results import RunFolder
+from benchmarks.workloads import DIGITS
+from fl_app.run.results import RunFolder
 
 POLL_SECONDS = 0.05
 LEAST_SECONDS = 0.3

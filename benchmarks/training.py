@@ -26,8 +26,8 @@ from torch.nn import functional
 from benchmarks.machine import describe_machine
 from learning import models
 from learning.layers import Dropout
-from learning.memory import keep_heap
-from learning.trainer import Trainer
+from learning.training.memory import keep_heap
+from learning.training.trainer import Trainer
 
 MNIST = (1, 28, 28)
 
@@ -106,7 +106,7 @@ def plain(case: Case) -> Callable[[], object]:
 
 
 def ours(case: Case) -> Callable[[], object]:
-    """``learning.trainer.Trainer``, a client's call: load, train, take the parameters."""
+    """``learning.training.trainer.Trainer``, a client's call: load, train, take the parameters."""
     keep_heap()
     trainer = Trainer(case.build(), case.input_shape, 10)
     rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 """What every client class has in common: the shape of one round on the client's side.
 
-The host (``fl_app.node``) drives each client through the same steps and never in another order:
+The host (``fl_app.device.node``) drives each client through the same steps, in this order:
 
 1. ``event``: what would answering the server's task release? Checked against the device's policy
    and charged in the device's ledger before anything else happens.
@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.contribution import Codec
+from learning.data.examples import LocalData
 from learning.seeding import experiment_rng
 from privacy.budget import Budget
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
-    from learning.trainer import Trainer
+    from learning.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,6 @@ class Task:
     arrays: Mapping[str, NDArray]
     settings: Mapping[str, object]
     purpose: str = "train"
-
-
-@dataclass(frozen=True)
-class LocalData:
-    """One client's examples: rows ``indices`` of the process's resident arrays."""
-
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    indices: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
-from learning.binary import refresh_statistics
 from learning.contribution import BitCodec, Codec, WeightCodec
 from learning.evaluation import evaluate_logits
 from learning.seeding import experiment_rng
 from privacy.events import Event, NonPrivateEvent
-from privacy.mechanisms.weight_bits import COORDINATES, plan
 from privacy.noise import NoiseGenerator
+from schemes.dpfl_bnn.network import refresh_statistics
+from schemes.dpfl_bnn.weight_bits import COORDINATES, plan
 
 EVALUATE = "evaluate"
 REFRESHED_ON = 600  # of a client's examples; enough for 16 to 100 channels' means and variances

@@ -1,7 +1,7 @@
 """Federated averaging over clients that train by DP-SGD: every example is protected at its client.
 
 Abadi et al., "Deep learning with differential privacy", CCS 2016, inside McMahan et al., AISTATS
-2017. In one round a client takes ⌈E·n/L⌉ steps of ``learning.dpsgd`` from the global model:
+2017. In one round a client takes ⌈E·n/L⌉ steps of ``training.dpsgd`` from the global model:
 
     w ← w − η · (Σ_{i in lot} clip(g_i, C) + N_Z(0, (mC)²)) / L,    each i in the lot w.p. L/n
 
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task
 from learning.contribution import Codec, WeightCodec
-from learning.dpsgd import DpSgd
-from learning.per_sample import SENSITIVITY
+from learning.training.dpsgd import DpSgd
+from learning.training.per_sample import SENSITIVITY
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
 from privacy.noise import NoiseGenerator

@@ -4,7 +4,7 @@ Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on kno
 distillation", Computer Science 51(6A), 2024.
 
 * purpose ``label`` (large clients): train a teacher on the own data, label the public images that
-  the server names (``clients.kd_teacher``). The labels cost ε_label, however many there are.
+  the server names (``schemes.kd_dpfl.teachers``). The labels cost ε_label, however many there are.
 * purpose ``train`` (general clients; large ones if they join): ``clients.dpsgd_fedavg`` with the
   client's own ε_g,i; or NbAFL's noise on the clipped model.
 
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
-from clients.kd_teacher import Teacher
 from learning.contribution import Codec
-from learning.per_sample import SENSITIVITY
+from learning.training.per_sample import SENSITIVITY
 from privacy.events import Event, NonPrivateEvent
-from privacy.kd_scheme import Scheme
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.noise import NoiseGenerator
+from schemes.kd_dpfl.scheme import Scheme
+from schemes.kd_dpfl.teachers import Teacher
 
 
 class KdDpflClient(DpSgdClient):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task
-from learning.stack import Share
+from learning.training.stack import Share
 
 
 class LocalSgdClient(Client):

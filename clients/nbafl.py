@@ -10,7 +10,7 @@ algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222, alg
 Symbols: C = ``clip``, μ = ``proximal_mu``, σ_U = ``NbaflNoise.upload_sigma``. The noise is discrete
 Gaussian on a grid of at most σ_U/2¹⁶; every amount follows from the client's own settings, never
 from the server. With ``privacy.sensitivity=dpsgd`` local training itself is private
-(``learning.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
+(``learning.training.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.local_sgd import LocalSgdClient
-from learning.dpsgd import DpSgd
 from learning.grid_codec import GridCodec
-from learning.per_sample import SENSITIVITY
-from privacy.accounting.nbafl_noise import NbaflNoise
+from learning.training.dpsgd import DpSgd
+from learning.training.per_sample import SENSITIVITY
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms import DiscreteGaussian, clip_l2, quantize_nearest
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.noise import NoiseGenerator
+from schemes.nbafl.noise import NbaflNoise
 
 
 class NbAFLClient(LocalSgdClient):

@@ -23,9 +23,9 @@ from learning.grid_codec import GridCodec
 from privacy.events import Event
 from privacy.mechanisms import quantize_simplex
 from privacy.noise import NoiseGenerator
-from privacy.protected_counts import ProtectedCounts
-from privacy.protected_result import CLEAN_TOTAL
-from privacy.protected_settings import ResultSettings
+from schemes.protected_results.counts import ProtectedCounts
+from schemes.protected_results.result import CLEAN_TOTAL
+from schemes.protected_results.settings import ResultSettings
 
 PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     if arguments and arguments[0] in TOOLS:
         return importlib.import_module(f"fl_app.tools.{arguments[0]}").main(arguments[1:])
-    from fl_app.config import ConfigError
+    from fl_app.config.composition import ConfigError
 
     try:
         return _hydra(arguments)
@@ -52,7 +52,7 @@ def _terminate(number: int, _: object) -> None:
 
 def _hydra(arguments: list[str]) -> int:
     """Check the command, then let Hydra start its run or its jobs."""
-    from fl_app.config import ConfigError, compose
+    from fl_app.config.composition import ConfigError, compose
 
     words = [word for word in arguments if not word.startswith("-")]
     if "-m" in arguments or "--multirun" in arguments:
@@ -71,10 +71,10 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
     from rich.console import Console
 
-    from fl_app.prepare import quoted
-    from fl_app.sweep import Sweep
-    from fl_app.sweep_progress import SweepProgress
-    from fl_app.sweep_table import show_sweep
+    from fl_app.run.prepare import quoted
+    from fl_app.sweep.progress import SweepProgress
+    from fl_app.sweep.sweep import Sweep
+    from fl_app.sweep.table import show_sweep
 
     console, sweep = Console(), Sweep.plan(words)
     sweep.begin()
@@ -95,7 +95,7 @@ def _job(overrides: list[str]) -> float:
     """One job of a sweep, in whatever process the launcher has chosen."""
     from hydra.core.hydra_config import HydraConfig
 
-    from fl_app.sweep import SweepFolder, run_job
+    from fl_app.sweep.sweep import SweepFolder, run_job
 
     settings = HydraConfig.get()
     return run_job(overrides, SweepFolder(Path(settings.sweep.dir)), Path(settings.runtime.cwd))
@@ -106,7 +106,7 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    from fl_app.config import CONF
+    from fl_app.config.composition import CONF
 
     def task(_: DictConfig) -> Any:
         return job(list(HydraConfig.get().overrides.task))
@@ -119,14 +119,14 @@ def run(overrides: list[str]) -> int:
     """One run from its overrides to its summary; the exit status."""
     from rich.console import Console
 
-    from fl_app.config import ConfigError, build, compose
+    from fl_app.config.composition import ConfigError, build, compose
 
     console = Console()
     try:
         # First of all: importing PyTorch and validating take as long as what the engine starts.
         build(compose(overrides).engine, "engine").begin()
-        from fl_app.prepare import prepare
-        from fl_app.progress import LiveProgress, summary_table
+        from fl_app.run.prepare import prepare
+        from fl_app.run.progress import LiveProgress, summary_table
 
         ready = prepare(overrides)
     except ConfigError as error:

@@ -10,13 +10,13 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
-from fl_app.config import ConfigError, build, from_run_config
-from fl_app.run_config import require_plain
-from fl_app.secure_node import SecureNode, secure_folder
-from fl_app.settings import PrivacySettings
-from fl_app.site import DeviceError, device_folder, is_simulated, log_error, site_of
+from fl_app.config.composition import ConfigError, build, from_run_config
+from fl_app.config.run_config import require_plain
+from fl_app.config.settings import PrivacySettings
+from fl_app.device.node_settings import DeviceError, device_folder, is_simulated, log_error, site_of
+from fl_app.device.secure_node import SecureNode, secure_folder
 
-HOSTED = "hosted"  # the server's question whom a node hosts; see strategies.hosting
+HOSTED = "hosted"  # the server's question whom a node hosts; see rounds.client_placement
 
 app = ClientApp()
 
@@ -53,8 +53,8 @@ def _answer(message: Message, context: Context) -> Message:
         secure = SecureNode(privacy.secure_sums(), secure_folder(site.folder), hosts)
         if secure.answers(message.content):
             return Message(secure.answer(message.content), reply_to=message)
-    from fl_app.node import node_for
-    from learning.memory import keep_heap
+    from fl_app.device.node import node_for
+    from learning.training.memory import keep_heap
 
     keep_heap()
     return Message(node_for(config, site).answer(message.content), reply_to=message)

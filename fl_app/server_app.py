@@ -5,11 +5,11 @@ from __future__ import annotations
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fl_app.config import from_run_config
-from fl_app.experiment import Experiment
-from fl_app.results import RunFolder
-from fl_app.run_config import run_folder_path
-from learning.memory import keep_heap
+from fl_app.config.composition import from_run_config
+from fl_app.config.run_config import run_folder_path
+from fl_app.run.experiment import Experiment
+from fl_app.run.results import RunFolder
+from learning.training.memory import keep_heap
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01

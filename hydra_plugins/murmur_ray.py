@@ -74,7 +74,7 @@ class RayLauncher(Launcher):
         try:
             return ray.get(job)
         except ray.exceptions.RayError as error:
-            from fl_app.sweep import SweepFolder, note_lost_job
+            from fl_app.sweep.sweep import SweepFolder, note_lost_job
 
             hydra = self.config.hydra
             folder = SweepFolder(Path(hydra.sweep.dir))

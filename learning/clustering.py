@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from learning.flat import FlatModel
-from learning.gradient import AutogradBackend
 from learning.layers import Flatten
-from learning.trainer import Trainer
+from learning.training.flat import FlatModel
+from learning.training.gradient import AutogradBackend
+from learning.training.trainer import Trainer
 
 _BATCH = 512
 

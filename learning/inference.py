@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from learning.memory import as_tensor
+from learning.training.memory import as_tensor
 
 
 class Inference:

@@ -12,7 +12,7 @@ _LEVELS = 2**16
 class Dropout(nn.Module):
     """Inverted dropout (Srivastava et al., JMLR 2014) that never touches a global generator.
 
-    Set ``bits`` before training; ``learning.trainer.Trainer`` does so in every call. A unit is kept
+    Set ``bits`` before training; ``Trainer`` does so in every call. A unit is kept
     when 16 fresh random bits are below ``round((1 - p) * 2**16)``, and kept units are scaled by
     exactly the inverse of that probability, so that expectations are exact whatever ``p`` is.
     Drawing 16 bits takes a tenth of the time of PyTorch's Bernoulli draws.

@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from learning.contribution import MalformedError, Sum
 from privacy.accounting import Adjacency, Unit
 from privacy.secure_aggregation import SecureSumError
+from rounds.answers import accept, require_weight
+from rounds.message_size import message_size
+from rounds.secure_journal import Journal, Storage
+from rounds.secure_sum import RECORD, SecureRound
+from rounds.setup import Round, ServerSetup
+from rounds.untrusted_text import said
 from strategies.algorithm import Algorithm, Parameters
-from strategies.answers import accept, require_weight
-from strategies.reasons import said
-from strategies.secure_journal import Journal, Storage
-from strategies.secure_sum import RECORD, SecureRound
-from strategies.setup import Round, ServerSetup
-from strategies.sizes import message_size
 
 if TYPE_CHECKING:
-    from strategies.client_evaluation import ClientEvaluation
+    from rounds.client_evaluation import ClientEvaluation
 
 _EVALUATION = "evaluation."  # begins the names of its part of a snapshot
 PATIENCE = 3  # rounds without a single answer after which a run ends

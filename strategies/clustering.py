@@ -24,9 +24,9 @@ from learning.clustering import (
 )
 from learning.contribution import Integers
 from learning.seeding import experiment_rng
+from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
-from strategies.setup import ServerSetup
 
 
 class Clustering(FedAvg):

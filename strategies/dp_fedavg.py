@@ -39,9 +39,9 @@ from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.mechanisms.sampled_gaussian import SampledGaussian
 from privacy.noise import NoiseGenerator
 from privacy.statement import Exposure
+from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
-from strategies.setup import ServerSetup
 
 
 @dataclass(frozen=True)

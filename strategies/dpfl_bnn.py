@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 
 from learning.contribution import BitCodec, Integers, MalformedError, Sum, WeightCodec
 from learning.seeding import experiment_rng
-from privacy.accounting.bits import claimed_epsilon
 from privacy.events import Event, NonPrivateEvent
-from privacy.mechanisms.weight_bits import COORDINATES, plan
 from privacy.statement import Exposure
+from rounds.answers import accept
+from rounds.setup import ServerSetup
+from schemes.dpfl_bnn.claim import claimed_epsilon
+from schemes.dpfl_bnn.weight_bits import COORDINATES, plan
 from strategies.algorithm import Parameters
-from strategies.answers import accept
 from strategies.base import CohortStrategy
-from strategies.setup import ServerSetup
 
 EVALUATE = "evaluate"
 

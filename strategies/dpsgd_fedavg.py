@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.contribution import Integers, WeightCodec
-from learning.per_sample import SENSITIVITY
+from learning.training.per_sample import SENSITIVITY
 from privacy.accounting import Adjacency, Threat, Unit, epsilon
 from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.statement import Exposure
+from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
-from strategies.setup import ServerSetup
 
 
 class DpSgdFedAvg(CohortStrategy):

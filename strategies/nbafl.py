@@ -7,7 +7,7 @@ algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222. One
 2. w = Σ p_i w̃_i, p_i = |D_i| / Σ|D_j| over those who answered
 3. broadcast w + N(0, σ_D² I), σ_D from the p_i of this very round
 
-Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``privacy.accounting.nbafl_noise``,
+Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``schemes.nbafl.noise``,
 which has the formulas. Sums and both noises are integers on one grid.
 """
 
@@ -23,10 +23,8 @@ from numpy.typing import NDArray
 
 from learning.contribution import Integers
 from learning.grid_codec import GridCodec
-from learning.per_sample import SENSITIVITY
+from learning.training.per_sample import SENSITIVITY
 from privacy.accounting import Adjacency, Threat, Unit
-from privacy.accounting.nbafl import seen_by_outsider
-from privacy.accounting.nbafl_noise import NbaflNoise
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -37,9 +35,11 @@ from privacy.events import (
 from privacy.mechanisms import DiscreteGaussian
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.statement import Exposure
+from rounds.setup import ServerSetup
+from schemes.nbafl.closed_forms import seen_by_outsider
+from schemes.nbafl.noise import NbaflNoise
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
-from strategies.setup import ServerSetup
 
 ASSUMPTIONS = {
     "paper": "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds "

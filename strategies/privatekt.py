@@ -28,9 +28,9 @@ from learning.seeding import experiment_rng
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
 from privacy.events import Event, NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
 from privacy.mechanisms import RandomizedResponse, project_simplex
+from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
-from strategies.setup import ServerSetup
 
 
 @dataclass(frozen=True)

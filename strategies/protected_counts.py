@@ -1,7 +1,7 @@
 """Protected evaluation of supervised models, the server: accuracy from noisy counts.
 
 Every client answers with its right and wrong predictions, each count under discrete Laplace noise
-(``privacy.protected_counts``); the accuracy is Σ right / Σ (right + wrong).
+(``schemes.protected_results.counts``); the accuracy is Σ right / Σ (right + wrong).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from learning.contribution import Codec, Integers
 from learning.grid_codec import GridCodec
 from privacy.accounting import Unit
 from privacy.events import Event
-from privacy.protected_counts import ProtectedCounts
-from strategies.client_evaluation import ClientEvaluation
-from strategies.setup import ServerSetup
+from rounds.client_evaluation import ClientEvaluation
+from rounds.setup import ServerSetup
+from schemes.protected_results.counts import ProtectedCounts
 
 
 class ProtectedAccuracy(ClientEvaluation):

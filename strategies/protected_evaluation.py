@@ -24,11 +24,11 @@ from learning.grid_codec import GridCodec
 from privacy.accounting import Unit
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
-from privacy.protected_result import CLEAN_TOTAL
-from privacy.protected_rows import Decoded, project
-from privacy.protected_settings import ResultSettings
-from strategies.client_evaluation import CLEAN, ClientEvaluation
-from strategies.setup import ServerSetup
+from rounds.client_evaluation import CLEAN, ClientEvaluation
+from rounds.setup import ServerSetup
+from schemes.protected_results.result import CLEAN_TOTAL
+from schemes.protected_results.rows import Decoded, project
+from schemes.protected_results.settings import ResultSettings
 
 POSTPROCESSING = ("none", "project")
 _NULLS = 5

@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 
 import tomli_w
 
-from fl_app.config import CONF, ConfigError, build, compose
-from fl_app.device_terms import pool_digest
+from fl_app.config.composition import CONF, ConfigError, build, compose
+from fl_app.config.run_config import to_run_config
+from fl_app.config.settings import FederationSettings
+from fl_app.device.terms import pool_digest
 from fl_app.engines.packing import copy_app
-from fl_app.population import population
-from fl_app.results import RunFolder
-from fl_app.run_config import to_run_config
-from fl_app.settings import FederationSettings
+from fl_app.run.population import population
+from fl_app.run.results import RunFolder
 
 PROJECT = CONF.parent
 _STARTED = re.compile(r"Successfully started run (\d+)")

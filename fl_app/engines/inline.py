@@ -18,8 +18,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.results import RunFolder
-from fl_app.site import SIMULATED
+from fl_app.device.node_settings import SIMULATED
+from fl_app.run.results import RunFolder
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 
@@ -52,7 +52,7 @@ def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> Non
 
     ``answer`` stands for the ClientApp; up to ``workers`` threads call it at a time.
     """
-    from fl_app.run_config import to_run_config
+    from fl_app.config.run_config import to_run_config
     from fl_app.server_app import app as server_app
 
     run_config = to_run_config(overrides)

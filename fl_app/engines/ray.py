@@ -21,11 +21,11 @@ from tempfile import TemporaryDirectory
 import psutil
 import tomli_w
 
-from fl_app.config import CONF, ConfigError
+from fl_app.config.composition import CONF, ConfigError
+from fl_app.config.run_config import to_run_config
 from fl_app.engines.packing import copy_app
 from fl_app.engines.ray_pool import WORKERS, RayPool
-from fl_app.results import RunFolder
-from fl_app.run_config import to_run_config
+from fl_app.run.results import RunFolder
 
 PROJECT = CONF.parent
 STOP_TIMEOUT = 10.0  # seconds until what does not end is killed

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fl_app.progress import show_epsilon
 from fl_app.report import series
 from fl_app.report.charts import Chart, Look
 from fl_app.report.settings import Grouping, Setting
+from fl_app.run.progress import show_epsilon
 
 
 @dataclass(frozen=True)

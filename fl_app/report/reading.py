@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fl_app.config import ConfigError
+from fl_app.config.composition import ConfigError
 from privacy.statement import Statement
 
 _SIGNS = ("config.yaml", "overrides.json", "rounds.jsonl", "error.json", "metrics.json")

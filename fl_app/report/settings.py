@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fl_app.progress import show_epsilon
 from fl_app.report.reading import Run, number
+from fl_app.run.progress import show_epsilon
 
 # Where a run goes, how it is executed or watched changes no result; seeds are what is averaged.
 _NO_SETTING = {"seed", "run_dir", "results_dir", "sweep", "keep_checkpoints"}

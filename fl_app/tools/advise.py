@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_app.config import ConfigError, compose
-from privacy.accounting.nbafl_noise import NbaflNoise
+from fl_app.config.composition import ConfigError, compose
+from schemes.nbafl.noise import NbaflNoise
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from learning.convergence import Constants, Curve
-    from learning.pilot import Pilot
+    from schemes.nbafl.convergence import Constants, Curve
+    from schemes.nbafl.estimated_constants import Pilot
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
 ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}
@@ -145,7 +145,7 @@ def _advice(
     source: dict[str, str],
     max_rounds: int | None,
 ) -> Advice:
-    from learning.convergence import Constants, Curve
+    from schemes.nbafl.convergence import Constants, Curve
 
     noise = setting.noise
     mu = values.pop("proximal_mu", noise.proximal_mu)
@@ -172,7 +172,7 @@ def _advice(
 
 def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, Pilot | None]:
     """The setting, the number of classes, and the pilot if ``rounds`` is not 0."""
-    from fl_app.population import build_client, build_trainer, population
+    from fl_app.run.population import build_client, build_trainer, population
 
     if config.strategy.name != "nbafl":
         raise ConfigError(f"strategy={config.strategy.name}: the bound is NbAFL's")
@@ -189,8 +189,8 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, Pilot | Non
     if rounds == 0:
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
-    from learning.pilot import Pilot, Shards
     from learning.seeding import experiment_rng
+    from schemes.nbafl.estimated_constants import Pilot, Shards
 
     train = people.dataset.train
 

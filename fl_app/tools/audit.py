@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, LocalData, Task
-from fl_app.config import ConfigError, compose
-from fl_app.experiment import Experiment
-from fl_app.node import Node
-from fl_app.progress import show_epsilon
-from fl_app.results import RunFolder
-from fl_app.site import Site
+from fl_app.config.composition import ConfigError, compose
+from fl_app.device.node import Node
+from fl_app.device.node_settings import Site
+from fl_app.run.experiment import Experiment
+from fl_app.run.progress import show_epsilon
+from fl_app.run.results import RunFolder
 from privacy.accounting import epsilon
 from privacy.audit import Audit, audit
 from privacy.noise import NoiseGenerator

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fl_app import checkup
-from fl_app.checkup import FAIL, OK, SOON, WARN, Check, attempt
+from fl_app.tools import checkup
+from fl_app.tools.checkup import FAIL, OK, SOON, WARN, Check, attempt
 
 
 def main(argv: list[str]) -> int:
@@ -81,7 +81,7 @@ def _server(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _device(arguments: argparse.Namespace) -> Iterator[Check]:
-    from fl_app.site import device_folder
+    from fl_app.device.node_settings import device_folder
 
     yield from _machine()
     config = _node_config(arguments.node_config)
@@ -138,8 +138,8 @@ def ledger(folder: Path) -> Check:
 
 
 def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -> Iterator[Check]:
-    from fl_app.device_terms import DeviceTerms
-    from fl_app.site import Own
+    from fl_app.device.node_settings import Own
+    from fl_app.device.terms import DeviceTerms
 
     own = Own.of(config)
     if not own.clients:
@@ -161,13 +161,13 @@ def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -
 
 
 def _client_data(place: str, client: int, terms: Any, cache: Path) -> Check:
-    from fl_app.device_data import load_own
+    from fl_app.device.data import load_own
 
     found = load_own(place.replace("{client}", str(client)), terms, cache)
     return Check(f"data of client {client}", OK, f"{len(found)} examples")
 
 
 def _public(file: Path) -> Check:
-    from learning.archives import read_npz
+    from learning.data.archives import read_npz
 
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")

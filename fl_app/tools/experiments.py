@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from fl_app.config import CONF
+from fl_app.config.composition import CONF
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_app.config import ConfigError, compose
-from fl_app.population import population
+from fl_app.config.composition import ConfigError, compose
+from fl_app.run.population import population
 
 
 def main(argv: list[str]) -> int:

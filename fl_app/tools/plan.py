@@ -17,11 +17,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config import ConfigError, build, compose
-from fl_app.settings import FederationSettings, PrivacySettings
+from fl_app.config.composition import ConfigError, build, compose
+from fl_app.config.settings import FederationSettings, PrivacySettings
 from privacy.accounting import epsilon
 from privacy.events import Event
-from privacy.kd_scheme import Scheme
+from schemes.kd_dpfl.scheme import Scheme
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
 
     Raises ValueError or ConfigError where the needs cannot be met.
     """
-    from learning.per_sample import SENSITIVITY
+    from learning.training.per_sample import SENSITIVITY
 
     federation: FederationSettings = build(config.federation, "federation")
     privacy: PrivacySettings = build(config.privacy, "privacy")
@@ -79,7 +79,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
     sizes = sizes or strategy["sizes"] or _partition_sizes(config)
     pool = federation.public if isinstance(federation.public, int) else None
     if sizes is None or pool is None or classes is None:
-        from fl_app.population import population
+        from fl_app.run.population import population
 
         people = population(config)
         sizes, pool = sizes or people.client_sizes(), len(people.public)

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from fl_app.cli import run
-from fl_app.config import ConfigError
-from fl_app.results import RunFolder
+from fl_app.config.composition import ConfigError
+from fl_app.run.results import RunFolder
 
 
 def main(argv: list[str]) -> int:

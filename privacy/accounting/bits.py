@@ -1,4 +1,4 @@
-"""Randomised response on bit vectors: DPFL-BNN's claim, and what is provable.
+"""Randomised response on bit vectors: seen alone, and in sums over clients.
 
 A bit is kept with p = ½ + γ and flipped with q = ½ − γ. Seen alone, a vector in which
 neighbours differ in k bits is k binary randomised responses. Under secure aggregation over n
@@ -17,7 +17,6 @@ import numpy as np
 from privacy.accounting.binomial import probabilities
 from privacy.accounting.lattice import Floats
 from privacy.accounting.renyi import Pair
-from privacy.accounting.search import decreasing_root
 
 # Elements of the tables of one coordinate's probabilities, over k and outcome.
 _ELEMENTS = 1_000_000
@@ -31,31 +30,7 @@ def epsilon_of_bit(gamma: float) -> float:
     return math.log1p(2 * gamma) - math.log1p(-2 * gamma)
 
 
-def claimed_epsilon(gamma: float, rounds: int, delta: float) -> float:
-    """ε of the paper's theorem 1, which counts one bit of one client and T rounds.
-
-    T·g(γ) = ln(1/δ) with g(γ) = ln(p^α q^{1−α} + q^α p^{1−α}) and α = 1 + 2 ln(1/δ)/ε.
-    """
-    log_delta = -math.log(delta)
-
-    def excess(epsilon: float) -> float:
-        return rounds * _log_moment(gamma, 2 * log_delta / epsilon) - log_delta
-
-    return decreasing_root(excess, 1e-9, 10 * rounds * epsilon_of_bit(gamma) + 10 * log_delta)
-
-
-def claimed_gamma(epsilon: float, rounds: int, delta: float) -> float:
-    """The largest γ that theorem 1 allows for ``epsilon``: γ ≤ g⁻¹(ln(1/δ)/T)."""
-    log_delta = -math.log(delta)
-
-    # Searched as ½ − γ, which falls towards the bound from above.
-    def excess(below_half: float) -> float:
-        return rounds * _log_moment(0.5 - below_half, 2 * log_delta / epsilon) - log_delta
-
-    return 0.5 - decreasing_root(excess, 1e-12, 0.5)
-
-
-def _log_moment(gamma: float, excess_order: float) -> float:
+def log_moment(gamma: float, excess_order: float) -> float:
     """ln(p^α q^{1−α} + q^α p^{1−α}) at α − 1 = ``excess_order``, for one bit."""
     if gamma == 0:
         return 0.0
@@ -72,7 +47,7 @@ def summed_divergence(gamma: float, honest_clients: int, order: float) -> float:
     """
     epsilon = epsilon_of_bit(gamma)
     if honest_clients == 1 or order * epsilon > _HIGHEST_EXPONENT:
-        return _log_moment(gamma, order - 1) / (order - 1)
+        return log_moment(gamma, order - 1) / (order - 1)
     worst = float(np.max(_pair(gamma, honest_clients).divergence(order)))
     # What was trimmed may have had the ratio e^{ε0}.
     return worst + 2 * honest_clients * _TRIMMED * math.exp(order * epsilon) / (order - 1)

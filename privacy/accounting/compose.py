@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from privacy.accounting import fine_gaussian, pld, privacy_loss, rdp, zcdp
+from privacy.accounting.elementary_losses import split
 from privacy.accounting.flatten import flatten, pure_epsilon
-from privacy.accounting.losses import split
 from privacy.accounting.threat import Adjacency, Threat
 from privacy.events import Event, GaussianEvent, NonPrivateEvent, ShuffledEvent
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from privacy.accounting import bits, dpsgd
-from privacy.accounting.losses import lattice_loss
+from privacy.accounting.elementary_losses import lattice_loss
 from privacy.accounting.rdp_conversion import to_epsilon, to_log_delta
 from privacy.events import (
     DiscreteGaussianEvent,

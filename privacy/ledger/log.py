@@ -17,7 +17,7 @@ from pathlib import Path
 from privacy.ledger import schema
 from privacy.ledger.entry import Entry, LedgerError
 from privacy.ledger.history import History, Sealer, Transaction
-from privacy.ledger.sidecar import Anchor, Sidecar
+from privacy.ledger.key_and_anchor import Anchor, Sidecar
 
 _SNAPSHOT_EVERY = 10_000
 

@@ -6,7 +6,7 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dp_fedavg import DPFedAvgClient
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS

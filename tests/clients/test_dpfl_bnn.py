@@ -10,17 +10,17 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpfl_bnn import DPFLBNNClient
-from fl_app.config import compose
-from fl_app.node import Node
-from fl_app.site import Site
-from learning.binary import bnn
+from fl_app.config.composition import compose
+from fl_app.device.node import Node
+from fl_app.device.node_settings import Site
 from learning.contribution import BitCodec, WeightCodec
 from learning.seeding import experiment_rng
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RandomizedBitsEvent
-from privacy.mechanisms.weight_bits import COORDINATES
 from privacy.noise import NoiseGenerator
+from schemes.dpfl_bnn.network import bnn
+from schemes.dpfl_bnn.weight_bits import COORDINATES
 
 CLASSES, SHAPE = 4, (1, 8, 8)
 LOCAL = {

@@ -7,7 +7,7 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
 from clients.kd_dpfl import KdDpflClient
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.accounting import epsilon
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RepeatedEvent

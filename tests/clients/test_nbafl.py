@@ -8,7 +8,7 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.nbafl import NbAFLClient
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.accounting import Adjacency, epsilon
 from privacy.budget import Budget
 from privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent

@@ -8,7 +8,7 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.privatekt import PrivateKTClient
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
 from privacy.noise import NoiseGenerator

@@ -6,12 +6,12 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.events import LaplaceEvent
 from privacy.noise import NoiseGenerator
-from privacy.protected_result import CLEAN_TOTAL
-from tests.fl_app.test_node import POLICY, ask, make_node, report
+from schemes.protected_results.result import CLEAN_TOTAL
+from tests.fl_app.device.test_node import POLICY, ask, make_node, report
 
 K = 4
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.loopback import PROJECT, free_port, wait_for
-from fl_app.checkup import superlink
+from fl_app.tools.checkup import superlink
 from fl_app.tools.export import export
 from privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS

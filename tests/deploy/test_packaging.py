@@ -22,7 +22,7 @@ COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NODES = sorted(name for name in SERVICES if name.startswith("node-"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-# What fl_app.site reads from a node-config.
+# What fl_app.device.node_settings reads from a node-config.
 WORDS = {"clients", "data", "public", "policy", "state"}
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-import fl_app.node
+import fl_app.device.node
 from fl_app.client_app import app
-from fl_app.config import build, from_run_config
-from fl_app.device_terms import pool_digest
-from fl_app.run_config import to_run_config
-from learning.trainer import Trainer
+from fl_app.config.composition import build, from_run_config
+from fl_app.config.run_config import to_run_config
+from fl_app.device.terms import pool_digest
+from learning.training.trainer import Trainer
 from privacy.ledger import Ledger
 
 MINE = (3, 7)  # ids of the clients that live here, out of CLIENTS
@@ -100,7 +100,7 @@ class Device:
     ) -> Message:
         """What comes back through the ClientApp; ``fresh``: from a process as good as new."""
         if fresh:
-            fl_app.node._local.__dict__.clear()
+            fl_app.device.node._local.__dict__.clear()
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         message = Message(content, dst_node_id=1, message_type=kind, group_id="1")
         message.metadata.__dict__["_message_id"] = "m1"

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.device_terms import pool_digest
-from learning.datasets import digits
+from fl_app.device.terms import pool_digest
+from learning.data.datasets import digits
 
 POOL = digits().train.images[:100]
 # What a run says of such devices' data.

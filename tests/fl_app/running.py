@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.config import build, compose
+from fl_app.config.composition import build, compose
 from fl_app.engines.inline import InlineEngine
-from fl_app.results import RunFolder
+from fl_app.run.results import RunFolder
 
 SMALL = [
     "engine=inline",

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fl_app.config import ConfigError, build, compose
+from fl_app.config.composition import ConfigError, build, compose
+from fl_app.device.node import Node
+from fl_app.device.node_settings import DeviceError, Own, Site
 from fl_app.engines.inline import InlineEngine
-from fl_app.node import Node
-from fl_app.population import build_trainer, population
-from fl_app.results import RunFolder
-from fl_app.site import DeviceError, Own, Site
+from fl_app.run.population import build_trainer, population
+from fl_app.run.results import RunFolder
 from privacy.ledger import Ledger
 
 SMALL = ["federation.num_clients=10", "federation.num_rounds=2", "seed=4", "tracking=none"]
@@ -73,7 +73,7 @@ def test_a_stack_that_fails_is_reported_client_by_client(tmp_path, monkeypatch) 
     def fail(*_, **__):
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr("learning.trainer.Trainer.train_stack", fail)
+    monkeypatch.setattr("learning.training.trainer.Trainer.train_stack", fail)
     _, rows = run(tmp_path, "strategy=fedavg", "privacy=none", STACK)
     assert rows[-1]["answered"] == 0
     assert len(rows[-1]["failed"]) == 10

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fl_app.config import CONF, ConfigError, compose, groups
-from fl_app.experiment import Experiment
+from fl_app.config.composition import CONF, ConfigError, compose, groups
+from fl_app.run.experiment import Experiment
 
 EXPERIMENTS = groups()["experiment"]
 

@@ -11,14 +11,14 @@ import flwr
 import torch
 
 from tests.fl_app.device import MINE, Device, report
-from tests.fl_app.test_hostile_server import CASES, honest
+from tests.fl_app.device.test_hostile_server import CASES, honest
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fl_app", "strategies", "clients", "learning", "privacy")
 MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 # CIFAR-10's own files are pickles. They lie on the researcher's disk, and are read by a reader that
 # makes numbers, text and arrays of them and never calls what they name.
-READS_PICKLES = {"learning/archives.py": "_ArraysOnly"}
+READS_PICKLES = {"learning/data/archives.py": "_ArraysOnly"}
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

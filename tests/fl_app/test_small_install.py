@@ -25,13 +25,13 @@ def run(body, blocked):
 
 
 def test_client_app_and_node_import_without_the_servers_packages():
-    done = run("import fl_app.client_app, fl_app.node, fl_app.tools.doctor", SIMULATION_ONLY)
+    done = run("import fl_app.client_app, fl_app.device.node, fl_app.tools.doctor", SIMULATION_ONLY)
     assert done.returncode == 0, done.stderr
 
 
 def test_every_client_class_imports_without_the_servers_packages():
     body = """
-from fl_app.config import compose, groups
+from fl_app.config.composition import compose, groups
 from hydra.utils import get_object
 for name in groups()["strategy"]:
     get_object(compose([f"strategy={name}"]).strategy.client._target_)
@@ -40,7 +40,7 @@ for name in groups()["strategy"]:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["fl_app.client_app", "fl_app.secure_node"])
+@pytest.mark.parametrize("module", ["fl_app.client_app", "fl_app.device.secure_node"])
 def test_phases_that_compute_nothing_do_not_wait_for_pytorch(module):
     done = run(f"import {module}", [*SIMULATION_ONLY, "torch", "opacus", "sklearn"])
     assert done.returncode == 0, done.stderr

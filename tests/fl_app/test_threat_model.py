@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.config import groups
+from fl_app.config.composition import groups
 from tests.fl_app.device import OPEN, Device
-from tests.fl_app.test_hostile_server import CASES, EVALUATE, honest
+from tests.fl_app.device.test_hostile_server import CASES, EVALUATE, honest
 
 PROJECT = Path(__file__).resolve().parents[2]
 TEXT = (PROJECT / "docs" / "threat-model.md").read_text(encoding="utf-8")

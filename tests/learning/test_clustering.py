@@ -18,7 +18,7 @@ from learning.clustering import (
 )
 from learning.contribution import WeightCodec
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.budget import Budget
 
 K = 3

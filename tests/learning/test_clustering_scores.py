@@ -9,8 +9,8 @@ from sklearn import metrics
 
 from learning.clustering_scores import METRICS, clustering_score, judge, rank_correlation
 from privacy.noise import NoiseGenerator
-from privacy.protected_result import LaplaceResult
-from privacy.protected_rows import project
+from schemes.protected_results.result import LaplaceResult
+from schemes.protected_results.rows import project
 
 CLIENTS, K = 1000, 10
 

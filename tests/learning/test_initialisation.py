@@ -6,9 +6,9 @@ import torch
 from scipy import stats
 from torch import nn
 
-from learning.flat import FlatModel
 from learning.initialisation import initialise
 from learning.models import cnn_groupnorm
+from learning.training.flat import FlatModel
 
 
 def rng() -> np.random.Generator:

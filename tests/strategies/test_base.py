@@ -7,13 +7,13 @@ from flwr.app.error import Error
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from learning.datasets import Examples
+from learning.data.datasets import Examples
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.budget import Budget
+from rounds.setup import ServerSetup
 from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
-from strategies.setup import ServerSetup
 from tests.strategies.grid import Grid
 
 NODES = [11, 12, 13]

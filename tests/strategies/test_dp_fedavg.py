@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from learning.datasets import Examples
+from learning.data.datasets import Examples
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.accounting import Adjacency, Unit, epsilon
 from privacy.accounting.gaussian import combined_noise_multiplier
 from privacy.budget import Budget
 from privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
+from rounds.setup import ServerSetup
 from strategies.dp_fedavg import DPFedAvg
-from strategies.setup import ServerSetup
 from tests.fl_app.running import run_inline
 
 N, COHORT = 200, 50

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fl_app.config import build, compose
-from fl_app.results import RunFolder
-from learning.binary import bnn
-from learning.datasets import Examples
-from learning.trainer import Trainer
+from fl_app.config.composition import build, compose
+from fl_app.run.results import RunFolder
+from learning.data.datasets import Examples
+from learning.training.trainer import Trainer
 from privacy.accounting import Threat
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from privacy.secure_aggregation import SecureSumSettings
+from rounds.setup import ServerSetup
+from schemes.dpfl_bnn.network import bnn
 from strategies.dpfl_bnn import DPFLBNN
-from strategies.setup import ServerSetup
 
 SHAPE = (1, 8, 8)
 BUDGET = {"threat": "local", "honest_clients": 1, "hamming": None, "mask": 1.0}

@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clients.fedavg import FedAvgClient
-from fl_app.config import compose
+from fl_app.config.composition import compose
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
-from fl_app.experiment import Experiment
+from fl_app.run.experiment import Experiment
 from learning.contribution import LabelCodec, Sum
 from privacy.secure_aggregation import Phase
-from strategies.hosting import Placement
-from strategies.kd_label_stage import LabelStage
-from strategies.reasons import said
-from strategies.secure_sum import RECORD
+from rounds.client_placement import Placement
+from rounds.label_stage import LabelStage
+from rounds.secure_sum import RECORD
+from rounds.untrusted_text import said
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 

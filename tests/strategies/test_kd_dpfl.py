@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from fl_app.config import ConfigError
-from fl_app.results import RunFolder
-from learning.datasets import Examples
+from fl_app.config.composition import ConfigError
+from fl_app.run.results import RunFolder
+from learning.data.datasets import Examples
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.accounting import epsilon
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent
 from privacy.ledger import Ledger
+from rounds.setup import ServerSetup
 from strategies.dpsgd_fedavg import DpSgdFedAvg
 from strategies.kd_dpfl import KdDpfl
-from strategies.setup import ServerSetup
 from tests.fl_app.running import run_inline
 
 CLASSES, POOL, SIZES = 3, 40, (60, 60, 6, 6, 6, 6, 6)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from learning.datasets import Examples
+from learning.data.datasets import Examples
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.accounting import Adjacency, Unit
 from privacy.budget import Budget
+from rounds.setup import ServerSetup
 from strategies.base import Round
 from strategies.nbafl import NbAFL
-from strategies.setup import ServerSetup
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 
@@ -234,7 +234,7 @@ RUN = ["strategy=nbafl", "federation.public=0", "privacy.epsilon=400", "strategy
 
 
 def test_a_diverging_client_is_dropped_and_counted_and_the_round_goes_on(tmp_path, monkeypatch):
-    from learning.trainer import Trainer as Local
+    from learning.training.trainer import Trainer as Local
 
     plain = Local.parameters
 

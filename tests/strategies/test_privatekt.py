@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from learning.datasets import Examples
+from learning.data.datasets import Examples
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
 from privacy.budget import Budget
 from privacy.mechanisms import RandomizedResponse
 from privacy.noise import NoiseGenerator
+from rounds.setup import ServerSetup
 from strategies.privatekt import PrivateKT
-from strategies.setup import ServerSetup
 
 CLASSES, POOL = 4, 50
 

@@ -7,21 +7,21 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
 
-from fl_app.config import ConfigError, compose
-from fl_app.experiment import Experiment
-from learning.datasets import Examples
+from fl_app.config.composition import ConfigError, compose
+from fl_app.run.experiment import Experiment
+from learning.data.datasets import Examples
 from learning.models import mlp
-from learning.trainer import Trainer
+from learning.training.trainer import Trainer
 from privacy.accounting import Adjacency, Unit
 from privacy.budget import Budget
 from privacy.events import RandomizedResponseEvent
 from privacy.noise import NoiseGenerator
-from privacy.protected_result import CLEAN_TOTAL
 from privacy.secure_aggregation import SecureSumSettings
-from strategies.client_evaluation import CLEAN, PROTECTED
+from rounds.client_evaluation import CLEAN, PROTECTED
+from rounds.setup import ServerSetup
+from schemes.protected_results.result import CLEAN_TOTAL
 from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
-from strategies.setup import ServerSetup
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 

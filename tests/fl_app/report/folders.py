@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from fl_app.results import RunFolder
-from learning.pictures import partition_picture
+from fl_app.run.results import RunFolder
+from learning.data.partition_picture import partition_picture
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.events import NonPrivateEvent, RandomizedResponseEvent
 from privacy.statement import Exposure, Statement, by_participations
@@ -35,8 +35,8 @@ def write_run(
     done = rounds if done is None else done
     folder = RunFolder(path)
     config = {
-        "dataset": {"_target_": "learning.datasets.digits"},
-        "partition": {"_target_": "learning.partitions.IID"},
+        "dataset": {"_target_": "learning.data.datasets.digits"},
+        "partition": {"_target_": "learning.data.partitions.IID"},
         "privacy": {"epsilon": budget, "delta": 1e-5, "per": "round"},
         "federation": {"num_clients": clients, "num_rounds": rounds},
         "strategy": {"name": name, "K": 4},

@@ -1,7 +1,7 @@
 """Model, data, training and test of the plain Flower app; the eager loop and pfl use its models.
 
-The data is a folder of NumPy arrays that ``benchmarks.works`` has written: every competitor trains
-the same clients on the same examples.
+The data is a folder of NumPy arrays that ``benchmarks.workloads`` has written: every competitor
+trains the same clients on the same examples.
 """
 
 from __future__ import annotations

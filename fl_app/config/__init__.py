@@ -1,0 +1,1 @@
+"""From what a user typed to a checked configuration."""

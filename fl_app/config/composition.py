@@ -1,0 +1,245 @@
+"""One way from what a user typed to a configuration, whichever command was typed.
+
+``murmur``, ``murmur -m`` and ``flwr run --run-config`` all end in ``compose``. Wrong keys and
+values fail here or in ``build``, before any work starts, as a ``ConfigError`` that names the key,
+the value, what is allowed, and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import itertools
+import threading
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.utils import get_object
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
+
+from fl_app.config.allowed_classes import strange_class
+from fl_app.config.run_config import to_overrides
+
+_composing = threading.Lock()
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+class ConfigError(Exception):
+    """One sentence for the user: the key, its value, what is allowed."""
+
+
+def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
+    """The configuration for a Flower run-config."""
+    return compose(to_overrides(run_config))
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """The whole configuration for Hydra ``overrides``, interpolations resolved and read-only."""
+    return _compose(CONF, tuple(overrides))
+
+
+@functools.lru_cache(maxsize=16)  # composing takes a fifth of a second
+def _compose(conf: Path, overrides: tuple[str, ...]) -> DictConfig:
+    parsed = _parse(overrides)
+    if any(override.is_sweep_override() for override in parsed):
+        raise ConfigError(
+            "several values for one key need a sweep: use `murmur -m` "
+            f"({', '.join(o.input_line or '' for o in parsed if o.is_sweep_override())})"
+        )
+    groups = [o for o in parsed if _is_group(o)]
+    for override in groups:
+        _check_choice(override)
+    base = _base(conf, tuple(o.input_line or "" for o in groups))
+    for override in parsed:
+        if not _is_group(override):
+            _check_key(override, base)
+    config = _raw_compose(list(overrides))
+    try:
+        OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_one_line(error)) from error
+    _check_classes(config)
+    OmegaConf.set_readonly(config, True)
+    return config
+
+
+def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
+    """Every job of a sweep over comma-separated values and ranges, in the order Hydra runs them."""
+    choices = []
+    for override in _parse(overrides):
+        if override.is_interval_sweep():
+            continue  # belongs to an optimiser's sweeper, which draws the values
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            choices.append([override.input_line or ""])
+    return [list(job) for job in itertools.product(*choices)]
+
+
+def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words that hold for every job, and those that give several values."""
+    fixed: list[str] = []
+    varied: list[str] = []
+    for override in _parse(overrides):
+        (varied if override.is_sweep_override() else fixed).append(override.input_line or "")
+    return fixed, varied
+
+
+def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
+    """Call ``node._target_`` with the node's settings, their types checked against its signature.
+
+    ``path`` is where the user finds the settings, for error messages.
+    """
+    settings = OmegaConf.to_container(node, resolve=True)
+    if not isinstance(settings, dict) or "_target_" not in settings:
+        raise ConfigError(f"{path}: names no class (`_target_`)")
+    target = str(settings.pop("_target_"))
+    partial = bool(settings.pop("_partial_", False))
+    factory = _locate(target, path)
+    known = {str(key): value for key, value in settings.items()}
+    _check_types(factory, known, path)
+    if partial:
+        return functools.partial(factory, *args, **known, **extra)
+    try:
+        return factory(*args, **known, **extra)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{path}.{error}") from error
+
+
+def _locate(target: str, path: str) -> Any:
+    try:
+        return get_object(target)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{path}._target_={target}: cannot be imported ({error})") from error
+
+
+def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
+    function = factory.__init__ if inspect.isclass(factory) else factory
+    hints = typing.get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    for key, value in settings.items():
+        if key not in parameters and not takes_any:
+            raise ConfigError(f"{path}.{key}={value}: unknown; {_nearest(key, parameters)}")
+        hint = hints.get(key, Any)
+        try:
+            TypeAdapter(hint, config={"strict": True}).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            name = getattr(hint, "__name__", None) or str(hint)
+            if typing.get_origin(hint) is not None or "|" in str(hint):
+                name = str(hint)
+            raise ConfigError(f"{path}.{key}={value}: must be {name} ({reason})") from error
+
+
+def _parse(overrides: Sequence[str]) -> list[Override]:
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(f"{_one_line(error)}; write key=value") from error
+
+
+def groups() -> dict[str, list[str]]:
+    """Every config group and its choices; conf/hydra is about Hydra itself, not about a run."""
+    return {
+        folder.name: sorted(str(p.relative_to(folder).with_suffix("")) for p in _yaml(folder))
+        for folder in sorted(CONF.iterdir())
+        if folder.is_dir() and folder.name != "hydra"
+    }
+
+
+def _yaml(folder: Path) -> Iterator[Path]:
+    return folder.rglob("*.yaml")
+
+
+def _is_group(override: Override) -> bool:
+    return override.key_or_group in groups()
+
+
+def _check_choice(override: Override) -> None:
+    choice, choices = override.value(), groups()[override.key_or_group]
+    if choice is not None and choice not in choices:
+        raise ConfigError(f"{override.key_or_group}={choice}: unknown; {_nearest(choice, choices)}")
+
+
+def _check_key(override: Override, base: DictConfig) -> None:
+    key = override.key_or_group
+    if override.is_add() or override.is_force_add() or key.startswith("hydra"):
+        return
+    known = list(_keys(OmegaConf.to_container(base, resolve=False)))
+    if key not in known:
+        value = override.get_value_string()
+        raise ConfigError(f"{key}={value}: unknown key; {_nearest(key, [*known, *groups()])}")
+
+
+def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _check_classes(config: DictConfig) -> None:
+    """ConfigError unless all classes are those of conf/, and the strategy has its own name."""
+    strange = strange_class(OmegaConf.to_container(config), CONF)
+    if strange is not None:
+        raise ConfigError(
+            f"_target_={strange}: classes are chosen through the groups, not named; to add one, "
+            "add a file to conf/ that names it"
+        )
+    name, client = str(config.strategy.name), str(config.strategy.client._target_)
+    if _client_of(CONF, name) != client:
+        raise ConfigError(f"strategy.name={name}: is not the name of the strategy that was chosen")
+
+
+@functools.lru_cache(maxsize=16)
+def _client_of(conf: Path, name: str) -> str | None:
+    """The client class of the strategy ``name`` in ``conf``; None if there is no such strategy."""
+    if name not in groups()["strategy"]:
+        return None
+    return str(_raw_compose([f"strategy={name}"]).strategy.client._target_)
+
+
+def _nearest(name: object, known: typing.Iterable[str]) -> str:
+    choices = sorted(set(known))
+    matches = difflib.get_close_matches(str(name), choices, n=3, cutoff=0.5)
+    if matches:
+        return f"did you mean {' or '.join(matches)}?"
+    return f"known are {', '.join(choices)}"
+
+
+@functools.lru_cache(maxsize=16)
+def _base(conf: Path, choices: tuple[str, ...]) -> DictConfig:
+    """The configuration of these choices in ``conf`` alone; only for looking up keys."""
+    return _raw_compose(list(choices))
+
+
+def _raw_compose(overrides: list[str]) -> DictConfig:
+    # Hydra composes through a global object, which `murmur -m` is in the middle of using.
+    with _composing:
+        outer = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        try:
+            with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+                return hydra_compose(config_name="config", overrides=overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(_one_line(error)) from error
+        finally:
+            GlobalHydra.instance().hydra = outer
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

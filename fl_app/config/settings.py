@@ -1,0 +1,135 @@
+"""The settings that no component owns: who takes part, for how long, and the privacy budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from fl_app.device.terms import DeviceTerms
+from privacy.budget import Budget
+from privacy.secure_aggregation.settings import MODES, SecureSumSettings
+
+
+@dataclass(frozen=True)
+class FederationSettings:
+    """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
+
+    ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
+    """
+
+    num_clients: int
+    clients_per_round: int | None
+    num_rounds: int
+    public: int | float
+    quorum: float
+    round_timeout: float
+    devices: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_clients < 1:
+            raise ValueError(f"num_clients={self.num_clients}: must be at least 1")
+        if not 1 <= self.cohort_size <= self.num_clients:
+            raise ValueError(
+                f"clients_per_round={self.clients_per_round}: must lie in 1..{self.num_clients} "
+                "(federation.num_clients), or be null for all"
+            )
+        if self.num_rounds < 1:
+            raise ValueError(f"num_rounds={self.num_rounds}: must be at least 1")
+        if self.public < 0 or (isinstance(self.public, float) and self.public >= 1):
+            raise ValueError(
+                f"public={self.public}: must be a share of the training set in [0, 1) or a count"
+            )
+        if not 0 < self.quorum <= 1:
+            raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
+        if not self.round_timeout > 0:
+            raise ValueError(f"round_timeout={self.round_timeout}: must be above 0 seconds")
+        terms = self.device_terms()
+        if terms is not None and terms.sizes and len(terms.sizes) != self.num_clients:
+            raise ValueError(
+                f"devices.sizes={terms.sizes}: must be one for each of {self.num_clients} clients"
+            )
+
+    def device_terms(self) -> DeviceTerms | None:
+        """What devices' data must be like; None in simulations."""
+        if self.devices is None:
+            return None
+        known = [f.name for f in fields(DeviceTerms)]
+        for key, value in self.devices.items():
+            if key not in known:
+                raise ValueError(f"devices.{key}={value}: unknown; known are {', '.join(known)}")
+        return DeviceTerms(**self.devices)
+
+    @property
+    def cohort_size(self) -> int:
+        """Clients asked in each round."""
+        return self.num_clients if self.clients_per_round is None else self.clients_per_round
+
+    def public_size(self, train_size: int) -> int:
+        """Examples in the public pool; a share is rounded up."""
+        if isinstance(self.public, int):
+            return self.public
+        return math.ceil(self.public * train_size)
+
+
+@dataclass(frozen=True)
+class ComputeSettings:
+    """``conf/compute``: what a process computes with; results depend on it by rounding at most.
+
+    ``stack``: clients that a node trains at once. ``mixed_precision``: of their stack.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    stack: int = 1
+    mixed_precision: bool = False
+
+    def __post_init__(self) -> None:
+        if self.stack < 1:
+            raise ValueError(f"stack={self.stack}: must be at least 1")
+        if self.mixed_precision and self.stack == 1:
+            raise ValueError("mixed_precision=True: is that of a stack; set compute.stack above 1")
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """``conf/privacy``: the budget of one client, its noise, its device's policy, secure sums.
+
+    ``secure_sum``: the settings of ``SecureSumSettings`` beside its mode. ``sensitivity`` and
+    ``calibration`` belong to strategies that have a choice there (NbAFL), which check them.
+    """
+
+    epsilon: float
+    delta: float
+    per: str
+    noise: str
+    policy: str | None
+    secure_aggregation: str = "off"
+    secure_sum: Mapping[str, Any] = field(default_factory=dict)
+    sensitivity: str | None = None
+    calibration: str | None = None
+
+    def __post_init__(self) -> None:
+        self.budget(1)
+        if self.noise not in ("os", "seeded"):
+            raise ValueError(f"noise={self.noise!r}: must be 'os' or 'seeded'")
+        if self.secure_aggregation not in MODES:
+            raise ValueError(
+                f"secure_aggregation={self.secure_aggregation}: must be one of {', '.join(MODES)}"
+            )
+        self.secure_sums()
+
+    def secure_sums(self) -> SecureSumSettings:
+        """Whether and how contributions are summed securely."""
+        known = [f.name for f in fields(SecureSumSettings) if f.name != "mode"]
+        for key, value in self.secure_sum.items():
+            if key not in known:
+                raise ValueError(f"secure_sum.{key}={value}: unknown; known are {', '.join(known)}")
+        try:
+            return SecureSumSettings(self.secure_aggregation, **self.secure_sum)
+        except ValueError as error:
+            raise ValueError(f"secure_sum.{error}") from error
+
+    def budget(self, rounds: int) -> Budget:
+        """The budget for a run of ``rounds`` rounds."""
+        return Budget(self.epsilon, self.delta, self.per, rounds)

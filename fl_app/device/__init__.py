@@ -1,0 +1,1 @@
+"""A node: its owner's settings, its data, and how it answers a server."""

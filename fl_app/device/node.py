@@ -1,0 +1,268 @@
+"""A node: the process that hosts clients, asks their ledger and policy, and sums what they release.
+
+One message from the server asks for any number of clients. For all of them the order is fixed:
+policy, charge (one durable commit), local training, mechanism, sum, stored reply, and only then
+do bytes leave. A client that refuses or fails is reported by id and reason, and costs the round
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from omegaconf import DictConfig
+from safetensors.numpy import load, save
+
+from clients.base import Client, LocalData, Task, TaskError
+from fl_app.config.composition import build
+from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
+from fl_app.device.collector import Collector, PlainSum, SideBySide
+from fl_app.device.data import device_population
+from fl_app.device.node_settings import DeviceError, Site, log_error
+from fl_app.device.secure_node import SecureNode, secure_folder
+from fl_app.device.task_parsing import digest, parse_tasks
+from fl_app.run.population import (
+    Population,
+    build_client,
+    build_evaluator,
+    build_trainer,
+    population,
+)
+from learning.data.datasets import DataError
+from privacy.events import ComposedEvent, NonPrivateEvent
+from privacy.ledger import Charge, Ledger, LedgerError
+from privacy.noise import NoiseGenerator
+from privacy.policy import Refusal
+from privacy.secure_aggregation import SecureSumError
+
+
+class Node:
+    """Everything that lives once per process and thread, and serves every client asked for."""
+
+    def __init__(self, config: DictConfig, site: Site) -> None:
+        self.config, self.site, folder = config, site, site.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.population: Population = _population(config, site)
+        privacy: PrivacySettings = build(config.privacy, "privacy")
+        compute = _compute(config, site)
+        self.stack = compute.stack
+        self.trainer = build_trainer(config, self.population.dataset, compute=compute)
+        self.client: Client = build_client(config, self.population, self.trainer, site.memory)
+        self.evaluator = build_evaluator(
+            config, self.population, self.trainer, site.memory / "evaluation"
+        )
+        self.seeded = privacy.noise == "seeded"
+        self.delta, self.rounds = privacy.delta, int(config.federation.num_rounds)
+        self.policy = site.policy
+        # Read once: a configuration's values are slow to reach, and every client's charge needs it.
+        self.algorithm = str(config.strategy.name)
+        self.ledger = Ledger(folder / "ledger.sqlite")
+        self.secure = SecureNode(privacy.secure_sums(), secure_folder(folder), self._hosts)
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The reply to one message, for all the clients that it names.
+
+        What returns is what the ledger has stored: no byte leaves that is not committed.
+        """
+        if self.secure.answers(content):
+            return self.secure.answer(content)
+        try:
+            self.policy.require_valid(datetime.now(UTC))
+            return self._answer(content)
+        except (Refusal, LedgerError) as refusal:
+            # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
+            clients = [task.client for task in self._tasks(content)]
+            reasons = [str(refusal)] * len(clients)
+            report: dict[str, Any] = {"clients": [], "refused": clients, "reasons": reasons}
+            return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
+
+    def _answer(self, content: RecordDict) -> RecordDict:
+        request = digest(self.site.run, content)
+        stored = self.ledger.reply(request)
+        if stored is not None:
+            return decode_reply(stored)
+        tasks = self._tasks(content)
+        collector = self._collector(content, self._role(tasks[0]))
+        refused: dict[int, str] = {}
+        charges: list[Charge] = []
+        allowed = set()
+        for task in tasks:
+            try:
+                charge = self._charge(task, request, collector)
+            except Exception as error:
+                refused[task.client] = self._reason(task, error)
+                continue
+            if charge is None:
+                allowed.add(task.client)
+            else:
+                charges.append(charge)
+        outcomes = self.ledger.charge(charges, admit=self._admit)
+        for charge, outcome in zip(charges, outcomes, strict=True):
+            if outcome.may_compute:
+                allowed.add(int(charge.client))
+            else:
+                refused[int(charge.client)] = outcome.reason
+        tasks = [task for task in tasks if task.client in allowed]
+        reply = self._contribute(tasks, refused, collector)
+        return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
+
+    def _tasks(self, content: RecordDict) -> list[Task]:
+        return parse_tasks(content, len(self.population.shards))
+
+    def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
+        """What answering costs; None for what a simulation only shows to its researcher."""
+        role = self._role(task)
+        if task.purpose not in role.purposes:
+            raise TaskError(f"purpose={task.purpose}: must be one of {', '.join(role.purposes)}")
+        if task.round > self.rounds:
+            # A budget for the whole run is shared out over so many rounds.
+            raise TaskError(f"round={task.round}: this run has {self.rounds} rounds")
+        event = role.event(task, self._data(task.client))
+        if event is None:
+            if not self.site.simulated:
+                raise TaskError("reports without a charge exist in simulations only")
+            return None
+        event = collector.event(task.client, event)
+        return Charge(task.client, self.site.run, task.round, task.purpose, request, event)
+
+    def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
+        """What the device's owner says, asked under the ledger's lock; raises Refusal."""
+        self.policy.check(
+            algorithm=self.algorithm,
+            event=charge.event,
+            spent=spent,
+            delta=self.delta,
+            seeded_noise=self.seeded and not isinstance(charge.event, NonPrivateEvent),
+            now=datetime.now(UTC),
+        )
+
+    def _contribute(
+        self, tasks: list[Task], refused: dict[int, str], collector: Collector
+    ) -> RecordDict:
+        for start in range(0, len(tasks), self.stack):
+            group = tasks[start : start + self.stack]
+            try:
+                if self.stack > 1:
+                    self._role(group[0]).train_ahead([(t, self._data(t.client)) for t in group])
+            except Exception as error:
+                refused.update((task.client, self._reason(task, error)) for task in group)
+                continue
+            for task in group:
+                try:
+                    self._release(task, collector)
+                except Exception as error:
+                    refused[task.client] = self._reason(task, error)
+        report: dict[str, Any] = {
+            "clients": collector.clients,
+            "refused": list(refused),
+            "reasons": list(refused.values()),
+            **collector.report(),
+        }
+        content = RecordDict({"report": ConfigRecord(report)})
+        if collector.clients:
+            content["contribution"] = collector.arrays()
+        return content
+
+    def _release(self, task: Task, collector: Collector) -> None:
+        """One client's training, mechanism and part of the sum."""
+        data, role = self._data(task.client), self._role(task)
+        codec = role.codec(task)
+        release = role.answer(task, data, self._noise(task))
+        collector.add(task.client, codec, codec.pack(release), role.weight(data))
+
+    def _role(self, task: Task) -> Client:
+        """What answers: the algorithm's client half, or the evaluation's."""
+        if self.evaluator is not None and task.purpose in self.evaluator.purposes:
+            return self.evaluator
+        return self.client
+
+    def _collector(self, content: RecordDict, role: Client) -> Collector:
+        collector = self.secure.collector(content)
+        # Where sums are secure, what is not masked stays refused.
+        return SideBySide() if not role.summed and type(collector) is PlainSum else collector
+
+    def _hosts(self, client: int) -> bool:
+        return client in self.population.shards
+
+    def _data(self, client: int) -> LocalData:
+        if not self._hosts(client):
+            raise TaskError(f"client={client}: is not hosted here")
+        train = self.population.dataset.train
+        return LocalData(train.images, train.labels, self.population.shards[client])
+
+    def _noise(self, task: Task) -> NoiseGenerator:
+        if self.seeded:
+            parts = (self.config.seed, task.purpose, task.round, task.client)
+            return NoiseGenerator.seeded("client noise", *parts)
+        return _noise_of_this_thread()
+
+    def _reason(self, task: Task, error: Exception) -> str:
+        """One line for the server; the traceback stays on this machine, in the run's folder.
+
+        On a device only what does not depend on its data is told: refusals, and no error's text.
+        """
+        line = f"{type(error).__name__}: {error}"
+        log_error(self.site.folder, f"round {task.round}, client {task.client}", error)
+        if self.site.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
+            return line
+        return "failed; its own log says why"
+
+
+def _compute(config: DictConfig, site: Site) -> ComputeSettings:
+    """What to compute with: a device's owner says so, and not the server."""
+    if site.own is None:
+        return build(config.compute, "compute")
+    return ComputeSettings(site.own.compute)
+
+
+def _population(config: DictConfig, site: Site) -> Population:
+    """Whose data are here: virtual clients' shares, or what a device's owner has put here."""
+    if site.own is None:
+        return population(config)
+    federation: FederationSettings = build(config.federation, "federation")
+    try:
+        return device_population(site.own, federation.device_terms(), site.folder / "cache")
+    except (DataError, ValueError, OSError) as error:
+        log_error(site.folder, "this device's data", error)
+        raise DeviceError(
+            "this device's data are not fit for the run; its own log says why"
+        ) from error
+
+
+_local = threading.local()
+
+
+def node_for(config: DictConfig, site: Site) -> Node:
+    """The node of this thread; built anew only when another run's message arrives."""
+    key = (site.folder, site.run)
+    if getattr(_local, "key", None) != key:
+        _local.node, _local.key = Node(config, site), key
+    return _local.node
+
+
+def _noise_of_this_thread() -> NoiseGenerator:
+    if not hasattr(_local, "noise"):
+        _local.noise = NoiseGenerator.from_os()
+    return _local.noise
+
+
+def encode_reply(reply: RecordDict) -> bytes:
+    """A reply as bytes that need no unpickling."""
+    arrays = reply.array_records.get("contribution")
+    values = {name: np.ascontiguousarray(a.numpy()) for name, a in (arrays or {}).items()}
+    return save(values, metadata={"report": json.dumps(dict(reply.config_records["report"]))})
+
+
+def decode_reply(stored: bytes) -> RecordDict:
+    """The inverse of ``encode_reply``."""
+    header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
+    report = json.loads(header["__metadata__"]["report"])
+    content = RecordDict({"report": ConfigRecord(report)})
+    if arrays := load(stored):
+        content["contribution"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
+    return content

@@ -1,0 +1,148 @@
+"""Where a node lives: in a simulation, or on a device with an owner.
+
+On a device nothing that the server sends decides whose policy holds, which clients and data are
+here, or which files are written: all of it comes from the node-config, which only the device's
+owner can set
+(``flower-supernode --node-config 'clients=3 data="/srv/data" policy="/etc/murmur/policy.yaml"
+state="/var/lib/murmur"'``). Without a policy a device refuses everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import DictConfig
+
+from fl_app.config.run_config import run_folder_path
+from privacy.policy import Policy
+
+SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
+_LARGEST_LOG = 2**20  # bytes; twice that is kept
+
+
+class DeviceError(Exception):
+    """A device cannot take part; the message tells nothing of its data and may leave it."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device.data``.
+
+    ``compute``: what trains, cpu or cuda.
+    """
+
+    clients: tuple[int, ...]
+    data: str | None
+    public: str | None
+    compute: Literal["cpu", "cuda"] = "cpu"
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> Own:
+        """By what the node-config says; DeviceError where it is malformed."""
+        words = str(node_config.get("clients", "")).replace(",", " ").split()
+        if not all(word.isdecimal() for word in words) or len(set(words)) != len(words):
+            raise DeviceError(
+                "clients in this device's node-config: must be ids such as '3' or '3,7'"
+            )
+        data, public = node_config.get("data"), node_config.get("public")
+        compute = node_config.get("compute", "cpu")
+        if compute not in ("cpu", "cuda"):
+            raise DeviceError("compute in this device's node-config: must be cpu or cuda")
+        return cls(
+            tuple(sorted(int(word) for word in words)),
+            None if data is None else str(data),
+            None if public is None else str(public),
+            compute,
+        )
+
+
+@dataclass(frozen=True)
+class Site:
+    """``folder``: ledger, clients' state and error log. ``run``: the run's name in the ledger.
+
+    ``simulated``: clients are virtual, and nobody's data but the researcher's is at stake.
+    ``own``: what a device's owner has put here; None where clients are virtual.
+    """
+
+    folder: Path
+    run: str
+    policy: Policy
+    simulated: bool
+    own: Own | None = None
+
+    @property
+    def memory(self) -> Path:
+        """Where clients keep what they remember from round to round, of this run only.
+
+        A simulation's folder is one run's; on a device the name that a server gave to its run must
+        lead nowhere else, so it goes through a hash.
+        """
+        clients = self.folder / "clients"
+        if self.own is None:
+            return clients
+        return clients / hashlib.sha256(self.run.encode()).hexdigest()[:16]
+
+    @classmethod
+    def simulation(cls, folder: Path, policy: str | None = None) -> Site:
+        """Virtual clients of one run, in its folder; ``policy``: as if a device had this one."""
+        rules = Policy.simulation() if policy is None else Policy.load(policy)
+        return cls(folder, folder.name, rules, simulated=policy is None)
+
+    @classmethod
+    def device(cls, node_config: Mapping[str, Any], run: str) -> Site:
+        """A device, by what its owner has set in its node-config."""
+        path = node_config.get("policy")
+        if path is None:
+            rules = Policy("this device's node-config", "it names no policy file (policy=PATH)")
+        else:
+            rules = Policy.load(str(path))
+        own = Own.of(node_config)
+        return cls(device_folder(node_config), run, rules, simulated=False, own=own)
+
+
+def log_error(folder: Path, about: str, error: Exception) -> None:
+    """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "errors.log"
+    if path.exists() and path.stat().st_size > _LARGEST_LOG:
+        os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{about}: {type(error).__name__}: {error}\n")
+        file.write("".join(traceback.format_exception(error)) + "\n")
+
+
+def site_of(config: DictConfig, node_config: Mapping[str, Any], run_id: int) -> Site:
+    """The site that this process's node is at.
+
+    A run keeps its name in a device's ledger when it is resumed: it is that of its folder. A
+    server that gives two runs one name gains nothing by it, for what was charged under a name is
+    answered again only if the question is the same, and else refused.
+    """
+    folder = run_folder_path(config.run_dir, config.results_dir, run_id)
+    if is_simulated(node_config):
+        return Site.simulation(folder, config.privacy.policy)
+    return Site.device(node_config, folder.name)
+
+
+def is_simulated(node_config: Mapping[str, Any]) -> bool:
+    """Whether the engine, and not a device's owner, started this node.
+
+    Flower's simulation runs clients in Ray actors; a SuperNode's process never starts Ray.
+    """
+    if node_config.get(SIMULATED) is True:
+        return True
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
+def device_folder(node_config: Mapping[str, Any]) -> Path:
+    """The folder in which a device keeps its ledger and its clients' state."""
+    folder = Path(str(node_config.get("state", Path.home() / ".murmur" / "device")))
+    return folder.expanduser().absolute()

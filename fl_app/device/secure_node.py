@@ -1,0 +1,221 @@
+"""A node's part in secure sums: its clients run the protocol, it forwards their messages.
+
+Four of the five phases (keys, shares, confirmation, revelation) carry nothing of a client's data
+and are answered here. Phase MASK comes with the request to train and goes the way of every
+release: policy, charge, training, mechanism, mask, stored reply. In simulation a node hosts many
+clients; each still has a state of its own, as on a device, and masks its own contribution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from clients.base import TaskError
+from fl_app.device.collector import Collector, PlainSum
+from fl_app.device.node_settings import DeviceError
+from learning.contribution import Codec
+from privacy.events import Event, SecurelySummedEvent
+from privacy.secure_aggregation import (
+    Phase,
+    SecureClient,
+    SecureSumError,
+    SecureSumSettings,
+    StateFile,
+    Terms,
+)
+
+RECORD = "secure_sum"
+
+
+def secure_folder(site: Path) -> Path:
+    """Where the states of a site's clients lie."""
+    return site / "clients" / "secure_sum"
+
+
+class SecureNode:
+    """The secure sums of the clients ``hosts`` says are here; their states lie in ``folder``."""
+
+    def __init__(
+        self, settings: SecureSumSettings, folder: Path, hosts: Callable[[int], bool]
+    ) -> None:
+        self.settings, self.folder, self.hosts = settings, folder, hosts
+
+    def answers(self, content: RecordDict) -> bool:
+        """Whether a message belongs to a phase that needs nothing but this class."""
+        record = content.config_records.get(RECORD)
+        return record is not None and record.get("phase") != Phase.MASK.value
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The reply to such a message, for all the clients that it names."""
+        request = _request(content.config_records[RECORD])
+        answered: dict[int, bytes] = {}
+        refused: dict[int, str] = {}
+        for client, message in request.messages.items():
+            try:
+                answered[client] = self._answer(request, client, message)
+            except (SecureSumError, ValueError) as error:
+                refused[client] = f"{type(error).__name__}: {error}"
+        record: dict[str, Any] = {
+            "clients": list(answered),
+            "messages": list(answered.values()),
+            "refused": list(refused),
+            "reasons": list(refused.values()),
+        }
+        return RecordDict({RECORD: ConfigRecord(record)})
+
+    def collector(self, content: RecordDict) -> Collector:
+        """What takes the releases that a message asks for."""
+        record = content.config_records.get(RECORD)
+        if self.settings.is_on:
+            return UnchargedSum() if record is None else MaskedVectors(self, _request(record))
+        if record is not None:
+            raise DeviceError("secure_aggregation=on: the server has it on, this client has not")
+        return PlainSum()
+
+    def state(self, client: int) -> StateFile:
+        """What ``client`` remembers from phase to phase."""
+        if not self.hosts(client):
+            raise SecureSumError(f"client {client} is not hosted here")
+        return StateFile(self.folder / f"{client}.json")
+
+    def _answer(self, request: Request, client: int, message: bytes) -> bytes:
+        if not self.settings.is_on:
+            raise SecureSumError("secure aggregation is off at this client")
+        file, question = self.state(client), request.question(message)
+        if (again := file.answered(request.run, request.round, question)) is not None:
+            return again
+        if request.phase is Phase.ADVERTISE:
+            terms = request.terms()
+            self.settings.accept(terms)
+            party = SecureClient.join(terms, client)
+            file.begin(party)
+        else:
+            party = file.load(request.run, request.round)
+        try:
+            answer = party.answer(request.phase, message)
+        except Exception:
+            file.save(party)  # it takes no further part
+            raise
+        file.save(party, question, answer)  # before it leaves: no phase has two answers
+        return answer
+
+
+class Request:
+    """One message of the protocol as it arrived; ValueError if it is malformed."""
+
+    def __init__(self, record: ConfigRecord) -> None:
+        fields: dict[str, Any] = dict(record)
+        clients, messages = fields["clients"], fields["messages"]
+        if not isinstance(clients, list) or not isinstance(messages, list):
+            raise ValueError("clients, messages: must be lists")
+        if len(set(clients)) != len(clients) or not all(type(c) is int for c in clients):
+            raise ValueError("clients: must be distinct integers")
+        if not all(isinstance(message, bytes) for message in messages):
+            raise ValueError("messages: must be bytes")
+        self.messages: dict[int, bytes] = dict(zip(clients, messages, strict=True))
+        self.phase = Phase(fields["phase"])
+        self.run, self.round = fields["run"], fields["round"]
+        if type(self.run) is not str or type(self.round) is not int:
+            raise ValueError("run, round: must be a name and an integer")
+        self._fields = fields
+
+    def terms(self) -> Terms:
+        """The terms that the server proposes."""
+        try:
+            plain = json.loads(str(self._fields.get("terms")))
+        except (ValueError, RecursionError) as error:
+            raise ValueError("terms: they are not JSON") from error
+        if not isinstance(plain, dict):
+            raise ValueError("terms: they are no mapping")
+        terms = Terms.from_dict(plain)
+        if (terms.run, terms.round) != (self.run, self.round):
+            raise ValueError("terms: they are those of another sum")
+        return terms
+
+    def question(self, message: bytes) -> str:
+        """A digest of what one client is asked, the same for the same question."""
+        asked = (self.phase.value, str(self._fields.get("terms")), message)
+        return hashlib.sha256(repr(asked).encode()).hexdigest()
+
+    @property
+    def max_weight(self) -> int:
+        """The largest weight for which the modulus has room."""
+        weight = self._fields.get("max_weight")
+        if type(weight) is not int:
+            raise TaskError("max_weight: must be an integer")
+        return weight
+
+
+def _request(record: ConfigRecord) -> Request:
+    """The request in ``record``; DeviceError, which tells the server why, if it is malformed."""
+    try:
+        return Request(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DeviceError(f"{RECORD}: {type(error).__name__}: {error!s:.80}") from error
+
+
+class UnchargedSum(PlainSum):
+    """What a server gets that asks for no mask: reports that cost nothing, and no release."""
+
+    def event(self, client: int, event: Event) -> Event:
+        """Refused: whatever has to be charged leaves masked only."""
+        raise TaskError(
+            "secure_aggregation=on: this client releases nothing but masked contributions"
+        )
+
+
+class MaskedVectors:
+    """The masked contributions of one message's clients, side by side; nothing is summed here."""
+
+    def __init__(self, node: SecureNode, request: Request) -> None:
+        self.node, self.request = node, request
+        self._rows: dict[int, bytes] = {}
+
+    def event(self, client: int, event: Event) -> Event:
+        """``event``, hidden among the fewest honest clients whose sum this client lets out."""
+        party = self._load(client)
+        return SecurelySummedEvent(event, party.terms.minimum - party.terms.colluders)
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """Mask one client's integers and its weight."""
+        request, party = self.request, self._load(client)
+        if not 1 <= weight <= request.max_weight:
+            raise TaskError(
+                f"weight={weight}: the sum has room for weights of 1 to {request.max_weight} a "
+                "client (privacy.secure_sum.max_weight)"
+            )
+        integers = codec.expand(packed, weight).reshape(-1)
+        vector = np.append(integers, np.int64(weight))
+        try:
+            self._rows[client] = party.add_masks(vector, request.messages[client])
+        finally:
+            self.node.state(client).save(party)
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose masked contributions these are."""
+        return list(self._rows)
+
+    def report(self) -> dict[str, Any]:
+        """Nothing: weights are masked too."""
+        return {}
+
+    def arrays(self) -> ArrayRecord:
+        """One row of bytes (clients, bytes) for each client."""
+        rows = [np.frombuffer(row, np.uint8) for row in self._rows.values()]
+        return ArrayRecord({"masked": Array(np.stack(rows))})
+
+    def _load(self, client: int) -> SecureClient:
+        if client not in self.request.messages:
+            raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
+        party = self.node.state(client).load(self.request.run, self.request.round)
+        party.require_due(Phase.MASK)
+        return party

@@ -1,0 +1,205 @@
+"""One run on the server's side: build everything, drive Flower's rounds, leave a full folder."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+from omegaconf import DictConfig, OmegaConf
+
+from fl_app.config.composition import ConfigError, build
+from fl_app.config.settings import FederationSettings, PrivacySettings
+from fl_app.run.population import (
+    Population,
+    build_client,
+    build_evaluator,
+    build_trainer,
+    population,
+)
+from fl_app.run.results import RunFolder
+from fl_app.tracking import Tracker
+from privacy.accounting import epsilon
+from rounds.client_placement import DeviceHosts, Hosts, VirtualHosts
+from rounds.setup import ServerSetup
+from strategies.base import CohortStrategy
+
+SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
+
+
+class Experiment:
+    """A run that is ready to start; constructing it validates the whole configuration."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self.config = config
+        self.federation: FederationSettings = build(config.federation, "federation")
+        self.privacy: PrivacySettings = build(config.privacy, "privacy")
+        self.tracker: Tracker = build(config.tracking, "tracking")
+        self.population: Population = population(config)
+        dataset = self.population.dataset
+        # The server computes while its clients wait.
+        self.trainer = build_trainer(config, dataset, inference_threads=_cores())
+        # Only to refuse what the clients would refuse, before any work starts.
+        build_client(config, self.population, self.trainer, Path())
+        build_evaluator(config, self.population, self.trainer, Path())
+        setup = ServerSetup(
+            trainer=self.trainer,
+            public=self.population.public,
+            test=dataset.test,
+            budget=self.privacy.budget(self.federation.num_rounds),
+            seed=config.seed,
+            num_clients=self.federation.num_clients,
+            cohort_size=self.federation.cohort_size,
+            quorum=self.federation.quorum,
+            client_sizes=self.population.sizes,
+            seeded_noise=self.privacy.noise == "seeded",
+            secure_sums=self.privacy.secure_sums(),
+            round_timeout=self.federation.round_timeout,
+            hosts=self._hosts(),
+        )
+        self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+        if config.evaluation.server is not None:
+            try:
+                self.strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
+            except ValueError as error:
+                raise ConfigError(f"evaluation.{error}") from error
+        self._check_secure_sums()
+
+    def _hosts(self) -> Hosts:
+        if self.federation.devices is None:
+            return VirtualHosts()
+        return DeviceHosts(self.federation.quorum, self.federation.round_timeout)
+
+    def _check_secure_sums(self) -> None:
+        """ConfigError where this cohort cannot sum securely."""
+        settings, size = self.privacy.secure_sums(), self.federation.cohort_size
+        if settings.is_on:
+            try:
+                settings.terms("check", 0, range(size), 1, 1)
+                self.strategy.max_weight()
+            except ValueError as error:
+                raise ConfigError(f"privacy.secure_sum with a cohort of {size}: {error}") from error
+
+    def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
+        """All rounds from the last checkpoint on; the final figures."""
+        self.folder = folder
+        model = self._begin()
+        settings = OmegaConf.to_container(self.config, resolve=True)
+        assert isinstance(settings, dict)
+        self.tracker.begin(folder.path, {str(k): v for k, v in settings.items()}, folder.rows())
+        self.started = self.last = time.monotonic()
+        rounds = self.federation.num_rounds - self.strategy.first_round
+        if rounds > 0:
+            result = self.strategy.start(
+                grid,
+                initial_arrays=ArrayRecord({"model": Array(model)}),
+                num_rounds=rounds,
+                timeout=self.federation.round_timeout,
+                evaluate_fn=self._after_round,
+            )
+            if result.arrays:
+                model = result.arrays["model"].numpy()
+        return self._finish(model)
+
+    def _begin(self) -> np.ndarray:
+        folder, strategy = self.folder, self.strategy
+        checkpoint = folder.load_checkpoint()
+        strategy.storage = folder if self.config.keep_checkpoints else None
+        if checkpoint is None:
+            folder.save_config(self.config)
+            folder.keep_rows(-1)
+            return strategy.initial_parameters()
+        strategy.first_round = int(checkpoint["round"][0])
+        clients, counts = checkpoint["participation.clients"], checkpoint["participation.counts"]
+        strategy.participations.update(dict(zip(clients.tolist(), counts.tolist(), strict=True)))
+        prefix = "strategy."
+        strategy.resume(
+            {k.removeprefix(prefix): v for k, v in checkpoint.items() if k.startswith(prefix)}
+        )
+        folder.keep_rows(strategy.first_round)
+        return checkpoint["model"]
+
+    def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        strategy = self.strategy
+        number = strategy.first_round + server_round
+        if server_round == 0 and (number > 0 or self.folder.rows()):
+            return None  # resumed: this round's row is already there
+        model = arrays["model"].numpy()
+        scores = {k: v for k, v in strategy.evaluate(model).items() if math.isfinite(v)}
+        if (evaluation := strategy.evaluation) is not None:
+            scores |= {k: v for k, v in evaluation.scores.items() if math.isfinite(v)}
+        now = time.monotonic()
+        row: dict[str, Any] = {
+            "round": number,
+            **scores,
+            "epsilon_proven": self._spent(),
+            "answered": len(strategy.round.accepted),
+            "failed": {str(client): why for client, why in strategy.round.failed.items()},
+            "bytes_down": strategy.round.bytes_down,
+            "bytes_up": strategy.round.bytes_up,
+            "seconds": round(now - self.last, 4),
+        }
+        if evaluation is not None and evaluation.failed:
+            row["evaluation_failed"] = {str(c): why for c, why in evaluation.failed.items()}
+        self.last = now
+        if self.config.keep_checkpoints:
+            # Before the row: a row without its checkpoint would be done twice.
+            self.folder.save_checkpoint(number, model, strategy.snapshot(), strategy.participations)
+        self.folder.append_row(row)
+        self.tracker.row(row)
+        return MetricRecord(dict(scores))
+
+    def _spent(self) -> float | str:
+        """ε proven for the most exposed client so far, in JSON's terms."""
+        strategy = self.strategy
+        if not strategy.participations and strategy.evaluation is None:
+            return 0.0
+        event, delta = strategy.spent_in_all(), self.privacy.delta
+        spend = epsilon(event, delta, adjacency=strategy.adjacency).epsilon
+        return spend if math.isfinite(spend) else "infinity"
+
+    def _finish(self, model: np.ndarray) -> dict[str, Any]:
+        rows = self.folder.rows()
+        scored = [row["accuracy"] for row in rows if "accuracy" in row and row["round"] > 0]
+        void = [SEEDED] if self.privacy.noise == "seeded" else []
+        statement = self.strategy.statement(void)
+        first = statement.to_dict()["guarantees"][0]
+        metrics = {
+            "rounds": self.federation.num_rounds,
+            "accuracy": scored[-1] if scored else None,
+            "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
+            "epsilon_claimed": first["claimed_total"],
+            "epsilon_proven": first["proven_total"],
+            "bytes_up": sum(row["bytes_up"] for row in rows),
+            "bytes_down": sum(row["bytes_down"] for row in rows),
+            "failed": sum(len(row["failed"]) for row in rows),
+            "seconds": round(time.monotonic() - self.started, 3),
+        }
+        self.folder.save_statement(statement)
+        if self.population.shards:
+            # Last: a run should not wait for its plotting library.
+            self._draw_partition()
+        tensors = self.trainer.state_dict(model)
+        self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
+        self.tracker.end(metrics)
+        self.folder.save_metrics(metrics)
+        return metrics
+
+    def _draw_partition(self) -> None:
+        from learning.data.partition_picture import partition_picture
+
+        counts = self.population.class_counts()
+        name = self.config.partition._target_.rsplit(".", 1)[-1]
+        title = f"{self.population.dataset.name}, {name}, {len(counts)} clients"
+        partition_picture(counts, self.folder.path / "partition.png", title)
+
+
+def _cores() -> int:
+    """Cores for this process; OMP_NUM_THREADS is how launchers share them out."""
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    return int(share) if share.isdigit() and share != "0" else os.cpu_count() or 1

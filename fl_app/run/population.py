@@ -1,0 +1,193 @@
+"""Who has which data: data set, public pool, and each client's share of the rest.
+
+In a simulation server and nodes build the same population from the same configuration; a process
+does so once. Where clients are on devices the server has the public pool and its test set only,
+and each device builds its own population (``fl_app.device.data``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+
+from clients.base import Client, ClientSetup
+from fl_app.config.composition import ConfigError, build
+from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
+from fl_app.device.terms import DeviceTerms
+from learning.data.datasets import DataError, Dataset
+from learning.data.public_pool import split_public
+from learning.seeding import experiment_rng
+from learning.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from clients.protected_evaluation import EvaluationClient
+
+
+@dataclass(frozen=True)
+class Population:
+    """``public`` (P, C, H, W): the pool without labels.
+
+    ``shards``: rows of ``dataset.train`` by client, of those whose data are here. ``sizes``:
+    examples of every client of the federation; None where they are not public.
+    """
+
+    dataset: Dataset
+    public: NDArray[np.float32]
+    shards: Mapping[int, NDArray[np.int64]]
+    sizes: tuple[int, ...] | None
+
+    def client_sizes(self) -> tuple[int, ...]:
+        """Examples of every client; ConfigError where they are not public."""
+        if self.sizes is None:
+            raise ConfigError(
+                "federation.devices.sizes=null: this needs every client's public number of "
+                "examples; give them as a list"
+            )
+        return self.sizes
+
+    def class_counts(self) -> NDArray[np.int64]:
+        """Examples of each class at each client (clients, classes)."""
+        labels, classes = self.dataset.train.labels, self.dataset.num_classes
+        rows = self.shards.values()
+        return np.stack([np.bincount(labels[own], minlength=classes) for own in rows])
+
+
+def population(config: DictConfig) -> Population:
+    """The population that ``config`` describes."""
+    needed = {key: config[key] for key in ("dataset", "partition", "federation", "seed")}
+    return _population(OmegaConf.to_yaml(OmegaConf.create(needed), resolve=True))
+
+
+def build_trainer(
+    config: DictConfig,
+    dataset: Dataset,
+    inference_threads: int = 1,
+    compute: ComputeSettings | None = None,
+) -> Trainer:
+    """The model of ``config.model`` for this data set, ready to train.
+
+    ``compute``: that of a device's owner; None: that of the configuration.
+    """
+    if compute is None:
+        compute = build(config.compute, "compute")
+    if compute.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
+            "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
+        )
+    model = build(config.model, "model")
+    try:
+        return Trainer(
+            model,
+            dataset.input_shape,
+            dataset.num_classes,
+            device=compute.device,
+            inference_threads=inference_threads,
+            mixed_precision=compute.mixed_precision,
+        )
+    except ValueError as error:
+        raise ConfigError(f"model.{error}") from error
+
+
+def build_client(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> Client:
+    """The client class of ``config.strategy``, with its tools and its budget."""
+    setup = _client_setup(config, people, trainer, state_folder)
+    return build(config.strategy.client, "strategy", setup)
+
+
+def build_evaluator(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> EvaluationClient | None:
+    """The client half of ``config.evaluation``; None where nothing is evaluated on clients."""
+    if config.evaluation.client is None:
+        return None
+    setup = _client_setup(config, people, trainer, state_folder)
+    return build(config.evaluation.client, "evaluation", setup)
+
+
+def _client_setup(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> ClientSetup:
+    privacy: PrivacySettings = build(config.privacy, "privacy")
+    federation: FederationSettings = build(config.federation, "federation")
+    test = people.dataset.test
+    return ClientSetup(
+        trainer=trainer,
+        public=people.public,
+        test=(test.images, test.labels) if len(test) else None,
+        budget=privacy.budget(federation.num_rounds),
+        seed=config.seed,
+        state_folder=state_folder,
+        client_sizes=people.sizes,
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def _population(description: str) -> Population:
+    config = OmegaConf.create(description)
+    federation: FederationSettings = build(config.federation, "federation")
+    dataset = _dataset(OmegaConf.to_yaml(config.dataset))
+    size = federation.public_size(len(dataset.train))
+    terms = federation.device_terms()
+    if terms is not None:
+        return Population(dataset, _pool(dataset, size, config.seed), {}, _sizes(terms))
+    if size >= len(dataset.train):
+        raise ConfigError(
+            f"federation.public={federation.public}: must leave private data; the training set "
+            f"has {len(dataset.train)} examples"
+        )
+    public, private = split_public(
+        len(dataset.train), size, experiment_rng(config.seed, "public pool")
+    )
+    if federation.num_clients > len(private):
+        raise ConfigError(
+            f"federation.num_clients={federation.num_clients}: more clients than the "
+            f"{len(private)} private examples; lower it or federation.public"
+        )
+    partition = build(config.partition, "partition")
+    try:
+        shares = partition(
+            dataset.train.labels[private],
+            federation.num_clients,
+            dataset.num_classes,
+            experiment_rng(config.seed, "partition"),
+        )
+    except ValueError as error:
+        raise ConfigError(f"partition: {error}") from error
+    shards = {client: private[share] for client, share in enumerate(shares)}
+    sizes = tuple(len(rows) for rows in shards.values())
+    return Population(dataset, dataset.train.images[public], shards, sizes)
+
+
+def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.float32]:
+    """The server's public pool; where it has nothing else, all of its training images."""
+    images = dataset.train.images
+    if size == len(images):
+        return images
+    if size > len(images):
+        raise ConfigError(
+            f"federation.public={size}: the server's data hold {len(images)} training images"
+        )
+    return images[split_public(len(images), size, experiment_rng(seed, "public pool"))[0]]
+
+
+def _sizes(terms: DeviceTerms) -> tuple[int, ...] | None:
+    return None if terms.sizes is None else tuple(terms.sizes)
+
+
+@functools.lru_cache(maxsize=2)
+def _dataset(description: str) -> Dataset:
+    try:
+        return build(OmegaConf.create(description), "dataset")
+    except DataError as error:
+        raise ConfigError(f"dataset: {error}") from error

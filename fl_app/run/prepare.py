@@ -1,0 +1,92 @@
+"""From what was typed to a run that is ready to start: validated, with a folder of its own."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fl_app.config.composition import build, compose
+from fl_app.run.experiment import Experiment
+from fl_app.run.results import RunFolder
+
+PATHS = ("dataset.root", "dataset.path", "dataset.cache", "privacy.policy")
+
+
+@dataclass(frozen=True)
+class Ready:
+    """``overrides`` say the same whatever the working directory; ``engine.run`` starts the run."""
+
+    overrides: list[str]
+    experiment: Experiment
+    engine: Any
+    folder: RunFolder
+
+    def run(self) -> None:
+        """Run to the end; raises what ended it early."""
+        self.folder.forget_error()
+        self.engine.run(self.overrides, self.folder)
+
+
+def prepare(
+    overrides: Sequence[str],
+    path: Path | None = None,
+    base: Path | None = None,
+    warm: bool = False,
+) -> Ready:
+    """Validate the whole configuration, then make the folder.
+
+    Args:
+        overrides: Hydra's.
+        path: the run's folder; None: as configured.
+        base: where typed paths start; None: the working directory.
+        warm: whether an engine that can stay warm for the next run does, unless the user says.
+
+    Raises:
+        ConfigError: before anything is written.
+    """
+    config, base = compose(overrides), base or Path.cwd()
+    if path is None:
+        path = new_run_dir(config.results_dir) if config.run_dir is None else Path(config.run_dir)
+    words = [word for word in overrides if not word.startswith("run_dir=")]
+    words += [*absolute_paths(config, base), f"run_dir={quoted(base / path)}"]
+    settings = config.engine
+    if warm and "warm" in settings and settings.warm is None:
+        settings = OmegaConf.merge(settings, {"warm": True})
+    experiment, engine = Experiment(config), build(settings, "engine")
+    folder = RunFolder(base / path)
+    with folder.claim():
+        folder.save_overrides(words)
+    return Ready(words, experiment, engine, folder)
+
+
+def absolute_paths(config: DictConfig, base: Path) -> list[str]:
+    """Overrides that pin the paths which the user typed: the apps run in another folder."""
+    typed = {key: OmegaConf.select(config, key) for key in PATHS}
+    return [f"{key}={quoted(base / path)}" for key, path in typed.items() if path is not None]
+
+
+def results_root(results_dir: str | None) -> Path:
+    """``results_dir``, or `runs` in the working directory; absolute."""
+    root = Path("runs") if results_dir is None else Path(results_dir).expanduser()
+    return root.absolute()
+
+
+def new_run_dir(results_dir: str | None) -> Path:
+    """A fresh folder name."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return results_root(results_dir) / f"{stamp}-{uuid.uuid4().hex[:6]}"
+
+
+def quoted(path: Path) -> str:
+    """A path as the value of an override, whatever characters it has."""
+    text = str(path)
+    if text.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

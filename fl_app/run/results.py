@@ -1,0 +1,180 @@
+"""A run's folder: everything that a run leaves behind, written so that a kill loses nothing.
+
+| file | holds |
+|---|---|
+| ``config.yaml`` | the composed configuration |
+| ``overrides.json`` | what was typed |
+| ``rounds.jsonl`` | one JSON object for each round, appended and synced |
+| ``checkpoint.safetensors`` | model and strategy state after the last finished round |
+| ``secure-sum.safetensors`` | where secure sums are on: the round's, as far as it has come |
+| ``metrics.json`` | the final figures; its presence says that the run is finished |
+| ``privacy.json``, ``privacy.txt`` | the privacy statement |
+| ``model.safetensors`` | the final model's named weights |
+| ``partition.png`` | clients × classes |
+| ``ledger.sqlite`` | the simulated clients' ledgers |
+| ``tensorboard/`` | the rows once more, as TensorBoard's events (``tracking=``) |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from safetensors.numpy import load_file, save
+
+from fl_app.config.composition import ConfigError
+from privacy.statement import Statement
+
+
+class RunFolder:
+    """One run's folder; created when missing."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(
+                f"run_dir={self.path}: cannot be written ({error.strerror}); choose another "
+                "folder with results_dir=PATH"
+            ) from error
+        self.rows_path = self.path / "rounds.jsonl"
+        self.checkpoint_path = self.path / "checkpoint.safetensors"
+        self.metrics_path = self.path / "metrics.json"
+        self.error_path = self.path / "error.json"
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Be the one process that does this run; ConfigError where another one does.
+
+        A run whose `murmur` was killed may go on in the process that Flower has started.
+        """
+        with open(self.path / ".doing", "w", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"run_dir={self.path}: another process is doing this run; wait for its end, or "
+                    "stop it (engine=deploy: `flwr list` and `flwr stop`)"
+                ) from error
+            yield
+
+    def save_config(self, config: DictConfig) -> None:
+        """``config.yaml``."""
+        self._write("config.yaml", OmegaConf.to_yaml(config).encode())
+
+    def save_overrides(self, overrides: Sequence[str]) -> None:
+        """``overrides.json``: what was typed, so that `murmur resume` can type it again."""
+        self._write("overrides.json", json.dumps(list(overrides)).encode())
+
+    def overrides(self) -> list[str]:
+        """What was typed; ConfigError where the folder holds no run of `murmur`."""
+        path = self.path / "overrides.json"
+        if not path.exists():
+            raise ConfigError(f"{self.path}: holds no run that `murmur` started")
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    def append_row(self, row: Mapping[str, Any]) -> None:
+        """One round's row, on disk when this returns."""
+        with open(self.rows_path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows so far; a half-written last line is left out."""
+        return read_rows(self.rows_path)
+
+    def keep_rows(self, last: int) -> None:
+        """Drop the rows after round ``last``: their rounds will be done again."""
+        kept = [row for row in self.rows() if row["round"] <= last]
+        self._write("rounds.jsonl", "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+    def save_checkpoint(
+        self, number: int, model: NDArray, state: Mapping[str, NDArray], counts: Mapping[int, int]
+    ) -> None:
+        """Model, strategy state and participation counts after round ``number``."""
+        clients = np.array(sorted(counts), np.int64)
+        arrays = {
+            "model": model,
+            "round": np.array([number], np.int64),
+            "participation.clients": clients,
+            "participation.counts": np.array([counts[int(c)] for c in clients], np.int64),
+        }
+        arrays |= {f"strategy.{name}": values for name, values in state.items()}
+        self._write("checkpoint.safetensors", save(arrays))
+
+    def load_checkpoint(self) -> dict[str, NDArray] | None:
+        """The arrays of the last checkpoint, or None."""
+        return load_file(self.checkpoint_path) if self.checkpoint_path.exists() else None
+
+    def save_secure_sum(self, content: bytes) -> None:
+        """``secure-sum.safetensors``; see ``rounds.secure_journal``."""
+        self._write("secure-sum.safetensors", content)
+
+    def load_secure_sum(self) -> bytes | None:
+        """What ``save_secure_sum`` kept last, or None."""
+        path = self.path / "secure-sum.safetensors"
+        return path.read_bytes() if path.exists() else None
+
+    def save_model(self, tensors: Mapping[str, NDArray]) -> None:
+        """``model.safetensors``: named weights."""
+        self._write("model.safetensors", save(dict(tensors)))
+
+    def save_statement(self, statement: Statement) -> None:
+        """``privacy.json`` for programs and ``privacy.txt`` for people."""
+        self._write("privacy.json", json.dumps(statement.to_dict(), indent=2).encode())
+        self._write("privacy.txt", (statement.text() + "\n").encode())
+
+    def guarantees(self) -> list[dict[str, Any]]:
+        """The guarantees of the saved statement."""
+        return json.loads((self.path / "privacy.json").read_text())["guarantees"]
+
+    def save_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """``metrics.json``; written last, so that its presence says «finished»."""
+        self._write("metrics.json", json.dumps(metrics, indent=2, allow_nan=False).encode())
+
+    def metrics(self) -> dict[str, Any] | None:
+        """The final figures, or None while the run is not finished."""
+        return json.loads(self.metrics_path.read_text()) if self.metrics_path.exists() else None
+
+    def save_error(self, message: str) -> None:
+        """Why the run stopped, for the process that waits for it."""
+        self._write("error.json", json.dumps({"error": message}).encode())
+
+    def error(self) -> str | None:
+        """Why the run stopped, or None."""
+        return (
+            json.loads(self.error_path.read_text())["error"] if self.error_path.exists() else None
+        )
+
+    def forget_error(self) -> None:
+        """Start again: what stopped an earlier attempt is past."""
+        self.error_path.unlink(missing_ok=True)
+
+    def _write(self, name: str, content: bytes) -> None:
+        temporary = self.path / f".{name}.new"
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path / name)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a ``rounds.jsonl`` that may be growing; a half-written last line is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,0 +1,1 @@
+"""Many runs in one folder: jobs by name, their progress, the table at the end."""

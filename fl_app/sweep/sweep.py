@@ -1,0 +1,205 @@
+"""A sweep: one folder for all its jobs, so that the same command goes on where it was killed.
+
+| in ``results_dir/sweep-NAME`` | holds |
+|---|---|
+| ``KEY/`` | one job's run folder; ``KEY`` follows from the job's settings alone (``job_key``) |
+| ``sweep.json`` | ``{"overrides": [typed words], "jobs": [{"key": ..., "overrides": [...]}]}`` |
+| ``sweep.md`` | the table at the end (``sweep_table``) |
+
+The jobs may run in other processes, on other machines: what happened is read from the folders.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from fl_app.config.composition import ConfigError, compose, expand_sweep, swept
+from fl_app.run.prepare import prepare, results_root
+from fl_app.run.results import RunFolder
+from fl_app.sweep.job_key import digest, job_key
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a sweep: its key, and the words that differ from a run without settings."""
+
+    key: str
+    overrides: list[str]
+
+
+class SweepFolder:
+    """A sweep's folder, and what it says about its jobs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def jobs(self) -> list[Job]:
+        """All jobs known so far, in the order in which they were asked for."""
+        return [Job(**job) for job in self._read()["jobs"]]
+
+    def overrides(self) -> list[str]:
+        """The words of the last command."""
+        return self._read()["overrides"]
+
+    def add(self, jobs: Sequence[Job], overrides: Sequence[str] | None = None) -> None:
+        """Note ``jobs`` that are not listed yet, and the command's words if given."""
+        with self._locked():
+            content = self._read()
+            listed = {job["key"]: job for job in content["jobs"]}
+            if overrides is not None:
+                content["overrides"] = list(overrides)
+                # A job of an earlier command stays while its folder does.
+                listed = {key: j for key, j in listed.items() if (self.path / key).is_dir()}
+            for job in jobs:
+                listed.setdefault(job.key, {"key": job.key, "overrides": job.overrides})
+            content["jobs"] = list(listed.values())
+            temporary = self.path / ".sweep.json.new"
+            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            os.replace(temporary, self.path / "sweep.json")
+
+    def metrics(self, job: Job) -> dict[str, Any] | None:
+        """A finished job's figures, or None."""
+        return _json(self.path / job.key / "metrics.json")
+
+    def error(self, job: Job) -> str | None:
+        """Why a job failed, or None."""
+        return (_json(self.path / job.key / "error.json") or {}).get("error")
+
+    def finished(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those of ``jobs`` that have their final figures."""
+        return [job for job in jobs if (self.path / job.key / "metrics.json").exists()]
+
+    def _read(self) -> dict[str, Any]:
+        return _json(self.path / "sweep.json") or {"overrides": [], "jobs": []}
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One command ``murmur -m``, before it starts.
+
+    ``jobs``: those that it will do or find done; empty for a search, whose sweeper draws them.
+    ``rounds``: how many rounds each job has, by key.
+    """
+
+    folder: SweepFolder
+    overrides: list[str]
+    jobs: list[Job]
+    rounds: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def plan(cls, overrides: Sequence[str]) -> Sweep:
+        """Check every job of the command; ConfigError before anything is written."""
+        fixed, varied = swept(overrides)
+        base = compose(fixed)
+        if base.run_dir is not None:
+            raise ConfigError(
+                f"run_dir={base.run_dir}: a sweep has a folder for each job; name the sweep with "
+                "sweep=NAME, and where it goes with results_dir=PATH"
+            )
+        jobs: list[Job] = []
+        rounds: dict[str, int] = {}
+        if _is_search(fixed):
+            name = digest([job_key(base, Path.cwd()), sorted(varied)])
+        else:
+            for words in expand_sweep([w for w in overrides if not is_hydra(w)]):
+                key, length = _key_and_rounds(tuple(words), Path.cwd())
+                if key not in rounds:
+                    jobs.append(Job(key, words))
+                    rounds[key] = length
+            name = digest(sorted(rounds))
+        path = results_root(base.results_dir) / f"sweep-{_name(base) or name}"
+        return cls(SweepFolder(path), list(overrides), jobs, rounds)
+
+    def begin(self) -> None:
+        """Note the jobs on disk, so that a kill loses none; earlier failures are past."""
+        try:
+            self.folder.add(self.jobs, self.overrides)
+            for job in self.folder.jobs():
+                (self.folder.path / job.key / "error.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.folder.path}: cannot be written ({error.strerror}); choose another folder "
+                "with results_dir=PATH"
+            ) from error
+
+
+def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
+    """Do one job unless it is done; what a search should make large: the accuracy, or NaN.
+
+    A failure is noted in the job's folder and does not stop the sweep.
+
+    Args:
+        words: the job's overrides.
+        folder: the sweep's.
+        base: where the command was typed, which may be another machine's working directory.
+    """
+    job = Job(_key_and_rounds(tuple(words), base)[0], list(words))
+    folder.add([job])
+    if folder.metrics(job) is None:
+        path = folder.path / job.key
+        try:
+            prepare(words, path, base, warm=True).run()
+        except Exception as error:
+            RunFolder(path).save_error(_reason(error))
+    accuracy = (folder.metrics(job) or {}).get("accuracy_last_5")
+    return math.nan if accuracy is None else accuracy
+
+
+def note_lost_job(words: Sequence[str], folder: SweepFolder, base: Path, why: Exception) -> None:
+    """Say in the job's folder that the process which did it is gone; arguments as ``run_job``."""
+    key, _ = _key_and_rounds(tuple(words), base)
+    RunFolder(folder.path / key).save_error(_reason(why))
+
+
+@functools.lru_cache(maxsize=4096)
+def _key_and_rounds(words: tuple[str, ...], base: Path) -> tuple[str, int]:
+    """A job's key and its number of rounds; composed once in a process that plans and runs."""
+    config = compose(words)
+    return job_key(config, base), int(config.federation.num_rounds)
+
+
+def is_hydra(word: str) -> bool:
+    """Whether an override is about Hydra itself: launcher, sweeper."""
+    return word.lstrip("+~").startswith(("hydra/", "hydra."))
+
+
+def _is_search(fixed: Sequence[str]) -> bool:
+    return any(word.lstrip("+").startswith("hydra/sweeper=") for word in fixed)
+
+
+def _name(config: DictConfig) -> str | None:
+    name = config.sweep
+    if name is not None and (not isinstance(name, str | int) or not _is_file_name(str(name))):
+        raise ConfigError(f"sweep={name}: must be a name of letters, digits, '.', '_' and '-'")
+    return None if name is None else str(name)
+
+
+def _is_file_name(name: str) -> bool:
+    return name.strip(".") != "" and all(c.isalnum() or c in "._-" for c in name)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ConfigError) else f"{type(error).__name__}: {text}"

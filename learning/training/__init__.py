@@ -1,0 +1,1 @@
+"""Local training: the trainer, gradients by hand and by autograd, stacks of clients, DP-SGD."""

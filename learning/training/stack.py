@@ -1,0 +1,160 @@
+"""Local training of many clients' small models at once, as one stack: what a GPU needs.
+
+A small model's step on a GPU takes as long as launching its kernels does, whatever they compute. A
+stack makes the same launches for all of its clients: their parameters are the rows of one matrix
+(K, d), and ``torch.func`` turns the gradient of one model into the gradients of all. On a CPU,
+where arithmetic is what takes the time, nothing is gained.
+
+A client's batches are those that ``Trainer.train`` draws, so that its result is
+the same but for the rounding of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from learning.layers import Dropout
+from learning.training.batches import count_steps
+from learning.training.flat import FlatModel
+from learning.training.optimiser import Optimisation
+
+
+@dataclass(frozen=True)
+class Share:
+    """One client's part of a stack.
+
+    ``start``: parameters (d,) at the start, and the anchor of a proximal term. ``indices``: (n,),
+    its rows of the resident examples. ``rng``: draws the orders.
+    """
+
+    start: NDArray[np.float32]
+    indices: NDArray[np.int64]
+    rng: np.random.Generator
+
+
+def stackable(module: nn.Module) -> bool:
+    """Whether copies of ``module`` can train as a stack.
+
+    Not where it draws (dropout), keeps statistics (batch normalisation) or brings its own way of
+    training.
+    """
+    draws = any(isinstance(layer, Dropout) for layer in module.modules())
+    return not (draws or any(True for _ in module.buffers()) or hasattr(module, "backend"))
+
+
+class Stack:
+    """Trains copies of ``flat.module``, whose own parameters stay as they are.
+
+    Args:
+        flat: the model; ``stackable``.
+        mixed_precision: whether products are computed in bfloat16.
+    """
+
+    def __init__(self, flat: FlatModel, mixed_precision: bool) -> None:
+        self._flat, self._mixed = flat, mixed_precision
+        self._gradients = vmap(grad(self._loss))
+
+    def train(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        shares: Sequence[Share],
+        how: Optimisation,
+        *,
+        batch_size: int,
+        epochs: int | None,
+        steps: int | None,
+    ) -> Tensor:
+        """Parameters (K, d) after plain SGD on every share's examples.
+
+        Args:
+            images: float32 (N, C, H, W), on the device.
+            labels: int64 (N,), on the device.
+            shares: the K clients; they may have different numbers of examples and of steps.
+            how: a plain step, see ``Optimisation.is_plain``.
+            batch_size: examples per step; the last batch of a pass may be smaller.
+            epochs: passes over a client's examples; either this or ``steps``.
+            steps: steps of each client.
+        """
+        device = self._flat.vector.device
+        plans = [
+            _plan(share, count_steps(epochs, steps, len(share.indices), batch_size), batch_size)
+            for share in shares
+        ]
+        # The longest first, so that those who still train are always the first rows.
+        order = sorted(range(len(plans)), key=lambda which: -len(plans[which][0]))
+        rows, weights = (_pad([plans[which][part] for which in order]) for part in (0, 1))
+        lengths = np.array([len(plans[which][0]) for which in order])
+        matrix = torch.from_numpy(np.stack([shares[which].start for which in order])).to(device)
+        anchor = matrix.clone() if how.pull else matrix
+        chosen, weight = torch.from_numpy(rows).to(device), torch.from_numpy(weights).to(device)
+        self._flat.module.train()
+        for step in range(rows.shape[1]):
+            active = int((lengths > step).sum())
+            batch = chosen[:active, step]
+            self._step(
+                matrix[:active],
+                anchor[:active],
+                images[batch],
+                labels[batch],
+                weight[:active, step],
+                how,
+            )
+        result = torch.empty_like(matrix)
+        result[torch.tensor(order, device=device)] = matrix
+        return result
+
+    def _step(
+        self,
+        matrix: Tensor,
+        anchor: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        how: Optimisation,
+    ) -> None:
+        views = vmap(self._flat.views)(matrix)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self._mixed):
+            gradients = self._gradients(views, x, y, weight)
+        with torch.no_grad():
+            matrix.mul_(how.retention)
+            if how.pull:
+                matrix.add_(anchor, alpha=how.pull)
+            for name, view in views.items():
+                view.sub_(gradients[name], alpha=how.lr)
+
+    def _loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Mean cross-entropy of a batch; padding weighs nothing."""
+        logits = functional_call(self._flat.module, parameters, (x,))
+        return functional.cross_entropy(logits, y, reduction="none").mul(weight).sum()
+
+
+def _plan(share: Share, steps: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Examples (steps, width) and their weights in the mean, padded; each pass in a fresh order."""
+    count = len(share.indices)
+    width, per_pass = min(size, count), -(-count // size)
+    rows = np.zeros((-(-steps // per_pass), per_pass * width), np.int64)
+    weights = np.zeros(rows.shape, np.float32)
+    sizes = np.full(per_pass, width)
+    sizes[-1] = count - (per_pass - 1) * width
+    for own in rows:
+        own[:count] = share.indices[share.rng.permutation(count)]
+    weights[:, :count] = np.repeat(1 / sizes, sizes)
+    return rows.reshape(-1, width)[:steps], weights.reshape(-1, width)[:steps]
+
+
+def _pad(parts: list[NDArray]) -> NDArray:
+    """(K, steps, width), zeros where a part is shorter or narrower."""
+    shape = [max(part.shape[axis] for part in parts) for axis in (0, 1)]
+    whole = np.zeros((len(parts), *shape), parts[0].dtype)
+    for place, part in zip(whole, parts, strict=True):
+        place[: len(part), : part.shape[1]] = part
+    return whole

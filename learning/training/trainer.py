@@ -1,0 +1,331 @@
+"""Local training and inference, written once for every algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from learning.evaluation import Evaluation, evaluate_logits
+from learning.inference import Inference
+from learning.initialisation import initialise
+from learning.layers import Dropout
+from learning.training.batches import (
+    BatchLoader,
+    count_steps,
+    index_tensor,
+    require_classes,
+    target_matrix,
+)
+from learning.training.flat import FlatModel
+from learning.training.gradient import AutogradBackend
+from learning.training.manual_gradients import ChainBackend, supports
+from learning.training.memory import as_tensor
+from learning.training.optimiser import Optimisation, Optimiser
+from learning.training.stack import Share, Stack, stackable
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64] | NDArray[np.float32]
+Indices = NDArray[np.integer[Any]]
+Batches = Iterator[tuple[Tensor, Tensor]]
+
+
+class Trainer:
+    """One model, its flat parameters, gradient and optimiser: one per process, reset in place.
+
+    Parameters cross this boundary as flat float32 vectors (d,) in the order of
+    ``training.flat.FlatModel``. Nothing that one call does changes the result of a later one,
+    except through the parameters and buffers loaded.
+
+    Args:
+        model: called as ``model(input_shape, num_classes)``; a partial over a factory of
+            ``learning.models``.
+        input_shape: (channels, height, width) of an image.
+        num_classes: number of logits.
+        device: a PyTorch device.
+        threads: CPU threads of PyTorch, for the whole process. One per worker is fastest where
+            there are as many workers as cores.
+        inference_threads: how many batches of ``logits`` are computed at a time, each by
+            ``threads`` of their own; the results do not depend on it.
+        mixed_precision: whether ``train_stack`` computes products in bfloat16.
+
+    Raises:
+        ValueError: a setting is outside its range or the images are too small for the model.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., nn.Module],
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        inference_threads: int = 1,
+        mixed_precision: bool = False,
+    ) -> None:
+        self.input_shape = _input_shape(input_shape)
+        if num_classes < 2:
+            raise ValueError(f"num_classes={num_classes}: must be at least 2")
+        for name, count in (("threads", threads), ("inference_threads", inference_threads)):
+            if count < 1:
+                raise ValueError(f"{name}={count}: must be at least 1")
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device={device}: no CUDA device is available; use cpu")
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        self.num_classes = num_classes
+        self._device = torch.device(device)
+        # PyTorch's layers draw from the global generator when built; leave it as it was.
+        with torch.random.fork_rng(devices=[]):
+            module = model(input_shape=self.input_shape, num_classes=num_classes)
+        self._flat = FlatModel(module, self._device)
+        self._module = self._flat.module
+        self._init = getattr(module, "init", "torch")
+        self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
+        default = ChainBackend if supports(self._module) else AutogradBackend
+        # A model whose steps are more than a gradient's brings its own backend.
+        backend = getattr(module, "backend", default)
+        self._backend = backend(self._flat, self.input_shape)
+        self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
+        self._optimiser: Optimiser | None = None
+        self._anchor: Tensor | None = None
+        self._inference = Inference(
+            self._module, num_classes, self._device, threads, inference_threads
+        )
+        self._stack = Stack(self._flat, mixed_precision) if stackable(module) else None
+        self._held: tuple[Images, Tensor] | None = None
+
+    @property
+    def flat(self) -> FlatModel:
+        """The model itself, for those who need more of it than a mean gradient."""
+        return self._flat
+
+    @property
+    def num_parameters(self) -> int:
+        """d, the number of parameters."""
+        return self._flat.num_parameters
+
+    @property
+    def num_buffers(self) -> int:
+        """How many statistics the model keeps beside its parameters (batch normalisation)."""
+        return self._flat.num_buffers
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Fresh parameters (d,), a function of ``rng`` only; the present ones are kept."""
+        present = self._flat.vector.clone()
+        initialise(self._module, rng, self._init)
+        fresh = self.parameters()
+        self._flat.vector.copy_(present)
+        return fresh
+
+    def load(self, parameters: NDArray[np.float32]) -> None:
+        """Copy ``parameters`` (d,) into the model."""
+        self._flat.load(parameters)
+
+    def parameters(self) -> NDArray[np.float32]:
+        """A copy of the parameters, (d,)."""
+        return self._flat.vector.cpu().numpy().copy()
+
+    def buffers(self) -> NDArray[np.float32]:
+        """A copy of the model's statistics, (num_buffers,); they are no parameters."""
+        return self._flat.buffers()
+
+    def load_buffers(self, values: NDArray[np.float32]) -> None:
+        """Copy statistics, as ``buffers`` returns them, into the model."""
+        self._flat.load_buffers(values)
+
+    def state_dict(self, parameters: NDArray[np.float32] | None = None) -> dict[str, Tensor]:
+        """``parameters`` (the present ones if None) under PyTorch's names and shapes."""
+        return self._flat.state_dict(parameters)
+
+    def flatten(self, state_dict: Mapping[str, Tensor]) -> NDArray[np.float32]:
+        """The inverse of ``state_dict``: (d,)."""
+        return self._flat.flatten(state_dict)
+
+    def train(
+        self,
+        images: Images,
+        labels: Labels,
+        *,
+        rng: np.random.Generator,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        indices: Indices | None = None,
+        momentum: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+        proximal_mu: float = 0.0,
+        anchor: NDArray[np.float32] | None = None,
+        soft_targets: bool = False,
+    ) -> None:
+        """Minimise the mean cross-entropy from the present parameters, in place.
+
+        Each epoch visits the examples in a fresh order; the last batch may be smaller. Optimiser
+        state starts afresh. The result is a function of the arguments and the present parameters,
+        bit for bit.
+
+        Args:
+            images: float32 (N, C, H, W); may be a read-only memory map.
+            labels: int64 (N,) classes, or float32 (N, num_classes) distributions if
+                ``soft_targets``.
+            rng: draws the orders and the dropout.
+            batch_size: examples per step.
+            lr: learning rate.
+            epochs: number of passes; either this or ``steps``.
+            steps: number of steps, over as many passes as that takes.
+            indices: which of the N examples to train on; all if None.
+            momentum: of SGD.
+            optimizer: ``sgd`` or ``adam``.
+            betas: of Adam.
+            weight_decay: L2 penalty; see ``learning.training.optimiser.Optimisation``.
+            proximal_mu: pull towards ``anchor``.
+            anchor: (d,); the parameters at the start of the call if None.
+            soft_targets: whether labels are distributions.
+
+        Raises:
+            ValueError: an argument is outside its range or of the wrong shape.
+        """
+        how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
+        self._check_images(images)
+        chosen = index_tensor(indices, len(images))
+        targets = target_matrix(labels, chosen, (len(images), self.num_classes), soft_targets)
+        limit = count_steps(epochs, steps, targets.shape[1], batch_size)
+        source, targets = self._resident(images), targets.to(self._device)
+        chosen = None if chosen is None else chosen.to(self._device)
+        anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
+        if self._dropouts:
+            # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
+            bits = np.random.SFC64(rng.integers(2**63))
+            for layer in self._dropouts:
+                layer.bits = bits
+        self._module.train()
+        batches = self._loader.batches(
+            source, targets, chosen, size=batch_size, steps=limit, rng=rng
+        )
+        with self._backend.guard():
+            if how.is_plain:
+                self._descend(batches, how, anchor_vector)
+            else:
+                self._optimise(batches, how, anchor_vector)
+
+    @property
+    def stackable(self) -> bool:
+        """Whether ``train_stack`` can train this model."""
+        return self._stack is not None
+
+    def train_stack(
+        self,
+        images: Images,
+        labels: NDArray[np.int64],
+        shares: Sequence[Share],
+        *,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        proximal_mu: float = 0.0,
+    ) -> NDArray[np.float32]:
+        """What ``train`` makes of each of K clients, all at once; the present model stays.
+
+        Args:
+            images: float32 (N, C, H, W).
+            labels: classes (N,).
+            shares: the clients' starts, examples and streams; each is its own anchor.
+            batch_size: examples per step of a client.
+            lr: learning rate of plain SGD.
+            epochs: number of passes; either this or ``steps``.
+            steps: number of steps of each client.
+            proximal_mu: pull towards a client's start.
+
+        Returns:
+            Parameters (K, d): those of ``train`` but for the rounding of sums.
+
+        Raises:
+            ValueError: an argument is outside its range or of the wrong shape, or the model is
+                not ``stackable``.
+        """
+        if self._stack is None:
+            raise ValueError(f"model={type(self._module).__name__}: cannot train as a stack")
+        how = Optimisation(lr, proximal_mu=proximal_mu)
+        self._check_images(images)
+        if labels.shape != images.shape[:1]:
+            raise ValueError(f"labels={labels.shape}: must be ({len(images)},), one for each image")
+        for share in shares:
+            index_tensor(share.indices, len(images))
+            require_classes(labels[share.indices], self.num_classes)
+        matrix = self._stack.train(
+            self._resident(images),
+            torch.from_numpy(labels).to(self._device),
+            shares,
+            how,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps=steps,
+        )
+        return matrix.cpu().numpy()
+
+    def _resident(self, images: Images) -> Tensor:
+        """``images`` on the device, where the last ones stay: clients share a process's data."""
+        if self._device.type == "cpu":
+            return as_tensor(images)
+        if self._held is None or self._held[0] is not images:
+            self._held = images, as_tensor(images).to(self._device)
+        return self._held[1]
+
+    def _descend(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
+        for rows, y in batches:
+            self._backend.descend(rows, y, how.lr, how.retention)
+            if how.pull:
+                self._flat.vector.add_(anchor, alpha=how.pull)
+            self._backend.after_step(how)
+
+    def _optimise(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
+        if self._optimiser is None:
+            self._optimiser = Optimiser(self.num_parameters, self._device)
+        self._optimiser.reset()
+        for rows, y in batches:
+            gradient = self._backend.gradient(rows, y)
+            self._optimiser.step(self._flat.vector, gradient, anchor, how)
+            self._backend.after_step(how)
+
+    def logits(self, images: Images, batch_size: int = 128) -> NDArray[np.float32]:
+        """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
+
+        The last bits of an image's logits may depend on which images share its batch.
+        """
+        self._check_images(images)
+        return self._inference.logits(images, batch_size)
+
+    def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy and mean cross-entropy over all ``images``."""
+        return evaluate_logits(self.logits(images), labels)
+
+    def _check_images(self, images: Images) -> None:
+        if images.shape[1:] != self.input_shape or images.dtype != np.float32:
+            raise ValueError(
+                f"images={images.shape} {images.dtype}: must be float32 (N, *{self.input_shape})"
+            )
+
+    def _anchored(self, anchor: NDArray[np.float32] | None) -> Tensor:
+        if self._anchor is None:
+            self._anchor = torch.empty_like(self._flat.vector)
+        if anchor is None:
+            return self._anchor.copy_(self._flat.vector)
+        if anchor.shape != (self.num_parameters,):
+            raise ValueError(f"anchor={anchor.shape}: must have shape ({self.num_parameters},)")
+        return self._anchor.copy_(as_tensor(anchor))
+
+
+def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    if len(shape) != 3 or any(size < 1 for size in shape):
+        raise ValueError(f"input_shape={tuple(shape)}: must be (channels, height, width), above 0")
+    channels, height, width = (int(size) for size in shape)
+    return channels, height, width

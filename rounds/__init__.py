@@ -1,0 +1,1 @@
+"""What rounds need and no algorithm owns: cohorts, placement, answers, secure sums, evaluation."""

@@ -1,0 +1,76 @@
+"""Reading a node's answer, which may come from anybody: into the total, or rejected as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flwr.app import ArrayRecord, RecordDict
+from numpy.typing import NDArray
+
+from learning.array_bytes import array_from_bytes
+from learning.contribution import MalformedError, Sum
+from learning.rows import Rows
+from rounds.secure_sum import SecureRound
+from rounds.untrusted_text import said
+
+Weigh = Callable[[int], int]
+
+
+def accept(
+    total: Sum | SecureRound | Rows,
+    clients: list[int],
+    content: RecordDict,
+    weigh: Weigh | None,
+) -> tuple[list[int], dict[int, str]]:
+    """Add one node's answer for ``clients`` to ``total``: who answered, who refused and why.
+
+    ``weigh``: a client's weight, where that is public; others are then refused.
+    Raises MalformedError, KeyError, TypeError or ValueError on anything that an honest node
+    cannot send; ``total`` is then as it was.
+    """
+    report = content.config_records["report"]
+    answered, refused = _ids(report["clients"]), _ids(report["refused"])
+    reasons = report["reasons"]
+    if sorted(answered + refused) != sorted(clients):
+        raise MalformedError("it answers for other clients than it was asked for")
+    if not isinstance(reasons, list) or len(reasons) != len(refused):
+        raise MalformedError("every refusal needs its reason")
+    if answered and isinstance(total, SecureRound):
+        total.collect(answered, values(content, "masked"))
+    elif answered and isinstance(total, Rows):
+        total.add_all(answered, values(content, "rows"))
+    elif answered and isinstance(total, Sum):
+        _add(total, answered, content, weigh)
+    return answered, {client: said(why) for client, why in zip(refused, reasons, strict=True)}
+
+
+def require_weight(weight: object, answered: list[int], weigh: Weigh | None) -> int:
+    """``weight`` if these clients can have it together, else MalformedError."""
+    if type(weight) is not int:
+        raise MalformedError(f"weight={weight!r:.40}: must be an integer")
+    if weigh is not None and weight != (right := sum(weigh(client) for client in answered)):
+        raise MalformedError(f"weight={weight}: by these clients' public sizes it is {right}")
+    return weight
+
+
+def values(content: RecordDict, name: str) -> NDArray:
+    """One array of a contribution; KeyError or MalformedError if it is not there."""
+    record: ArrayRecord = content.array_records["contribution"]
+    return array_from_bytes(record[name].data)
+
+
+def _add(total: Sum, answered: list[int], content: RecordDict, weigh: Weigh | None) -> None:
+    report, array = content.config_records["report"], values(content, "sum")
+    weight = require_weight(report["weight"], answered, weigh)
+    if not report["packed"]:
+        total.add_total(answered, array, weight)
+    elif len(answered) == 1:
+        total.add(answered[0], array, weight)
+    else:
+        raise MalformedError("a packed contribution comes from exactly one client")
+
+
+def _ids(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise MalformedError(f"client ids must be a list of integers, got {value!r:.60}")
+    return value

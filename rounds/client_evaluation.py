@@ -1,0 +1,224 @@
+"""Evaluation on clients, the server: ask some of them, every few rounds, for a protected result.
+
+A component beside the strategy, which any strategy can switch on (``conf/evaluation``). What each
+client sends is protected by itself, charged in its ledger like a training release, and composes
+with the training in one statement. In simulations the researcher can be shown the unprotected
+figures beside the protected ones; that is no release, and a device refuses it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from learning.contribution import Codec, Integers, MalformedError
+from learning.rows import Rows
+from learning.seeding import experiment_rng
+from privacy.accounting import Unit, epsilon
+from privacy.events import ComposedEvent, Event, RepeatedEvent
+from privacy.statement import Exposure
+from rounds.answers import accept
+from rounds.message_size import message_size
+from rounds.setup import ServerSetup
+from rounds.untrusted_text import said
+
+PROTECTED, CLEAN = "evaluate", "evaluate without protection"
+
+
+class ClientEvaluation(ABC):
+    """Who is asked when, what came back, and what all of it has cost.
+
+    ``clients``: how many are asked, all if there are fewer. ``every``: rounds from one evaluation
+    to the next. ``show_clean``: ask simulated clients for the unprotected result too.
+    """
+
+    unit: Unit = Unit.CLIENT
+    name: str = "protected evaluation"
+
+    def __init__(self, setup: ServerSetup, *, clients: int, every: int, show_clean: bool) -> None:
+        if clients < 1:
+            raise ValueError(f"cluster_client_num={clients}: must be at least 1")
+        if every < 1:
+            raise ValueError(f"every={every}: must be at least 1")
+        if setup.secure_sums.is_on:
+            raise ValueError(
+                "secure_aggregation=on: clients then release nothing but masked sums, and a "
+                "protected evaluation is a row of each client's; set it off, or evaluation=none"
+            )
+        if setup.trainer.num_buffers:
+            raise ValueError(
+                "model: keeps statistics that stay with each client, so there is no global model "
+                "to evaluate; choose a model without batch normalisation, or evaluation=none"
+            )
+        self.setup, self.every, self.show_clean = setup, every, show_clean
+        self.clients = min(clients, setup.num_clients)
+        self.participations: Counter[int] = Counter()
+        self.failed: dict[int, str] = {}
+        self.scores: dict[str, float] = {}
+        self.bytes_down = self.bytes_up = 0
+        self._number = 0
+        self._waiting: dict[tuple[str, int], list[int]] = {}
+
+    # What an evaluation fills in ------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def is_on(self) -> bool:
+        """Whether anybody is asked at all."""
+
+    @abstractmethod
+    def codec(self, purpose: str) -> Codec:
+        """The form of one client's row, protected or clean."""
+
+    @abstractmethod
+    def event(self) -> Event:
+        """What one protected row costs."""
+
+    @abstractmethod
+    def score(
+        self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
+    ) -> dict[str, float]:
+        """Figures for the round's result row, from the rows of all that answered (n, width).
+
+        ``clean``: protected and unprotected rows of those clients that sent both.
+        """
+
+    # The phase ------------------------------------------------------------------------------
+
+    def messages(self, number: int, arrays: ArrayRecord, grid: Grid) -> list[Message]:
+        """One message for each node, or none where nothing is due in round ``number``."""
+        self._number, self._waiting, self.failed, self.scores = number, {}, {}, {}
+        self.bytes_down = self.bytes_up = 0
+        if not self.is_on or number % self.every:
+            return []
+        rng = experiment_rng(self.setup.seed, "evaluation cohort", number)
+        cohort = np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
+        placement = self.setup.hosts.place(grid, cohort.tolist())
+        self.failed.update(placement.away)
+        messages = []
+        for purpose in (PROTECTED, CLEAN) if self.show_clean else (PROTECTED,):
+            for node, clients in placement.asked.items():
+                task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
+                content = RecordDict({"model": arrays, "task": task})
+                self._waiting[purpose, node] = clients
+                self.bytes_down += message_size(content) if purpose == PROTECTED else 0
+                messages.append(
+                    Message(content, dst_node_id=node, message_type="evaluate", group_id=purpose)
+                )
+        return messages
+
+    def take(self, replies: Iterable[Message]) -> None:
+        """Read what the nodes sent; ``scores`` holds the figures, if the quorum answered."""
+        rows = {purpose: Rows(self.codec(purpose)) for purpose in (PROTECTED, CLEAN)}
+        for reply in replies:
+            purpose = reply.metadata.group_id
+            clients = self._waiting.pop((purpose, reply.metadata.src_node_id), None)
+            if clients is None:
+                continue  # a duplicate, or a node that was not asked
+            try:
+                if reply.has_error():
+                    raise MalformedError(f"node failed: {reply.error.reason}")
+                answered, refused = accept(rows[purpose], clients, reply.content, None)
+            except (MalformedError, KeyError, TypeError, ValueError) as error:
+                self._fail(purpose, clients, f"rejected: {said(error)}")
+                continue
+            if purpose == PROTECTED:
+                self.participations.update(answered)
+                self.failed |= refused
+                self.bytes_up += message_size(reply.content)
+        for (purpose, _), clients in self._waiting.items():
+            self._fail(purpose, clients, "no answer before the deadline")
+        self._waiting = {}
+        self._score(rows[PROTECTED], rows[CLEAN])
+
+    def _score(self, protected: Rows, clean: Rows) -> None:
+        count = len(protected.clients)
+        if not count:
+            return
+        _, total = self.costs(self.setup.budget.delta)
+        self.scores = {"evaluation_clients": float(count), "evaluation_epsilon": total}
+        if count < math.ceil(self.setup.quorum * self.clients):
+            return
+        who, rows = protected.integers()
+        whose, truth = clean.integers()
+        _, left, right = np.intersect1d(who, whose, assume_unique=True, return_indices=True)
+        both = (rows[left], truth[right]) if len(left) else None
+        self.scores |= self.score(self._number, rows, both)
+
+    def _fail(self, purpose: str, clients: list[int], reason: str) -> None:
+        # They may have released something before the failure, so they count as participants.
+        if purpose == PROTECTED:
+            self.participations.update(clients)
+            self.failed.update(dict.fromkeys(clients, reason))
+
+    # Privacy --------------------------------------------------------------------------------
+
+    def spent(self) -> list[Event]:
+        """What the most exposed client has released here; empty before the first evaluation."""
+        most = max(self.participations.values(), default=0)
+        return [RepeatedEvent(self.event(), most)] if most else []
+
+    def compose(self, exposures: Iterable[Exposure]) -> list[Exposure]:
+        """Every adversary's view with the evaluation in it.
+
+        Whoever sees the training is taken to see the evaluation as well. Where an exposure does
+        not name its clients one by one, each gets the most exposed client's evaluations.
+        """
+        if not self.participations:
+            return list(exposures)
+        event, worst = self.event(), self.spent()
+        own = {str(c): RepeatedEvent(event, n) for c, n in sorted(self.participations.items())}
+        note = "what is proven includes the protected evaluation, what is claimed does not"
+        return [
+            replace(e, clients=_with(e.clients, own, worst), assumptions=(*e.assumptions, note))
+            for e in exposures
+        ]
+
+    def costs(self, delta: float) -> tuple[float, float]:
+        """Proven ε of one result, at δ = 0, and of the most exposed client's at ``delta``."""
+        all_of_it = ComposedEvent(tuple(self.spent()))
+        return epsilon(self.event(), 0.0).epsilon, epsilon(all_of_it, delta).epsilon
+
+    def warnings(self) -> list[str]:
+        """What the evaluation alone cost, which no figure of a statement says by itself."""
+        if not self.participations:
+            return []
+        each, total = self.costs(self.setup.budget.delta)
+        return [
+            f"the {self.name} alone is ε={each:.6g} for each result and {total:.6g} for all of the "
+            "most exposed client's; that counts only against those who see no training message"
+        ]
+
+    # Checkpoint -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray]:
+        """Who took part how often; override together with ``restore``."""
+        clients = np.array(sorted(self.participations), np.int64)
+        counts = np.array([self.participations[int(c)] for c in clients], np.int64)
+        return {"clients": clients, "counts": counts}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Take up what ``state`` returned."""
+        pairs = zip(state["clients"].tolist(), state["counts"].tolist(), strict=True)
+        self.participations = Counter(dict(pairs))
+
+
+def _with(
+    clients: Mapping[str, Event], own: Mapping[str, Event], worst: list[Event]
+) -> dict[str, Event]:
+    """``clients`` and their evaluations; names that are no client's id get ``worst``."""
+    named = all(name.isdigit() for name in clients)
+    composed: dict[str, Event] = {
+        name: ComposedEvent((event, *([own[name]] if name in own else [] if named else worst)))
+        for name, event in clients.items()
+    }
+    missing = own.keys() - clients.keys() if named else set()
+    return composed | {name: ComposedEvent((own[name],)) for name in sorted(missing)}

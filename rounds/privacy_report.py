@@ -1,0 +1,101 @@
+"""What a strategy says about privacy: who has seen what of whom, and the statement of the run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from privacy.accounting import Adjacency, Threat, Unit
+from privacy.events import ComposedEvent, Event, RepeatedEvent
+from privacy.statement import Exposure, Statement, by_participations
+from rounds.secure_sum import secure_exposure
+from rounds.setup import ServerSetup
+
+if TYPE_CHECKING:
+    from rounds.client_evaluation import ClientEvaluation
+
+
+class Accountable(ABC):
+    """The privacy side of every strategy.
+
+    ``algorithm``, ``claim`` and ``difference`` are words for the statement: the name, what the
+    paper's theorem says, and why the proven figure differs. ``unit`` and ``adjacency``: whose data
+    is protected, and which two data sets are neighbours. ``participations``: how often each client
+    may have released something. ``least_survivors``: of any secure sum that was taken; 0: none was.
+    """
+
+    algorithm: ClassVar[str]
+    unit: Unit = Unit.CLIENT
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    claim: ClassVar[str] = ""
+    difference: ClassVar[str] = ""
+
+    setup: ServerSetup
+    participations: Counter[int]
+    least_survivors: int
+    evaluation: ClientEvaluation | None
+
+    @abstractmethod
+    def release_event(self) -> Event:
+        """What one participation releases about one client."""
+
+    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+        """What the paper's theorem states: ε of one round and of the whole run."""
+        return None, None
+
+    def exposures(self) -> list[Exposure]:
+        """What each adversary has seen of every client so far."""
+        released = {str(client): count for client, count in sorted(self.participations.items())}
+        per_round, total = self.claimed_epsilon()
+        exposures = [
+            Exposure(
+                threat=Threat.LOCAL,
+                adversary="a curious server, which reads every client's message",
+                per_round=self.release_event(),
+                clients=by_participations(self.release_event(), released or {"nobody": 0}),
+                claimed_per_round=per_round,
+                claimed_total=total,
+            )
+        ]
+        if self.setup.secure_sums.mode != "off":
+            exposures.append(self.secure_exposure(self.release_event()))
+        return exposures
+
+    def secure_exposure(self, release: Event) -> Exposure:
+        """What a server that sees sums only has learned, where each answer is ``release``."""
+        setup = self.setup
+        survivors = self.least_survivors or setup.secure_sums.least_survivors(setup.cohort_size)
+        return secure_exposure(setup.secure_sums, release, self.participations, survivors)
+
+    def statement(self, void: Iterable[str] = ()) -> Statement:
+        """Claimed and proven privacy of everything released so far."""
+        exposures, warnings = self.exposures(), self.warnings()
+        if self.evaluation is not None:
+            exposures = self.evaluation.compose(exposures)
+            warnings = [*warnings, *self.evaluation.warnings()]
+        return Statement.of(
+            algorithm=self.algorithm,
+            unit=self.unit,
+            adjacency=self.adjacency,
+            delta=self.setup.budget.delta,
+            exposures=exposures,
+            claim=self.claim,
+            difference=self.difference,
+            warnings=warnings,
+            void=void,
+        )
+
+    def spent(self) -> Event:
+        """What the most exposed client has released so far."""
+        return RepeatedEvent(self.release_event(), max(self.participations.values(), default=1))
+
+    def spent_in_all(self) -> Event:
+        """``spent``, and what the most exposed client's evaluations released."""
+        evaluation = [] if self.evaluation is None else self.evaluation.spent()
+        return ComposedEvent((self.spent(), *evaluation))
+
+    def warnings(self) -> list[str]:
+        """What a user should know before the run starts: settings that work against each other."""
+        return []

@@ -1,0 +1,76 @@
+"""What a strategy is given, and what it notes about a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.data.datasets import Examples
+from learning.training.trainer import Trainer
+from privacy.budget import Budget
+from privacy.noise import NoiseGenerator
+from privacy.secure_aggregation import SecureSumSettings
+from rounds.client_placement import Hosts, VirtualHosts
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """What the ServerApp gives to a strategy.
+
+    ``cohort_size``: clients sampled in each round out of ``num_clients``. ``quorum``: the share of
+    the cohort that must answer for a round to count. ``public``: the unlabelled pool
+    (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
+    public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
+    ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
+    ``hosts``: on which node a client is to be asked.
+    """
+
+    trainer: Trainer
+    public: NDArray[np.float32]
+    test: Examples
+    budget: Budget
+    seed: int
+    num_clients: int
+    cohort_size: int
+    quorum: float
+    client_sizes: tuple[int, ...] | None = None
+    seeded_noise: bool = False
+    secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
+    round_timeout: float = 3600.0
+    hosts: Hosts = field(default_factory=VirtualHosts)
+
+    def noise(self, purpose: str, number: int) -> NoiseGenerator:
+        """Where the server itself must add noise in round ``number``."""
+        if self.seeded_noise:
+            return NoiseGenerator.seeded(self.seed, "server noise", purpose, number)
+        return NoiseGenerator.from_os()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cohort_size <= self.num_clients:
+            raise ValueError(
+                f"clients_per_round={self.cohort_size}: must lie in 1..{self.num_clients} "
+                "(federation.num_clients)"
+            )
+        if not 0 < self.quorum <= 1:
+            raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
+
+
+@dataclass
+class Round:
+    """What happened in one round, for its result row.
+
+    ``asked``: the cohort by node; ``away``: how many of it no node could be asked for;
+    ``invited``: those asked to train, which are fewer where somebody dropped out of a secure sum
+    before.
+    """
+
+    number: int
+    asked: dict[int, list[int]] = field(default_factory=dict)
+    away: int = 0
+    invited: dict[int, list[int]] = field(default_factory=dict)
+    accepted: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    bytes_down: int = 0
+    bytes_up: int = 0

@@ -1,0 +1,135 @@
+"""NbAFL's noise for one setting: sensitivity, both calibrations, and what each adversary sees.
+
+Wei et al., IEEE TIFS 15 (2020), arXiv 1911.00222. Symbols as in ``schemes.nbafl.closed_forms``.
+
+``paper`` calibration takes the paper's closed forms as they are. ``proven`` keeps σ_D (with b⁺) and
+takes the least σ_U with which all that an outsider sees costs at most (ε, δ), by exact composition
+of Gaussians, where squares of change over noise add up. Of one client, of weight p, it sees
+
+* L uploads: (Δ_U/σ_U)² each;
+* L broadcasts of which it saw all the other uploads: p²Δ_U² / (p²σ_U² + σ_D²) each (by convexity
+  the worst case is to see them all in the same L rounds);
+* the other T − 2L broadcasts: p²Δ_U² / (σ_U² Σp² + σ_D²) each.
+
+Planned for a full cohort of equal weights, p = 1/K; in rounds with others the server adds what
+keeps the last two at what was planned. The bound on the sum is that of the analytic Gaussian
+mechanism (Balle & Wang 2018). Nothing is gained from the secrecy of who was scheduled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+from privacy.accounting import fine_gaussian
+from privacy.accounting.search import decreasing_root
+from privacy.mechanisms.zcdp import zcdp_from_epsilon_delta
+from schemes.nbafl import closed_forms
+from schemes.nbafl.setting import NbaflSetting
+
+# Noise goes beyond 16σ with probability 1e-57. An upload's entries are 32-bit integers.
+_REACH = 16.0
+_STEPS = 2.0**31 - 1
+# Finer grids than σ/2¹⁸ gain nothing, and the server's noise must stay below 2⁴⁰ steps.
+_FINEST = 2.0**18
+# The accountant searches Rényi orders on a lattice, which costs it less than this.
+_LATTICE = 1 - 1e-5
+
+
+class NbaflNoise(NbaflSetting):
+    """The noise of one setting, with the setting's own attributes and checks."""
+
+    @cached_property
+    def upload_sigma(self) -> float:
+        """σ_U per coordinate, in the units of the weights; 0 without noise."""
+        if not self.is_noisy:
+            return 0.0
+        if self.calibration == "paper":
+            return closed_forms.upload_sigma(*self._paper, self.smallest_dataset)
+        return self._proven_sigma(self.released_sensitivity)
+
+    @cached_property
+    def grid(self) -> float:
+        """The step, a power of two, of the integers that leave a client."""
+        if not self.is_noisy:
+            return _grid(self.clip, 0.0)
+        if self.calibration == "paper":
+            return _grid(self.clip, self.upload_sigma)
+        return _grid(self.clip, self._proven_sigma(self.upload_sensitivity))
+
+    @property
+    def released_sensitivity(self) -> float:
+        """Δ_U with what rounding to the grid adds, √d steps."""
+        return self.upload_sensitivity + math.sqrt(self.dimension) * self.grid
+
+    def broadcast_sigma(self, weights: Sequence[float]) -> float:
+        """σ_D per coordinate where ``weights`` p_i are those of the clients that answered."""
+        if not self.is_noisy:
+            return 0.0
+        sigma = self._closed_form(weights)
+        if self.calibration == "paper":
+            return sigma
+        uplink, planned = self.upload_sigma**2, self._planned**2
+        most, spread = max(weights) ** 2, sum(weight**2 for weight in weights)
+        stripped = most * planned
+        rest = most * (uplink * self.scheduled + planned) - uplink * spread
+        return max(sigma, math.sqrt(max(0.0, stripped, rest)))
+
+    def _closed_form(self, weights: Sequence[float]) -> float:
+        epsilon, delta, exposures, clip = self._paper
+        return closed_forms.broadcast_sigma(
+            epsilon, delta, self.rounds, exposures, clip, self.smallest_dataset, weights, self.b
+        )
+
+    @cached_property
+    def _planned(self) -> float:
+        """σ_D/p of a full cohort of equal weights."""
+        weights = [1 / self.scheduled] * self.scheduled
+        return self._closed_form(weights) * self.scheduled
+
+    @property
+    def b(self) -> float:
+        """What K-random scheduling divides T by: the paper's b, or b⁺ if proven; 1 for K = N."""
+        setting = (self.epsilon, self.rounds, self.clients, self.scheduled)
+        if self.scheduled == self.clients:
+            return 1.0
+        if self.calibration == "proven":
+            return closed_forms.scheduling_b_proven(*setting)
+        return closed_forms.scheduling_b(*setting)
+
+    @property
+    def _paper(self) -> tuple[float, float, int, float]:
+        """ε, δ, L and the C for which 2C/m is this mode's sensitivity."""
+        clip = self.upload_sensitivity * self.smallest_dataset / 2
+        return self.epsilon, self.delta, self.exposures, clip
+
+    def _proven_sigma(self, sensitivity: float) -> float:
+        """The least σ_U with which an outsider's whole view costs at most (ε, δ)."""
+        multiplier = fine_gaussian.noise_multiplier(self.epsilon, self.delta, self.rounds)
+        if multiplier is not None:
+            sigma = self._sigma_for(multiplier, sensitivity)
+            if sigma >= fine_gaussian.FINEST * _grid(self.clip, sigma):
+                return sigma
+        # On a coarse grid the noise is known by its concentrated DP only.
+        rho = zcdp_from_epsilon_delta(self.epsilon * _LATTICE, self.delta)
+        return self._sigma_for(1 / math.sqrt(2 * rho), sensitivity)
+
+    def _sigma_for(self, multiplier: float, sensitivity: float) -> float:
+        """σ_U with which the whole view is one Gaussian release of ``multiplier``."""
+        uploads, stripped, rest = closed_forms.seen_by_outsider(self.exposures, self.rounds)
+        planned = (self._planned / sensitivity) ** 2
+
+        def excess(log_sigma: float) -> float:
+            square = math.exp(2 * log_sigma)
+            alone = uploads / square + stripped / (square + planned)
+            summed = rest / (square * self.scheduled + planned)
+            return (alone + summed) * multiplier**2 - 1
+
+        low = math.log(multiplier)
+        high = low + math.log(uploads + stripped + rest / self.scheduled) / 2
+        return sensitivity * math.exp(decreasing_root(excess, low, high))
+
+
+def _grid(clip: float, sigma: float) -> float:
+    return 2.0 ** math.ceil(math.log2(max((clip + _REACH * sigma) / _STEPS, sigma / _FINEST)))

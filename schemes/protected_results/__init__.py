@@ -1,0 +1,1 @@
+"""LDP-protected inference results: protection, rows on the wire, counts, settings."""

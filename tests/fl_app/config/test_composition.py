@@ -1,0 +1,92 @@
+"""Every way to state a configuration reaches the same one; wrong input fails in one sentence."""
+
+import itertools
+
+import pytest
+from omegaconf import OmegaConf
+
+from fl_app.config.composition import (
+    CONF,
+    ConfigError,
+    build,
+    compose,
+    expand_sweep,
+    from_run_config,
+    groups,
+)
+from fl_app.config.run_config import to_overrides, to_run_config
+
+CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_yaml_composes(group, choice):
+    config = compose([f"{group}={choice}"])
+    assert config.strategy.name
+    first = (CONF / group / f"{choice}.yaml").read_text().splitlines()
+    comments = list(itertools.takewhile(lambda line: line.startswith("#"), first))
+    assert any(not line.startswith("# @package") for line in comments), "no line says what it is"
+
+
+def test_flower_run_config_reaches_the_same_configuration():
+    everyday = {"strategy": "fedavg", "epsilon": "inf", "num-rounds": 3, "overrides": "seed=9"}
+    assert from_run_config(everyday) == compose(
+        ["strategy=fedavg", "privacy.epsilon=inf", "federation.num_rounds=3", "seed=9"]
+    )
+
+
+def test_overrides_survive_the_way_through_a_run_config():
+    overrides = ["model.hidden=[32,16]", "run_dir='/tmp/a b'"]
+    assert to_overrides(to_run_config(overrides)) == overrides
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("strategy=privatkt", ["strategy=privatkt", "privatekt"]),
+        ("privacy.epsilonn=1", ["privacy.epsilonn=1", "privacy.epsilon"]),
+        ("federation.num_client=3", ["federation.num_client=3", "federation.num_clients"]),
+        ("strategie=fedavg", ["strategie=fedavg", "strategy"]),
+        ("privacy.epsilon=1,2", ["murmur -m", "privacy.epsilon=1,2"]),
+        ("nonsense", ["nonsense", "key=value"]),
+    ],
+)
+def test_wrong_key_names_key_value_and_nearest(override, words):
+    with pytest.raises(ConfigError) as caught:
+        compose([override])
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "group", "words"),
+    [
+        ("privacy.epsilon=-1", "privacy", ["privacy.epsilon=-1", "above 0"]),
+        ("privacy.noise=loud", "privacy", ["privacy.noise='loud'", "seeded"]),
+        ("federation.num_clients=many", "federation", ["federation.num_clients=many", "int"]),
+        ("federation.clients_per_round=99", "federation", ["clients_per_round=99", "1..40"]),
+        ("federation.quorum=0", "federation", ["federation.quorum=0", "(0, 1]"]),
+        ("engine.workers=0", "engine", ["engine.workers=0", "at least 1"]),
+    ],
+)
+def test_wrong_value_names_key_value_and_range(override, group, words):
+    config = compose([override])
+    with pytest.raises(ConfigError) as caught:
+        build(config[group], group)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_sweep_expands_to_every_job_in_order():
+    jobs = expand_sweep(["privacy.epsilon=1,2", "strategy.K=range(1,3)", "seed=4"])
+    assert jobs == [
+        ["privacy.epsilon=1", "strategy.K=1", "seed=4"],
+        ["privacy.epsilon=1", "strategy.K=2", "seed=4"],
+        ["privacy.epsilon=2", "strategy.K=1", "seed=4"],
+        ["privacy.epsilon=2", "strategy.K=2", "seed=4"],
+    ]
+
+
+def test_configuration_cannot_be_changed_after_composing():
+    assert OmegaConf.is_readonly(compose([]))

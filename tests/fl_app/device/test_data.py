@@ -1,0 +1,101 @@
+"""A device's data are what its owner's node-config names, checked against the run's."""
+
+import numpy as np
+import pytest
+
+from fl_app.device.data import device_population
+from fl_app.device.node_settings import DeviceError, Own
+from fl_app.device.terms import DeviceTerms, pool_digest
+from learning.data.datasets import DataError
+
+TERMS = DeviceTerms([1, 2, 2], 3)
+
+
+def shard(path, labels, shape=(2, 2)):
+    images = np.linspace(0, 1, len(labels) * int(np.prod(shape)), dtype=np.float32)
+    np.savez(path, images=images.reshape(len(labels), *shape), labels=np.array(labels))
+
+
+def build(tmp_path, terms=TERMS, **own):
+    known = {"clients": (4,), "data": str(tmp_path / "data.npz"), "public": None, **own}
+    return device_population(Own(**known), terms, tmp_path / "cache")
+
+
+def test_all_of_the_data_are_the_clients_own(tmp_path):
+    shard(tmp_path / "data.npz", [0, 1, 1])
+    people = build(tmp_path)
+    assert people.shards[4].tolist() == [0, 1, 2]
+    assert people.dataset.train.labels.tolist() == [0, 1, 1]
+    assert len(people.dataset.test) == 0
+    assert people.dataset.num_classes == 3  # the run's, though the device lacks one
+
+
+def test_several_clients_on_one_node_have_a_file_each(tmp_path):
+    shard(tmp_path / "c1.npz", [0, 1])
+    shard(tmp_path / "c7.npz", [2])
+    people = build(tmp_path, clients=(1, 7), data=str(tmp_path / "c{client}.npz"))
+    labels = people.dataset.train.labels
+    assert {c: labels[rows].tolist() for c, rows in people.shards.items()} == {1: [0, 1], 7: [2]}
+
+
+def test_several_clients_may_not_share_their_data(tmp_path):
+    shard(tmp_path / "data.npz", [0])
+    with pytest.raises(DeviceError, match=r"\{client\}"):
+        build(tmp_path, clients=(1, 2))
+
+
+def test_csv_error_names_file_and_line(tmp_path):
+    (tmp_path / "own.csv").write_text("label,a,b,c,d\n0,1,2,3,4\n1,1,2,x,4\n")
+    with pytest.raises(DataError, match=r"own\.csv.*line 3"):
+        build(tmp_path, data=str(tmp_path / "own.csv"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape", "word"), [([0, 3], (2, 2), "label 3"), ([0, 1], (3, 3), "images are")]
+)
+def test_data_of_another_form_are_refused(tmp_path, labels, shape, word):
+    shard(tmp_path / "data.npz", labels, shape)
+    with pytest.raises(DataError, match=word):
+        build(tmp_path)
+
+
+def test_published_size_must_be_the_devices(tmp_path):
+    shard(tmp_path / "data.npz", [0, 1, 1])
+    with pytest.raises(DeviceError, match="sizes"):
+        build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))
+
+
+def test_public_pool_must_be_that_of_the_run(tmp_path):
+    shard(tmp_path / "data.npz", [0, 1])
+    pool = np.ones((3, 1, 2, 2), np.float32)
+    np.savez(tmp_path / "public.npz", images=pool)
+    terms = DeviceTerms([1, 2, 2], 3, public=pool_digest(pool))
+    assert build(tmp_path, terms, public=str(tmp_path / "public.npz")).public.shape == (3, 1, 2, 2)
+    with pytest.raises(DeviceError, match="names none"):
+        build(tmp_path, terms)
+    other = DeviceTerms([1, 2, 2], 3, public=pool_digest(pool * 0))
+    with pytest.raises(DeviceError, match="not that of the run"):
+        build(tmp_path, other, public=str(tmp_path / "public.npz"))
+
+
+@pytest.mark.parametrize("terms", [None, DeviceTerms(), DeviceTerms([1, 2, 2])])
+def test_run_that_does_not_say_what_it_is_about_is_refused(tmp_path, terms):
+    shard(tmp_path / "data.npz", [0])
+    with pytest.raises(DeviceError, match=r"federation\.devices"):
+        build(tmp_path, terms)
+
+
+def test_device_without_data_refuses_and_reads_nothing_that_the_server_names(tmp_path):
+    with pytest.raises(DeviceError, match="names no data"):
+        build(tmp_path, data=None)
+
+
+@pytest.mark.parametrize(("words", "ids"), [(3, (3,)), ("7, 2", (2, 7)), ("", ()), ("4 5", (4, 5))])
+def test_clients_of_a_node_config(words, ids):
+    assert Own.of({"clients": words}).clients == ids
+
+
+@pytest.mark.parametrize("words", ["a", "1,1", "-2", 1.5])
+def test_malformed_clients_are_refused(words):
+    with pytest.raises(DeviceError, match="clients"):
+        Own.of({"clients": words})

@@ -1,0 +1,194 @@
+"""Devices in one process: each hosts a client with its own files, and the results are the same.
+
+``tests/deploy`` does the same with Flower's real processes, of which one run takes a minute.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from flwr.app import Context, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.supercore.task_identity import TaskIdentity
+from safetensors.numpy import load_file
+
+from benchmarks.loopback import POLICY
+from fl_app.client_app import app as client_app
+from fl_app.config.run_config import to_run_config
+from fl_app.engines.deploy import device_overrides
+from fl_app.engines.inline import FIRST_NODE, InlineGrid
+from fl_app.run.results import RunFolder
+from fl_app.server_app import app as server_app
+from fl_app.tools.export import export
+from privacy.ledger import Ledger
+from tests.fl_app.running import run_inline
+
+WORDS = [
+    "federation.num_clients=3",
+    "federation.num_rounds=2",
+    "federation.quorum=1.0",
+    "federation.round_timeout=0.1",
+    "federation.public=400",
+    "privacy.noise=seeded",
+    "strategy.local.epochs=1",
+]
+DEPLOY = ["engine=deploy", "engine.superlink=none"]
+RUNS = {
+    "privatekt": ["strategy=privatekt"],
+    "nbafl": ["strategy=nbafl", "federation.devices.sizes=[346,346,345]"],
+    "masked": [
+        "strategy=fedavg",
+        "privacy.secure_aggregation=on",
+        "privacy.secure_sum.max_weight=1000",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with what a simulation of WORDS gives its clients, and an owner's policy."""
+    folder = tmp_path_factory.mktemp("files")
+    export(folder, WORDS, shards=True)
+    policy = POLICY.replace("[privatekt, fedavg]", "[privatekt, fedavg, nbafl]")
+    also = "{discrete_gaussian: {min_noise_multiplier: 0.001}, randomized_response: {"
+    policy = policy.replace("{randomized_response: {", also)
+    (folder / "policy.yaml").write_text(policy)
+    return folder
+
+
+class Devices(InlineGrid):
+    """Nodes with an owner each; ``off``: numbers of those that are switched off."""
+
+    def __init__(self, run_config, configs, pool, off):
+        super().__init__(client_app, run_config, len(configs), pool)
+        self._contexts = {
+            FIRST_NODE + n: Context(
+                run_id=1, node_id=FIRST_NODE + n, node_config=c, state=RecordDict(), run_config={}
+            )
+            for n, c in enumerate(configs)
+            if n not in off
+        }
+        for context in self._contexts.values():
+            context.run_config = run_config
+
+
+def run_devices(files, folder, *words, off=(), name="run", **changed):
+    """A run of that name over devices whose states are in ``folder``; its own folder."""
+    typed = [*DEPLOY, *WORDS, f"run_dir={folder}/{name}", *words]
+    run_config = to_run_config([*typed, *device_overrides(typed)])
+    configs = [
+        {
+            "clients": client,
+            "data": f"{files}/client-{client}.npz",
+            "public": f"{files}/public.npz",
+            "policy": f"{files}/policy.yaml",
+            "state": f"{folder}/state-{client}",
+            **changed,
+        }
+        for client in range(3)
+    ]
+    TaskIdentity.task_id = TaskIdentity.run_id = 1
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    context = Context(
+        run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config
+    )
+    with ThreadPoolExecutor(1) as pool:
+        server_app(Devices(run_config, configs, pool, off), context)
+    return RunFolder(folder / name)
+
+
+def weights(folder):
+    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_devices_give_the_result_of_a_simulation_bit_for_bit(files, tmp_path, name):
+    own = run_devices(files, tmp_path, *RUNS[name])
+    words = [word for word in RUNS[name] if "devices" not in word]
+    simulated = run_inline(tmp_path / "inline", *WORDS, *words, small=["engine=inline"])
+    assert weights(own.path) == weights(simulated.path)
+    kept = ("round", "accuracy", "loss", "epsilon_proven", "answered", "failed")
+    devices, inline = ([[r.get(k) for k in kept] for r in f.rows()] for f in (own, simulated))
+    assert devices == inline
+    for client in range(3):
+        with Ledger(tmp_path / f"state-{client}" / "ledger.sqlite", create=False) as ledger:
+            assert ledger.clients() == [str(client)]
+            assert len(ledger.events(client, "run")) == 2
+
+
+def test_round_goes_on_without_a_device_that_is_off_and_names_it(files, tmp_path):
+    run = run_devices(files, tmp_path, "federation.quorum=0.6", off=[1])
+    assert [row["answered"] for row in run.rows()] == [0, 2, 2]
+    assert list(run.rows()[1]["failed"]) == ["1"]
+    assert "no node that hosts it is online" in run.rows()[1]["failed"]["1"]
+    assert not (tmp_path / "state-1").exists()
+
+
+def test_nobody_pays_for_a_round_that_cannot_count(files, tmp_path):
+    with pytest.raises(RuntimeError, match="fewer than 3 of 3 clients are online"):
+        run_devices(files, tmp_path, "federation.num_rounds=5", off=[1])
+    assert not (tmp_path / "state-0" / "ledger.sqlite").exists()
+
+
+def test_resumed_run_has_the_same_result_and_no_device_pays_twice(files, tmp_path, monkeypatch):
+    """The server dies after a round was answered and before its checkpoint was written."""
+    whole = run_devices(files, tmp_path / "whole", "federation.num_rounds=3")
+    save = RunFolder.save_checkpoint
+
+    def die(folder, number, *rest):
+        if number == 2:
+            raise KeyboardInterrupt
+        save(folder, number, *rest)
+
+    monkeypatch.setattr(RunFolder, "save_checkpoint", die)
+    with pytest.raises(KeyboardInterrupt):
+        run_devices(files, tmp_path / "cut", "federation.num_rounds=3")
+    monkeypatch.setattr(RunFolder, "save_checkpoint", save)
+    cut = run_devices(files, tmp_path / "cut", "federation.num_rounds=3")
+    assert weights(cut.path) == weights(whole.path)
+    for client in range(3):
+        with Ledger(tmp_path / f"cut/state-{client}/ledger.sqlite", create=False) as ledger:
+            assert len(ledger.events(client)) == 3
+
+
+def test_second_run_that_asks_the_same_is_charged_under_its_own_name(files, tmp_path):
+    first, second = (run_devices(files, tmp_path, name=name) for name in ("one", "two"))
+    assert weights(first.path) == weights(second.path)
+    for client in range(3):
+        with Ledger(tmp_path / f"state-{client}/ledger.sqlite", create=False) as ledger:
+            charged = [(e.run, e.round) for e in ledger.entries(client) if e.kind == "charge"]
+            assert charged == [("one", 1), ("one", 2), ("two", 1), ("two", 2)]
+
+
+def test_second_run_under_the_same_name_is_told_to_take_another(files, tmp_path):
+    first = run_devices(files, tmp_path, "federation.num_rounds=3")
+    elsewhere = tmp_path / "elsewhere" / "run"
+    with pytest.raises(RuntimeError, match="a new run needs a name of its own"):
+        run_devices(files, tmp_path, "federation.num_rounds=3", f"run_dir={elsewhere}", "seed=1")
+    assert [row["answered"] for row in first.rows()] == [0, 3, 3, 3]
+    for client in range(3):
+        with Ledger(tmp_path / f"state-{client}/ledger.sqlite", create=False) as ledger:
+            assert len(ledger.events(client)) == 3
+
+
+def test_devices_error_keeps_its_text_to_itself(files, tmp_path):
+    with pytest.raises(RuntimeError) as error:
+        run_devices(files, tmp_path, "federation.num_rounds=3", data=f"{files}/no-such-folder")
+    assert "its own log says why" in str(error.value)
+    assert "no-such-folder" not in str(error.value)
+    assert "no-such-folder" in (tmp_path / "state-0" / "errors.log").read_text()
+
+
+@pytest.mark.parametrize("wish", ["strategy.name=${oc.env:HOME}", "privacy.delta=${oc.env:SECRET}"])
+def test_device_does_not_read_its_environment_for_a_server(tmp_path, monkeypatch, wish):
+    from flwr.app import ArrayRecord, ConfigRecord, Message
+
+    monkeypatch.setenv("SECRET", "0.123")
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    record = RecordDict({"model": ArrayRecord(), "task": ConfigRecord()})
+    message = Message(record, dst_node_id=1, message_type="train")
+    message.metadata.__dict__["_message_id"] = "m"
+    config = {"clients": 0, "state": str(tmp_path)}
+    context = Context(1, 1, config, RecordDict(), to_run_config([*DEPLOY, wish]))
+    reply = client_app(message, context)
+    assert reply.error.reason == "failed; its own log says why"
+    assert "interpolation" in (tmp_path / "errors.log").read_text()

@@ -1,0 +1,174 @@
+"""A node keeps its clients' promises whatever the server asks."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from fl_app.config.composition import compose
+from fl_app.device.node import Node, decode_reply, encode_reply
+from fl_app.device.node_settings import Site
+from fl_app.device.task_parsing import digest
+from privacy.events import RandomizedResponseEvent, RepeatedEvent
+from tests.fl_app.running import SMALL
+
+POLICY = """
+expires: 2099-01-01
+servers: any
+algorithms: [privatekt]
+mechanisms: {randomized_response: {max_epsilon: 3.0}}
+epsilon_per_release: 9.0
+epsilon_per_lifetime: 16.0
+delta: 1.0e-5
+threat: local
+minimum_surviving_clients: 2
+allow_seeded_noise: true
+allow_non_private: false
+"""
+
+
+def make_node(folder, *overrides):
+    config = compose([*SMALL, "federation.num_rounds=5", *overrides])
+    return Node(config, Site.simulation(folder, config.privacy.policy))
+
+
+def ask(node, clients=(0, 1, 2), round=1, indices=(3, 1, 4, 15), scale=1.0, **settings):
+    model = node.trainer.initial(np.random.default_rng(0)) * np.float32(scale)
+    arrays = {"model": Array(model), "indices": Array(np.asarray(indices))}
+    task = ConfigRecord({"round": round, "clients": list(clients), **settings})
+    return RecordDict({"model": ArrayRecord(arrays), "task": task})
+
+
+def report(reply):
+    return dict(reply.config_records["report"])
+
+
+def test_clients_are_summed_into_one_histogram(tmp_path):
+    node = make_node(tmp_path)
+    reply = node.answer(ask(node))
+    total = reply.array_records["contribution"]["sum"].numpy()
+    assert total.shape == (4, 10)
+    assert (total.sum(axis=1) == 3).all()
+    assert report(reply)["clients"] == [0, 1, 2]
+    assert report(reply)["packed"] is False
+
+
+def test_a_single_client_sends_one_byte_for_each_label(tmp_path):
+    node = make_node(tmp_path)
+    reply = node.answer(ask(node, clients=[2]))
+    values = reply.array_records["contribution"]["sum"].numpy()
+    assert values.dtype == np.uint8
+    assert values.shape == (4,)
+    assert report(reply)["packed"] is True
+
+
+def test_nothing_else_leaves_with_the_contribution(tmp_path):
+    node = make_node(tmp_path)
+    reply = node.answer(ask(node))
+    assert set(reply) == {"report", "contribution"}
+    assert set(report(reply)) == {"clients", "refused", "reasons", "weight", "packed"}
+    assert set(reply.array_records["contribution"]) == {"sum"}
+
+
+def test_every_release_is_in_the_ledger_with_what_it_cost(tmp_path):
+    node = make_node(tmp_path, "privacy.epsilon=6")
+    node.answer(ask(node, indices=[1, 2]))
+    assert node.ledger.events(1) == [RepeatedEvent(RandomizedResponseEvent(3.0, 10), 2)]
+    assert node.ledger.events(5) == []
+
+
+def test_same_question_twice_gives_the_same_bytes_and_one_charge(tmp_path):
+    node = make_node(tmp_path, "privacy.noise=os", "privacy.epsilon=0.1")
+    first = encode_reply(node.answer(ask(node)))
+    again = make_node(tmp_path, "privacy.noise=os", "privacy.epsilon=0.1")
+    assert encode_reply(again.answer(ask(again))) == first
+    assert len(again.ledger.events(0)) == 1
+
+
+def test_same_round_with_another_question_is_refused_and_free(tmp_path):
+    node = make_node(tmp_path)
+    node.answer(ask(node))
+    for other in (ask(node, scale=2.0), ask(node, indices=[7]), ask(node, clients=[0, 1])):
+        reply = node.answer(other)
+        assert report(reply)["clients"] == []
+        assert "contribution" not in reply
+        assert all("round 1" in reason for reason in report(reply)["reasons"])
+    assert len(node.ledger.events(0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"indices": [1, 1]}, "indices"),
+        ({"indices": np.arange(200)}, "indices"),
+        ({"indices": [10**6]}, "indices"),
+        ({"scale": np.nan}, "NaN"),
+        ({"clients": [10**9]}, "client="),
+    ],
+)
+def test_hostile_task_is_refused_by_name_and_free(tmp_path, changed, word):
+    node = make_node(tmp_path)
+    reply = node.answer(ask(node, **changed))
+    assert report(reply)["clients"] == []
+    assert all(word in reason for reason in report(reply)["reasons"])
+    assert node.ledger.clients() == []
+
+
+def test_one_failing_client_costs_the_others_nothing(tmp_path):
+    node = make_node(tmp_path)
+    node.population.shards[1] = np.array([], np.int64)
+    try:
+        reply = node.answer(ask(node))
+    finally:
+        from fl_app.run.population import _population
+
+        _population.cache_clear()
+    assert report(reply)["clients"] == [0, 2]
+    assert report(reply)["refused"] == [1]
+    assert (reply.array_records["contribution"]["sum"].numpy().sum(axis=1) == 2).all()
+    log = (tmp_path / "errors.log").read_text()
+    assert "round 1, client 1: ValueError" in log
+    assert "Traceback" in log
+
+
+def test_device_policy_limits_release_and_lifetime(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    node = make_node(tmp_path, f"privacy.policy={policy}", "privacy.epsilon=8")
+    for round, allowed in ((1, True), (2, True), (3, False)):
+        reply = node.answer(ask(node, clients=[0], round=round))
+        assert bool(report(reply)["clients"]) is allowed, report(reply)
+    assert "lifetime" in report(reply)["reasons"][0]
+    greedy = make_node(tmp_path, f"privacy.policy={policy}", "privacy.epsilon=1e6")
+    reply = greedy.answer(ask(greedy, clients=[1]))
+    assert report(reply)["clients"] == []
+    assert greedy.ledger.events(1) == []
+
+
+def test_malformed_policy_refuses_everything(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("algorithms: [privatekt\n")
+    node = make_node(tmp_path, f"privacy.policy={policy}")
+    reply = node.answer(ask(node))
+    assert report(reply)["clients"] == []
+    assert node.ledger.clients() == []
+
+
+def test_replies_survive_being_written_and_read(tmp_path):
+    node = make_node(tmp_path)
+    for clients in ([0], [0, 1], [10**9]):
+        reply = node.answer(ask(node, clients=clients, round=1 + len(clients)))
+        assert encode_reply(decode_reply(encode_reply(reply))) == encode_reply(reply)
+
+
+def test_digest_tells_questions_apart(tmp_path):
+    node = make_node(tmp_path)
+    questions = [
+        ask(node),
+        ask(node, round=2),
+        ask(node, clients=[0]),
+        ask(node, indices=[3]),
+        ask(node, scale=2),
+        ask(node, extra=1),
+    ]
+    assert len({digest("run", question) for question in questions}) == len(questions)
+    assert digest("run", ask(node)) == digest("run", ask(node)) != digest("other", ask(node))

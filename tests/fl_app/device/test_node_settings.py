@@ -1,0 +1,107 @@
+"""On a device its owner decides: neither policy nor files follow from what a server sends."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from fl_app.config.composition import compose
+from fl_app.device.node import Node
+from fl_app.device.node_settings import SIMULATED, Site, site_of
+from tests.fl_app.device import MINE, Device, model_size, question, report
+from tests.fl_app.devices import DIGITS, device_config
+from tests.fl_app.running import SMALL
+
+POLICY = """
+expires: 2099-01-01
+servers: any
+algorithms: [privatekt]
+mechanisms: {randomized_response: {max_epsilon: 3.0}}
+epsilon_per_release: 9.0
+epsilon_per_lifetime: 20.0
+delta: 1.0e-5
+threat: local
+minimum_surviving_clients: 2
+allow_seeded_noise: false
+allow_non_private: false
+"""
+
+
+@pytest.fixture
+def device(tmp_path):
+    """A device's node-config, with its owner's policy and state folder."""
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    return device_config(tmp_path, clients=0)
+
+
+def ask(config, node_config, run_id=7, round=1):
+    node = Node(config, site_of(config, node_config, run_id))
+    model = node.trainer.initial(np.random.default_rng(0))
+    arrays = ArrayRecord({"model": Array(model), "indices": Array(np.arange(4))})
+    task = ConfigRecord({"round": round, "clients": [0]})
+    reply = node.answer(RecordDict({"model": arrays, "task": task}))
+    return node, dict(reply.config_records["report"])
+
+
+def hostile(tmp_path, *overrides):
+    """What a server would send that wants no policy, and its own choice of folder."""
+    small = [word for word in SMALL if word != "privacy.noise=seeded"]
+    small += ["federation.num_rounds=5", *DIGITS]
+    return compose([*small, "privacy.policy=null", f"run_dir={tmp_path}/elsewhere", *overrides])
+
+
+def test_device_answers_within_its_policy_and_keeps_its_files_to_itself(tmp_path, device):
+    node, report = ask(hostile(tmp_path), device)
+    assert report["clients"] == [0]
+    assert (tmp_path / "state" / "ledger.sqlite").exists()
+    assert not (tmp_path / "elsewhere").exists()
+    assert node.ledger.clients() == ["0"]
+
+
+def test_device_without_a_policy_refuses_everything(tmp_path, device):
+    del device["policy"]
+    node, report = ask(hostile(tmp_path), device)
+    assert report["clients"] == []
+    assert "policy" in report["reasons"][0]
+    assert node.ledger.clients() == []
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        ["privacy.epsilon=1e6"],
+        ["privacy.epsilon=inf"],
+        ["strategy=fedavg"],
+        ["privacy.noise=seeded"],
+        ["privacy.delta=0.1"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_server_cannot_talk_a_device_out_of_its_policy(tmp_path, device, wish):
+    node, report = ask(hostile(tmp_path, *wish), device)
+    assert report["clients"] == []
+    assert node.ledger.clients() == []
+
+
+def test_lifetime_counts_over_all_runs_of_a_device(tmp_path, device):
+    allowed = [
+        bool(ask(hostile(tmp_path), device, run_id=run, round=run)[1]["clients"])
+        for run in (1, 2, 3, 4)
+    ]
+    assert allowed == [True, True, False, False]
+
+
+def test_simulated_nodes_are_known_by_their_engine(tmp_path):
+    config = compose([*SMALL, f"run_dir={tmp_path}"])
+    assert site_of(config, {SIMULATED: True}, 1) == Site.simulation(tmp_path)
+    assert not site_of(config, {"partition-id": 0, "num-partitions": 2}, 1).simulated
+
+
+def test_what_a_client_remembers_of_one_run_stays_out_of_the_next(tmp_path):
+    device = Device(tmp_path)
+    words = ["strategy=dpfl_bnn", "model.channels=[]", "model.hidden=8"]
+    for run, number in (("one", 5), ("..", 1), ("one", 6)):
+        asked = device.words(*words, f"run_dir=/nowhere/{run}")
+        content = question(np.zeros(model_size(asked), np.float32), round=number)
+        assert report(device.ask(asked, content))["clients"] == list(MINE)
+    kept = sorted((device.state / "clients").glob("*/dpfl-bnn-3.safetensors"))
+    assert len(kept) == 2 and not list(device.state.glob("*.safetensors"))

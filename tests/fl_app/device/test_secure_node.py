@@ -1,0 +1,113 @@
+"""A node's rules for secure sums: what its clients refuse, charge and remember."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from clients.fedavg import FedAvgClient
+from fl_app.config.composition import compose
+from fl_app.device.node import Node
+from fl_app.device.node_settings import Site
+from fl_app.run.experiment import Experiment
+from privacy.events import SecurelySummedEvent
+from privacy.secure_aggregation import SecureSumSettings
+from tests.fl_app.running import run_inline
+
+ON = "privacy.secure_aggregation=on"
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    monkeypatch.setattr(Experiment, "_draw_partition", lambda self: None)
+
+
+def node_and_task(tmp_path, *overrides, strategy="privatekt"):
+    config = compose(
+        ["engine=inline", "federation.num_clients=6", f"strategy={strategy}", ON, *overrides]
+    )
+    node = Node(config, Site.simulation(tmp_path, config.privacy.policy))
+    parameters = node.trainer.initial(np.random.default_rng(0))
+    arrays = {"model": Array(parameters)}
+    if strategy == "privatekt":
+        arrays["indices"] = Array(np.arange(4))
+    task = ConfigRecord({"round": 1, "clients": [0, 1]})
+    return node, RecordDict({"model": ArrayRecord(arrays), "task": task})
+
+
+def test_a_client_never_answers_a_server_that_forgets_the_masks(tmp_path):
+    node, content = node_and_task(tmp_path)
+    report = node.answer(content).config_records["report"]
+    assert report["clients"] == [] and len(report["refused"]) == 2
+    assert "nothing but masked contributions" in report["reasons"][0]
+    assert node.ledger.clients() == []
+
+
+def test_a_client_without_secure_sums_does_not_join_one(tmp_path):
+    node, _ = node_and_task(tmp_path, "privacy.secure_aggregation=off")
+    record = ConfigRecord(
+        {"phase": "advertise", "run": "r", "round": 1, "clients": [0], "messages": [b""],
+         "terms": json.dumps({})}
+    )  # fmt: skip
+    reply = node.answer(RecordDict({"secure_sum": record})).config_records["secure_sum"]
+    assert reply["clients"] == [] and "off at this client" in reply["reasons"][0]
+
+
+def test_terms_below_the_clients_own_minimum_are_refused_before_anything_happens(tmp_path):
+    node, _ = node_and_task(tmp_path)
+    proposed = SecureSumSettings("on", threshold=0.5).terms("r", 1, range(6), 41, 3)
+    record = ConfigRecord(
+        {"phase": "advertise", "run": "r", "round": 1, "clients": [0], "messages": [b""],
+         "terms": json.dumps(proposed.to_dict())}
+    )  # fmt: skip
+    reply = node.answer(RecordDict({"secure_sum": record})).config_records["secure_sum"]
+    assert reply["reasons"][0].startswith("ValueError: threshold=4: this client takes part from 5")
+    assert list((tmp_path / "clients" / "secure_sum").glob("*")) == []
+
+
+def masking_request(tmp_path, monkeypatch, *overrides):
+    """A node of a stopped run, and the message of phase MASK that it was sent."""
+    asked = []
+    plainly = Node.answer
+
+    def recording(self, content):
+        if "task" in content.config_records:
+            asked.append((self, content))
+        return plainly(self, content)
+
+    monkeypatch.setattr(Node, "answer", recording)
+    run_inline(tmp_path / "run", ON, "federation.num_rounds=1", *overrides, nodes=1)
+    monkeypatch.setattr(Node, "answer", plainly)
+    return asked[0]
+
+
+def test_a_repeated_request_gets_the_stored_reply_and_another_one_nothing(tmp_path, monkeypatch):
+    node, content = masking_request(tmp_path, monkeypatch)
+    first = node.answer(content).array_records["contribution"]["masked"].numpy()
+    assert np.array_equal(
+        node.answer(content).array_records["contribution"]["masked"].numpy(), first
+    )
+    record = content.config_records["secure_sum"]
+    record["messages"] = list(reversed(record["messages"]))
+    report = node.answer(content).config_records["report"]
+    assert report["clients"] == [] and len(report["refused"]) == 6
+
+
+def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path, monkeypatch):
+    node, _ = masking_request(tmp_path, monkeypatch)
+    (event,) = node.ledger.events(3)
+    assert isinstance(event, SecurelySummedEvent)
+    assert event.honest_clients == 5  # floor(0.67 · 6) + 1 share holders
+    assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
+    states = [
+        json.loads(p.read_text()) for p in (node.site.folder / "clients/secure_sum").iterdir()
+    ]
+    assert len(states) == 6 and all(state["state"] is None for state in states)
+
+
+def test_a_weight_without_room_in_the_modulus_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(FedAvgClient, "weight", lambda self, data: 10**6)
+    run = run_inline(tmp_path / "run", "strategy=fedavg", ON)
+    reason = run.rows()[1]["failed"]["0"]
+    assert reason.startswith("TaskError: weight=1000000: the sum has room for weights of 1 to ")

@@ -1,0 +1,119 @@
+"""The real Flower runtime: the reduced demo and a bare `flwr run` equal the inline engine."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from benchmarks.loopback import wait_for
+from fl_app.run.results import RunFolder
+from tests.fl_app.running import SMALL, run_inline
+
+PROJECT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def processes_mentioning(word):
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if word in command and int(folder.name) != os.getpid():
+            yield int(folder.name)
+
+
+@pytest.fixture
+def flower(tmp_path):
+    """An environment for Flower of this test alone; what it leaves running is stopped by pid."""
+    environment = {
+        **os.environ,
+        "FLWR_HOME": str(tmp_path / "flwr"),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": free_port(),
+        "FLWR_LOCAL_CONTROL_API_PORT": free_port(),
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+    }
+    yield environment
+    for pid in processes_mentioning(environment["FLWR_LOCAL_SUPERLINK_HTTP_API_PORT"]):
+        os.kill(pid, signal.SIGTERM)
+
+
+def weights(folder):
+    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+
+
+def test_demo_on_ray_equals_inline_bit_for_bit_and_leaves_nothing_running(tmp_path, flower):
+    words = [word for word in SMALL if not word.startswith("engine")]
+    command = [BIN / "murmur", "engine=ray", "engine.workers=2", *words, f"run_dir={tmp_path}/ray"]
+    done = subprocess.run(
+        command, env=flower, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "round 2/2  accuracy" in done.stdout
+    inline = run_inline(tmp_path / "inline")
+    assert weights(tmp_path / "ray") == weights(inline.path)
+    assert list(processes_mentioning(str(tmp_path / "flwr"))) == []
+
+
+def processes_of(environment):
+    """All that was started with this environment, Ray's own processes among them."""
+    mark = f"FLWR_HOME={environment['FLWR_HOME']}\0".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes():
+                yield int(folder.name)
+
+
+@pytest.mark.federation
+def test_terminated_run_leaves_nothing_running(tmp_path, flower):
+    words = [word for word in SMALL if not word.startswith(("engine", "federation.num_rounds"))]
+    words += ["federation.num_rounds=10000", f"run_dir={tmp_path}/ray"]
+    command = [BIN / "murmur", "engine=ray", "engine.workers=2", *words]
+    running = subprocess.Popen(command, env=flower, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    run = RunFolder(tmp_path / "ray")
+    wait_for(lambda: len(run.rows()) > 2 or running.poll() is not None, 600, "a round")
+    assert len(set(processes_of(flower))) > 5
+    running.terminate()
+    assert running.wait(600) == 130
+    wait_for(lambda: not list(processes_of(flower)), 60, "all processes to end")
+
+
+def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, flower):
+    words = [word for word in SMALL if not word.startswith(("engine", "federation"))]
+    run_config = (
+        f'num-clients="6" num-rounds="2" overrides="{" ".join(words)} run_dir={tmp_path}/flower"'
+    )
+    command = [BIN / "flwr", "run", PROJECT, "--stream", "--run-config", run_config]
+    command += ["--federation-config", "num-supernodes=3 client-resources-num-cpus=1"]
+    done = subprocess.run(
+        command, env=flower, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert (tmp_path / "flower" / "metrics.json").exists(), done.stdout + done.stderr
+    inline = run_inline(tmp_path / "inline")
+    assert weights(tmp_path / "flower") == weights(inline.path)
+
+
+def test_error_inside_the_runtime_reaches_the_user(tmp_path, flower):
+    """A partition that cannot be drawn is found before the runtime starts; a bad run_dir is not."""
+    command = [BIN / "flwr", "run", PROJECT, "--stream"]
+    run_config = f'overrides="strategy=privatkt run_dir={tmp_path}/bad"'
+    command += ["--run-config", run_config, "--federation-config", "num-supernodes=1"]
+    done = subprocess.run(
+        command, env=flower, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert "did you mean privatekt" in done.stdout + done.stderr
+    assert not RunFolder(tmp_path / "bad").metrics()

@@ -1,0 +1,32 @@
+"""What the driver shows while a run goes on."""
+
+import io
+
+from rich.console import Console
+
+from clients.fedavg import FedAvgClient
+from fl_app.run.progress import LiveProgress
+from fl_app.run.results import RunFolder
+from tests.fl_app.running import run_inline
+
+
+def broken(self, task, data):
+    if task.client in (2, 4):
+        raise ArithmeticError("the loss is not a number")
+    return self.unbroken(task, data)
+
+
+def test_an_error_inside_a_client_shows_its_id_and_one_traceback_for_each_reason(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(FedAvgClient, "unbroken", FedAvgClient.train, raising=False)
+    monkeypatch.setattr(FedAvgClient, "train", broken)
+    printed = io.StringIO()
+    with LiveProgress(RunFolder(tmp_path), 2, Console(file=printed, width=200)):
+        run = run_inline(tmp_path, "strategy=fedavg", "privacy.noise=os")
+    assert [set(row["failed"]) for row in run.rows()] == [set(), {"2", "4"}, {"2", "4"}]
+    text = printed.getvalue()
+    for number in (1, 2):
+        assert f"round {number}: client 2, 4: ArithmeticError: the loss is not a number" in text
+    assert text.count("Traceback (most recent call last)") == 1
+    assert 'raise ArithmeticError("the loss is not a number")' in text

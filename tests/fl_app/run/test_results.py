@@ -1,0 +1,67 @@
+"""A run's folder holds everything, survives a kill, and fails early when unwritable."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fl_app.config.composition import ConfigError
+from fl_app.run.results import RunFolder
+from privacy.statement import Statement
+from tests.fl_app.running import run_inline
+
+
+def test_finished_run_leaves_every_file(tmp_path):
+    run = run_inline(tmp_path / "run")
+    names = {path.name for path in run.path.iterdir()}
+    assert {
+        "config.yaml",
+        "rounds.jsonl",
+        "metrics.json",
+        "privacy.json",
+        "privacy.txt",
+        "model.safetensors",
+        "checkpoint.safetensors",
+        "partition.png",
+        "ledger.sqlite",
+    } <= names
+    assert [row["round"] for row in run.rows()] == [0, 1, 2]
+    assert Image.open(run.path / "partition.png").width > 300
+
+
+def test_statement_reads_back_and_names_claimed_and_proven(tmp_path):
+    run = run_inline(tmp_path / "run", "privacy.epsilon=4")
+    statement = Statement.from_dict(json.loads((run.path / "privacy.json").read_text()))
+    guarantee = statement.guarantees[0]
+    assert guarantee.claimed_per_round == 4
+    assert 3.9 < guarantee.proven_per_round <= 4  # δ > 0 buys a little
+    assert 4 < guarantee.proven_total <= 8.0001
+    assert statement.void, "seeded noise must void the statement"
+
+
+def test_half_written_row_is_ignored(tmp_path):
+    run = RunFolder(tmp_path)
+    run.append_row({"round": 1})
+    with open(run.rows_path, "a") as file:
+        file.write('{"round": 2, "acc')
+    assert run.rows() == [{"round": 1}]
+    run.keep_rows(1)
+    run.append_row({"round": 2})
+    assert [row["round"] for row in run.rows()] == [1, 2]
+
+
+def test_checkpoint_reads_back(tmp_path):
+    run = RunFolder(tmp_path)
+    run.save_checkpoint(7, np.ones(3, np.float32), {"x": np.arange(2)}, {3: 2, 1: 5})
+    arrays = run.load_checkpoint()
+    assert arrays["round"][0] == 7
+    assert arrays["participation.clients"].tolist() == [1, 3]
+    assert arrays["participation.counts"].tolist() == [5, 2]
+    assert arrays["strategy.x"].tolist() == [0, 1]
+
+
+def test_unwritable_folder_is_refused_by_name(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigError, match=r"run_dir=.*file/run: cannot be written"):
+        RunFolder(tmp_path / "file" / "run")

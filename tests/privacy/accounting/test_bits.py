@@ -1,0 +1,147 @@
+import math
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from privacy.accounting import Threat, bits, epsilon, rdp
+from privacy.accounting.calibrate import bits_gamma
+from privacy.accounting.rdp_conversion import to_epsilon_mironov
+from privacy.events import RandomizedBitsEvent, RepeatedEvent, SecurelySummedEvent
+from schemes.dpfl_bnn import claim
+
+DELTA, BITS, CLIENTS, ROUNDS = 1e-5, 81_958, 100, 100
+
+
+def by_mironov(event, count):
+    return rdp.epsilon({event: count}, DELTA, to_epsilon_mironov)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "golden"),
+    [
+        (0.1, [0.4055, 28.31, 23.65, 7_191, 670_079, 124.6, 7_401]),
+        (0.2, [0.8473, 83.34, 63.93, 28_841, 2_788_379, 434.9, 32_627]),
+        (0.3, [1.3863, 180.92, 124.21, 69_688, 6_832_304, 1_149.7, 96_079]),
+        (0.4, [2.1972, 361.83, 219.25, 145_862, 14_424_508, 3_500.9, 315_001]),
+    ],
+)
+def test_the_table_of_dpfl_bnn(gamma, golden):
+    vector = RandomizedBitsEvent(gamma, BITS, BITS)
+    summed = SecurelySummedEvent(vector, CLIENTS)
+    one_bit = RepeatedEvent(RandomizedBitsEvent(gamma, 1, 1), ROUNDS)
+    computed = [
+        bits.epsilon_of_bit(gamma),
+        claim.claimed_epsilon(gamma, ROUNDS, DELTA),
+        epsilon(one_bit, DELTA).bounds["exact"],
+        by_mironov(vector, 1),
+        by_mironov(vector, ROUNDS),
+        by_mironov(summed, 1),
+        by_mironov(summed, ROUNDS),
+    ]
+    # The specification allows 0.5 %; all but rounding of its last digit is reached.
+    assert computed == pytest.approx(golden, rel=5e-4)
+
+
+def test_gammas_that_meet_eight():
+    assert f"{claim.claimed_gamma(8.0, ROUNDS, DELTA):.4f}" == "0.0366"
+    local = bits_gamma(8.0, DELTA, BITS, ROUNDS, conversion=to_epsilon_mironov)
+    assert f"{local:.3e}" == "1.265e-04"
+    summed = bits_gamma(
+        8.0, DELTA, BITS, ROUNDS, Threat.SECURE_AGGREGATION, CLIENTS, conversion=to_epsilon_mironov
+    )
+    assert f"{summed:.3e}" == "1.265e-03"
+
+
+def test_the_best_bound_allows_a_larger_gamma_and_meets_the_target():
+    gamma = bits_gamma(8.0, DELTA, BITS, ROUNDS, Threat.SECURE_AGGREGATION, CLIENTS)
+    event = SecurelySummedEvent(RandomizedBitsEvent(gamma, BITS, BITS), CLIENTS)
+    total = epsilon(RepeatedEvent(event, ROUNDS), DELTA, Threat.SECURE_AGGREGATION).epsilon
+    assert gamma > 1.265e-3
+    assert 8.0 * (1 - 1e-4) < total <= 8.0
+
+
+@pytest.mark.parametrize(("clients", "golden"), [(100, "27.97"), (1000, "7.03")])
+def test_hamming_clipping(clients, golden):
+    event = SecurelySummedEvent(RandomizedBitsEvent(0.1, BITS, 2 * 100), clients)
+    assert f"{by_mironov(event, 50):.2f}" == golden
+
+
+def test_claims_and_their_inverse_agree():
+    gamma = claim.claimed_gamma(8.0, ROUNDS, DELTA)
+    assert claim.claimed_epsilon(gamma, ROUNDS, DELTA) == pytest.approx(8.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.4, 0.1, 1e-3])
+@pytest.mark.parametrize("order", [1.001, 2.0, 17.0, 200.0])
+def test_summed_divergence_by_enumeration(gamma, order):
+    clients = 5
+    worst = 0.0
+    for others in product((0, 1), repeat=clients - 1):
+        sums = []
+        for mine in (1, 0):
+            masses = np.zeros(clients + 1)
+            for reports in product((0, 1), repeat=clients):
+                held = (mine, *others)
+                masses[sum(reports)] += math.prod(
+                    0.5 + gamma if r == h else 0.5 - gamma
+                    for r, h in zip(reports, held, strict=True)
+                )
+            sums.append(masses)
+        for p, q in (sums, sums[::-1]):
+            # Σ (P^α Q^{1−α} − αP + (α−1)Q) loses fewer digits than Σ P^α Q^{1−α} − 1.
+            terms = q * np.exp(order * np.log(p / q)) - order * p + (order - 1) * q
+            worst = max(worst, math.log1p(terms.sum()) / (order - 1))
+    assert bits.summed_divergence(gamma, clients, order) == pytest.approx(worst, rel=1e-6)
+
+
+def test_tiny_gammas_keep_their_digits():
+    # For γ → 0: χ² of the sum is (2γ)² Σ (B_{s−1} − B_s)²/Q, worst order-free limit α·χ²/2.
+    ratios = [bits.summed_divergence(gamma, 100, 2.0) / gamma**2 for gamma in (1e-4, 1e-6, 1e-8)]
+    assert ratios == pytest.approx([ratios[0]] * 3, rel=1e-4)
+
+
+def test_alone_a_sum_is_one_bit():
+    summed = bits.summed_divergence(0.2, 1, 3.0)
+    assert summed == pytest.approx(rdp.divergence(RandomizedBitsEvent(0.2, 1, 1), 3.0))
+
+
+@pytest.mark.parametrize("order", [1.01, 4.0, 200.0, 5000.0])
+def test_more_honest_clients_only_help(order):
+    values = [bits.summed_divergence(0.1, clients, order) for clients in (1, 2, 3, 10, 300, 5000)]
+    assert all(a >= b for a, b in pairwise(values))
+    assert values[0] <= bits.epsilon_of_bit(0.1)
+
+
+def test_the_highest_orders_are_bounded_by_one_client_alone():
+    exact_order = 0.99 * 500 / bits.epsilon_of_bit(0.4)
+    below = bits.summed_divergence(0.4, 5, exact_order)
+    above = bits.summed_divergence(0.4, 5, 1.02 * exact_order)
+    assert below < above < bits.epsilon_of_bit(0.4) < 1.01 * below
+
+
+def test_blocks_of_k_cover_all_of_them_from_above(monkeypatch):
+    exact = [bits.summed_divergence(0.3, 400, order) for order in (1.01, 3.0, 30.0)]
+    bits._pair.cache_clear()
+    monkeypatch.setattr(bits, "_ELEMENTS", 1)
+    blocked = [bits.summed_divergence(0.3, 400, order) for order in (1.01, 3.0, 30.0)]
+    bits._pair.cache_clear()
+    for fine, coarse in zip(exact, blocked, strict=True):
+        assert fine <= coarse * (1 + 1e-12) <= 1.01 * fine
+
+
+def test_colluders_and_dropouts_cost():
+    def cost(honest):
+        event = SecurelySummedEvent(RandomizedBitsEvent(0.1, BITS, 200), honest)
+        return epsilon(RepeatedEvent(event, 50), DELTA, Threat.SECURE_AGGREGATION).epsilon
+
+    assert cost(100) < cost(60) < cost(2)
+    local = RepeatedEvent(RandomizedBitsEvent(0.1, BITS, 200), 50)
+    assert cost(1) == epsilon(local, DELTA).epsilon
+
+
+def test_secure_aggregation_does_not_count_against_who_sees_the_vector():
+    event = SecurelySummedEvent(RandomizedBitsEvent(0.1, BITS, 200), 100)
+    seen = epsilon(event, DELTA, Threat.LOCAL).epsilon
+    assert seen == epsilon(RandomizedBitsEvent(0.1, BITS, 200), DELTA).epsilon
+    assert seen > 4 * epsilon(event, DELTA, Threat.SECURE_AGGREGATION).epsilon

@@ -1,0 +1,224 @@
+"""What a device's owner allows, and that nothing else ever leaves."""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+import privacy.accounting
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    PoissonSampledEvent,
+    PureEvent,
+    RandomizedBitsEvent,
+    RandomizedResponseEvent,
+    RepeatedEvent,
+    SecurelySummedEvent,
+    ShuffledEvent,
+)
+from privacy.policy import Policy, Refusal
+from privacy.policy.mechanisms import MECHANISMS
+
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "policy.example.yaml"
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
+
+
+@pytest.fixture
+def plain():
+    """The example policy as a mapping of text."""
+    return yaml.load(EXAMPLE.read_text(), yaml.BaseLoader)
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load_policy(content):
+        path = tmp_path / "policy.yaml"
+        if isinstance(content, dict):
+            content = yaml.safe_dump(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return Policy.load(path)
+
+    return load_policy
+
+
+def ask(policy, **changes):
+    """Check a release that the example policy allows, but for ``changes``."""
+    question = {
+        "algorithm": "privatekt",
+        "event": LABELS,
+        "spent": (),
+        "delta": 1e-5,
+        "seeded_noise": False,
+        "now": NOW,
+    }
+    policy.check(**{**question, **changes})
+
+
+def refusal(policy, **changes):
+    with pytest.raises(Refusal) as caught:
+        ask(policy, **changes)
+    assert str(caught.value) == caught.value.reason
+    return caught.value
+
+
+def test_the_example_policy_allows_what_it_says():
+    policy = Policy.load(EXAMPLE)
+    assert policy.defect is None
+    ask(policy)
+    ask(policy, algorithm="nbafl", event=GaussianEvent(0.75), delta=0.0)
+    ask(policy, spent=[LABELS] * 19)
+    ask(policy, now=datetime(2027, 12, 31, 23, 59, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"algorithm": "kd_dpfl"}, "algorithms", ["kd_dpfl", "nbafl, privatekt", "`algorithms`"]),
+        (
+            {"event": RepeatedEvent(RandomizedResponseEvent(2.6, 10), 1)},
+            "mechanisms",
+            ["epsilon=2.6", "at most 2.5", "`mechanisms.randomized_response.max_epsilon`"],
+        ),
+        (
+            {"event": PoissonSampledEvent(0.01, GaussianEvent(0.4)), "algorithm": "nbafl"},
+            "mechanisms",
+            ["noise_multiplier=0.4", "at least 0.5", "`mechanisms.gaussian.min_noise_multiplier`"],
+        ),
+        ({"event": LaplaceEvent(1e6)}, "mechanisms", ["mechanism=laplace", "randomized_response"]),
+        ({"event": ShuffledEvent(LABELS, 10**6)}, "mechanisms", ["mechanism=ShuffledEvent"]),
+        (
+            {"event": ComposedEvent((LABELS, RepeatedEvent(PureEvent(0.01), 2)))},
+            "mechanisms",
+            ["mechanism=pure"],
+        ),
+        ({"event": NonPrivateEvent()}, "allow-non-private", ["none", "`allow_non_private`"]),
+        (
+            {"event": ComposedEvent((LABELS, NonPrivateEvent()))},
+            "allow-non-private",
+            ["protected releases only"],
+        ),
+        (
+            {"event": RepeatedEvent(RandomizedResponseEvent(2.5, 10), 3)},
+            "epsilon-per-release",
+            ["epsilon of one release=7.5", "at most 5 at delta=1e-05 (local)"],
+        ),
+        (
+            {"event": RepeatedEvent(RandomizedResponseEvent(2.5, 10), 10**6)},
+            "epsilon-per-release",
+            ["at most 5"],
+        ),
+        (
+            {"spent": RepeatedEvent(LABELS, 400)},
+            "epsilon-per-lifetime",
+            ["epsilon of this client's life=", "at most 100", "`epsilon_per_lifetime`"],
+        ),
+        ({"spent": [NonPrivateEvent()]}, "epsilon-per-lifetime", ["life=inf"]),
+        ({"delta": 1e-4}, "delta", ["delta=0.0001", "0 to 1e-05", "`delta`"]),
+        ({"delta": -1e-9}, "delta", ["delta=-1e-09"]),
+        ({"delta": math.nan}, "delta", ["delta=nan"]),
+        ({"seeded_noise": True}, "allow-seeded-noise", ["seeded", "`allow_seeded_noise`"]),
+        (
+            {"event": SecurelySummedEvent(LABELS, 19)},
+            "minimum-surviving-clients",
+            ["honest_clients=19", "at least 20 clients"],
+        ),
+        (
+            {"now": datetime(2028, 1, 1, tzinfo=UTC)},
+            "policy-expired",
+            ["expires=2027-12-31 23:59 UTC", "everything is refused", "renew"],
+        ),
+    ],
+)
+def test_a_refusal_names_what_was_asked_what_is_allowed_and_what_to_change(changes, code, words):
+    refused = refusal(Policy.load(EXAMPLE), **changes)
+    assert refused.code == code
+    assert all(word in refused.reason for word in [*words, "the device's owner", str(EXAMPLE)])
+
+
+def test_a_limit_for_each_algorithm_or_one_for_all(load, plain):
+    policy = load({**plain, "epsilon_per_release": "4.9"})
+    assert refusal(policy).code == "epsilon-per-release"
+    ask(policy, event=RandomizedResponseEvent(2.5, 10))
+    assert refusal(Policy.load(EXAMPLE), algorithm="kd_dpfl").code == "algorithms"
+
+
+def test_rounding_in_the_accountant_does_not_refuse_an_exact_budget(load, plain):
+    policy = load({**plain, "epsilon_per_lifetime": "5.0"})
+    for labels in range(2, 40):
+        ask(policy, event=RepeatedEvent(RandomizedResponseEvent(5 / labels, 10), labels))
+
+
+def test_a_secure_sum_counts_only_where_the_owner_says_so(load, plain):
+    event = SecurelySummedEvent(GaussianEvent(0.5), 400)
+    assert refusal(load(plain), algorithm="nbafl", event=event).code == "epsilon-per-release"
+    ask(load({**plain, "threat": "secure_aggregation"}), algorithm="nbafl", event=event)
+
+
+def test_what_cannot_be_accounted_for_is_refused(monkeypatch):
+    def failing(*_):
+        raise ValueError("no accountant for this")
+
+    monkeypatch.setattr(privacy.accounting, "epsilon", failing)
+    refused = refusal(Policy.load(EXAMPLE))
+    assert refused.code == "unaccountable" and "no accountant for this" in refused.reason
+
+
+def test_an_epsilon_that_is_not_a_number_is_refused(monkeypatch):
+    spend = privacy.accounting.epsilon(PureEvent(1.0), 0.0)
+    object.__setattr__(spend, "epsilon", math.nan)
+    monkeypatch.setattr(privacy.accounting, "epsilon", lambda *_: spend)
+    assert refusal(Policy.load(EXAMPLE)).code == "epsilon-per-release"
+
+
+def test_a_kind_of_event_that_no_policy_knows_is_refused():
+    class NewEvent(Event):
+        pass
+
+    Event._kinds.pop("NewEvent")
+    assert refusal(Policy.load(EXAMPLE), event=NewEvent()).code == "mechanisms"
+
+
+@pytest.mark.parametrize(
+    ("name", "strong", "weak"),
+    [
+        ("randomized_response", RandomizedResponseEvent(1.0, 10), RandomizedResponseEvent(2.0, 10)),
+        ("randomized_bits", RandomizedBitsEvent(1.0e-3, 9, 1), RandomizedBitsEvent(0.3, 9, 1)),
+        ("gaussian", GaussianEvent(2.0), GaussianEvent(1.0)),
+        ("discrete_gaussian", DiscreteGaussianEvent(20, 10), DiscreteGaussianEvent(20, 20)),
+        ("laplace", LaplaceEvent(2.0), LaplaceEvent(1.0)),
+        ("pure", PureEvent(1.0), PureEvent(2.0)),
+    ],
+)
+def test_every_mechanism_has_a_weakest_setting(load, plain, name, strong, weak):
+    key = MECHANISMS[name].limit
+    limit = MECHANISMS[name].strength(strong)
+    loose = {**plain, "epsilon_per_release": "1000", "epsilon_per_lifetime": "1000"}
+    policy = load({**loose, "mechanisms": {name: {key: str(limit)}}})
+    ask(policy, event=strong)
+    assert f"mechanisms.{name}.{key}" in refusal(policy, event=weak).reason
+    other = next(other for other in MECHANISMS if other != name)
+    policy = load({**loose, "mechanisms": {other: {MECHANISMS[other].limit: "0.1"}}})
+    assert refusal(policy, event=strong).code == "mechanisms"
+
+
+def test_a_policy_without_arguments_allows_nothing():
+    for event in (LABELS, PureEvent(1e-9)):
+        with pytest.raises(Refusal):
+            ask(Policy("nothing was said"), event=event, delta=0.0)
+
+
+def test_simulation_allows_everything_says_so_and_needs_no_accounting(monkeypatch):
+    monkeypatch.setattr(privacy.accounting, "epsilon", None)
+    policy = Policy.simulation()
+    assert "simulation" in policy.source and not policy.counts_lifetime
+    ask(policy, algorithm="x", event=NonPrivateEvent(), delta=0.5, seeded_noise=True)
+    ask(policy, event=RepeatedEvent(ShuffledEvent(PureEvent(1e6), 2), 10**6))
+    assert Policy.load(EXAMPLE).counts_lifetime

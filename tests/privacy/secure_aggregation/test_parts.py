@@ -1,0 +1,295 @@
+"""The parts of a secure sum: shares, masks, packing, terms, settings, the state on disk."""
+
+import dataclasses
+import itertools
+import stat
+
+import numpy as np
+import pytest
+from Crypto.Protocol.SecretSharing import Shamir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.secure_aggregation import (
+    Phase,
+    SecureClient,
+    SecureSumError,
+    SecureSumSettings,
+    StateFile,
+    Terms,
+    masks,
+    shares,
+)
+from privacy.secure_aggregation.keys import agree, derive, public_key
+from privacy.secure_aggregation.messages import join, part
+from tests.privacy.secure_aggregation.secure_summing import terms
+
+SECRET = bytes(range(32))
+
+
+# Shares -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("threshold", "holders"), [(1, 1), (1, 3), (2, 3), (3, 5), (5, 5)])
+def test_any_threshold_of_the_shares_restores_the_secret(threshold, holders):
+    split = dict(enumerate(shares.split(SECRET, threshold, holders)))
+    for chosen in itertools.combinations(range(holders), threshold):
+        assert shares.combine({i: split[i] for i in chosen}, threshold) == SECRET
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(min_size=32, max_size=32), st.integers(2, 9), st.data())
+def test_restoring_agrees_with_pycryptodome(secret, threshold, data):
+    holders = data.draw(st.integers(threshold, 70))
+    chosen = data.draw(st.permutations(range(holders)))[:threshold]
+    split = shares.split(secret, threshold, holders)
+    halves = [
+        Shamir.combine([(i + 1, split[i][cut]) for i in chosen], ssss=False)
+        for cut in (slice(0, 16), slice(16, 32))
+    ]
+    assert b"".join(halves) == secret
+    assert shares.combine({i: split[i] for i in chosen}, threshold) == secret
+
+
+def test_one_share_too_few_says_nothing_about_the_secret():
+    split = dict(enumerate(shares.split(SECRET, 3, 5)))
+    with pytest.raises(ValueError, match="2 shares: 3 are needed"):
+        shares.combine({i: split[i] for i in (0, 1)}, 3)
+    guesses = {shares.combine({0: split[0], 1: split[1], 2: bytes([b]) * 32}, 3) for b in range(99)}
+    assert len(guesses) == 99  # every third share gives another secret: all are still possible
+    assert SECRET not in shares.split(SECRET, 2, 3)
+
+
+def test_two_splits_of_one_secret_have_nothing_in_common():
+    assert set(shares.split(SECRET, 2, 5)).isdisjoint(shares.split(SECRET, 2, 5))
+
+
+@pytest.mark.parametrize(
+    ("secret", "threshold", "holders"), [(SECRET[:16], 2, 3), (SECRET, 4, 3), (SECRET, 0, 3)]
+)
+def test_impossible_splits_are_refused(secret, threshold, holders):
+    with pytest.raises(ValueError, match="must"):
+        shares.split(secret, threshold, holders)
+
+
+# Keys and masks ---------------------------------------------------------------------------------
+
+
+def test_both_ends_agree_on_a_key_and_every_use_has_its_own():
+    one, other = bytes(range(32)), bytes(range(32, 64))
+    secret = agree(one, public_key(other))
+    assert secret == agree(other, public_key(one))
+    uses = [(b"a", b"bc"), (b"ab", b"c"), (b"abc",), (b"a", b"bc", 1), (b"a", b"bc", 2)]
+    assert len({derive(secret, b"salt", *use) for use in uses}) == len(uses)
+    assert derive(secret, b"salt", b"a") != derive(secret, b"other", b"a")
+
+
+def test_points_of_low_order_are_refused():
+    with pytest.raises(SecureSumError, match="not a valid X25519 key"):
+        agree(SECRET, bytes(32))
+    with pytest.raises(SecureSumError, match="not a valid X25519 key"):
+        agree(SECRET, bytes(31))
+
+
+def test_masks_are_the_keystream_of_aes_256_in_counter_mode():
+    # NIST SP 800-38A's key for AES-256, counter 0.
+    key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+    assert masks.expand(key, 4, 8).tobytes() == masks.expand(key, 1, 32).astype("<u4").tobytes()
+    assert masks.expand(key, 16, 8).tobytes().hex() == "e568f68194cf76d6174d4cc04310a854"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 40), st.integers(0, 2**32))
+def test_packing_takes_b_bits_and_loses_nothing(bits, length, seed):
+    rng = np.random.default_rng(seed)
+    words = rng.integers(0, 2**bits - 1, length, np.uint64, endpoint=True)
+    words = words.astype(masks.word(bits))
+    packed = masks.pack(words, bits)
+    assert len(packed) == -(-length * bits // 8) == masks.packed_size(length, bits)
+    assert np.array_equal(masks.unpack(packed, length, bits), words)
+
+
+def test_packing_drops_what_is_above_the_modulus():
+    words = np.array([255, 128, 3], np.uint8)
+    assert list(masks.unpack(masks.pack(words, 7), 3, 7)) == [127, 0, 3]
+
+
+def test_sign_is_read_from_the_highest_bit_of_the_modulus():
+    words = masks.to_words(np.array([-1, 3, -4, 0]), 3)
+    assert list(masks.from_words(words, 3, signed=True)) == [-1, 3, -4, 0]
+    assert list(masks.from_words(words, 3, signed=False)) == [7, 3, 4, 0]
+
+
+# Messages ---------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.integers(0, 2**63 - 1), st.binary(min_size=5, max_size=5), max_size=6))
+def test_joined_messages_come_apart_again(items):
+    assert part(join(items), 5) == items
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda m: m[:-1],
+        lambda m: m + b"x",
+        lambda m: m[:7],
+        lambda m: m[:4] + b"\0\0\0\6" + m[8:],
+        lambda m: m[:8] + m[16:24] + m[8:16] + m[24:],
+    ],
+    ids=["cut", "longer", "no head", "other size", "out of order"],
+)
+def test_damaged_lists_are_refused(damage):
+    with pytest.raises(SecureSumError):
+        part(damage(join({1: b"aaaaa", 2: b"bbbbb"})), 5)
+
+
+# Terms and settings -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("neighbours", [2, 6, 10])
+def test_neighbour_graph_is_regular_symmetric_and_connected(neighbours):
+    agreed = terms(21, neighbours=neighbours, threshold=0.5)
+    for client in agreed.clients:
+        near = agreed.neighbours_of(client)
+        assert len(near) == neighbours and client not in near
+        assert all(client in agreed.neighbours_of(other) for other in near)
+    reached = {0}
+    for _ in range(21):
+        reached |= {v for c in reached for v in agreed.neighbours_of(c)}
+    assert reached == set(range(21))
+
+
+def test_neighbour_graph_changes_from_round_to_round_and_not_with_the_process():
+    one, same, other = (terms(30, neighbours=6, round=r) for r in (1, 1, 2))
+    assert [one.neighbours_of(c) for c in range(30)] == [same.neighbours_of(c) for c in range(30)]
+    assert [one.neighbours_of(c) for c in range(30)] != [other.neighbours_of(c) for c in range(30)]
+
+
+def test_terms_survive_json_and_every_field_counts_in_the_digest():
+    agreed = terms(6, neighbours=4)
+    assert Terms.from_dict(agreed.to_dict()) == agreed
+    changes = {
+        "run": "x", "round": 9, "clients": (0, 1, 2, 3, 4, 9), "length": 9, "bits": 9,
+        "threshold": 4, "minimum": 6, "neighbours": None, "colluders": 0,
+    }  # fmt: skip
+    digests = {agreed.digest()}
+    for name, value in changes.items():
+        if name == "neighbours":
+            digests.add(dataclasses.replace(agreed, neighbours=None, threshold=5).digest())
+        elif name != "colluders":
+            digests.add(dataclasses.replace(agreed, **{name: value}).digest())
+    digests.add(dataclasses.replace(agreed, colluders=1, threshold=4).digest())
+    assert len(digests) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"clients": (1,)}, "clients"),
+        ({"clients": (2, 1, 3)}, "clients"),
+        ({"clients": (-1, 1, 3)}, "clients"),
+        ({"bits": 65}, "bits=65"),
+        ({"length": 0}, "length=0"),
+        ({"length": 2.0}, "length=2.0"),
+        ({"run": ""}, "run"),
+        ({"threshold": 2}, "threshold=2"),
+        ({"threshold": 6}, "threshold=6"),
+        ({"minimum": 1}, "minimum=1"),
+        ({"minimum": 6}, "minimum=6"),
+        ({"neighbours": 3}, "neighbours=3"),
+        ({"neighbours": 6}, "neighbours=6"),
+        ({"colluders": 5}, "colluders=5"),
+    ],
+)
+def test_terms_that_protect_nobody_are_refused(change, match):
+    with pytest.raises(ValueError, match=match):
+        dataclasses.replace(terms(5), **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"mode": "yes"}, "^mode='yes': must be one of off, simulated, on"),
+        ({"threshold": 0.4}, "^threshold=0.4: "),
+        ({"threshold": 1.0}, "^threshold=1.0: "),
+        ({"threshold": "a"}, "^threshold='a': must be float or int"),
+        ({"minimum": 0}, "^minimum=0: "),
+        ({"neighbours": 5}, "^neighbours=5: "),
+        ({"colluders": -1}, "^colluders=-1: "),
+        ({"max_weight": 0}, "^max_weight=0: "),
+    ],
+)
+def test_bad_settings_are_refused_in_words(change, match):
+    with pytest.raises(ValueError, match=match):
+        SecureSumSettings(**change)
+
+
+def test_minimum_and_threshold_follow_from_shares_of_the_cohort():
+    agreed = SecureSumSettings("on").terms("r", 1, range(50), 3, 6)
+    assert (agreed.threshold, agreed.minimum, agreed.neighbours) == (34, 34, None)
+    agreed = SecureSumSettings("on", minimum=0.9).terms("r", 1, range(50), 3, 6)
+    assert (agreed.threshold, agreed.minimum) == (34, 45)
+    agreed = SecureSumSettings("on", neighbours=20).terms("r", 1, range(50), 3, 6)
+    assert (agreed.threshold, agreed.minimum) == (15, 34)
+    # More neighbours than there are others means all of them.
+    assert SecureSumSettings("on", neighbours=20).terms("r", 1, range(9), 3, 6).neighbours is None
+
+
+# The state on disk ------------------------------------------------------------------------------
+
+
+def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
+    file = StateFile(tmp_path / "deep" / "7.json")
+    party = SecureClient.join(terms(3), 0)
+    party.advertise()
+    file.begin(party)
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    again = StateFile(file.path).load("test", 1)
+    assert again == party
+    again.require_due(Phase.SHARE)
+    assert [p.name for p in file.path.parent.iterdir()] == ["7.json"]
+
+
+def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_path):
+    file = StateFile(tmp_path / "0.json")
+    party = SecureClient.join(terms(3, round=4), 0)
+    file.begin(party)
+    party.advertise()
+    with pytest.raises(SecureSumError):
+        party.share(b"nonsense")
+    file.save(party)
+    stored = file.path.read_text()
+    for secret in (party.seed, party.mask, party.channel):
+        assert secret.hex() not in stored
+    with pytest.raises(SecureSumError, match="dropped out of"):
+        file.load("test", 4)
+    for round in (3, 4):
+        with pytest.raises(SecureSumError, match="was joined before"):
+            file.begin(SecureClient.join(terms(3, round=round), 0))
+    file.begin(SecureClient.join(terms(3, round=5), 0))
+    file.begin(SecureClient.join(terms(3, round=1, run="a later run"), 0))
+
+
+def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(tmp_path):
+    file = StateFile(tmp_path / "0.json")
+    assert file.answered("test", 1, "q") is None
+    party = SecureClient.join(terms(3), 0)
+    file.save(party, "q", b"an answer")
+    assert StateFile(file.path).answered("test", 1, "q") == b"an answer"
+    for other in (("test", 1, "r"), ("test", 2, "q"), ("later", 1, "q")):
+        assert file.answered(*other) is None
+    file.save(party)
+    assert file.answered("test", 1, "q") is None
+
+
+def test_a_sum_that_was_not_joined_or_is_damaged_has_no_state(tmp_path):
+    file = StateFile(tmp_path / "0.json")
+    with pytest.raises(SecureSumError, match="has not joined"):
+        file.load("test", 1)
+    file.begin(SecureClient.join(terms(3), 0))
+    with pytest.raises(SecureSumError, match="has not joined"):
+        file.load("test", 2)
+    file.path.write_text("{")
+    with pytest.raises(SecureSumError, match="damaged"):
+        file.load("test", 1)
