@@ -23,7 +23,7 @@ demo: $(STAMP)
 	$(BIN)/murmur engine=ray results_dir=$(ROOT)/runs
 
 test: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m pytest
+	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses auto --dist loadscope
 
 test-federation: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m federation

@@ -10,8 +10,8 @@ from pathlib import Path
 import flwr
 import torch
 
-from tests.fl_app.device import MINE, Device, report
 from tests.fl_app.device.test_hostile_server import CASES, honest
+from tests.fl_app.device_under_test import MINE, Device, report
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fl_app", "strategies", "clients", "learning", "privacy")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fl_app.config.composition import groups
-from tests.fl_app.device import OPEN, Device
 from tests.fl_app.device.test_hostile_server import CASES, EVALUATE, honest
+from tests.fl_app.device_under_test import OPEN, Device
 
 PROJECT = Path(__file__).resolve().parents[2]
 TEXT = (PROJECT / "docs" / "threat-model.md").read_text(encoding="utf-8")

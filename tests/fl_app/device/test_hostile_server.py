@@ -12,7 +12,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fl_app.device import MINE, OPEN, POOL, STRICT, Device, model_size, question, report
+from tests.fl_app.device_under_test import (
+    MINE,
+    OPEN,
+    POOL,
+    STRICT,
+    Device,
+    model_size,
+    question,
+    report,
+)
 
 SMALL = ["model=mlp", "model.hidden=[4]"]
 EVALUATE = "evaluate"

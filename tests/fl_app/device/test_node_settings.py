@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import SIMULATED, Site, site_of
-from tests.fl_app.device import MINE, Device, model_size, question, report
+from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
 from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL
 

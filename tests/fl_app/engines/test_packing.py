@@ -11,7 +11,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 def test_the_copy_packs_to_what_the_whole_folder_would(tmp_path):
     app = copy_app(PROJECT, tmp_path / "app")
-    packages = ("fl_app", "strategies", "clients", "learning", "privacy")
+    packages = ("fl_app", "strategies", "clients", "rounds", "schemes", "learning", "privacy")
     paths = [path for name in packages for path in (PROJECT / name).rglob("*.py")]
     paths += [*(PROJECT / "conf").rglob("*.yaml"), PROJECT / "pyproject.toml"]
     files = {path.relative_to(PROJECT).as_posix(): path for path in paths}

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl_app import checkup
-from fl_app.tools import doctor
+from fl_app.tools import checkup, doctor
 from fl_app.tools.checkup import FAIL, OK, WARN
 from tests.fl_app.device.test_node_settings import POLICY
 
