@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from privacy.accounting import laplace, randomized_response, shuffle
+from privacy.accounting import laplace, randomized_response, shuffle, summed_gaussians
 from privacy.accounting.bits import epsilon_of_bit
 from privacy.accounting.flatten import pure_epsilon
 from privacy.accounting.lattice import LatticeLoss
 from privacy.events import (
+    DiscreteGaussianEvent,
     Event,
     GaussianEvent,
     LaplaceEvent,
     PureEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
+    SecurelySummedEvent,
     ShuffledEvent,
 )
 
@@ -37,6 +39,8 @@ def lattice_loss(leaf: Event) -> LatticeLoss | None:
         return randomized_response.loss(epsilon_of_bit(leaf.gamma), 2, leaf.sensitivity_bits)
     if isinstance(leaf, LaplaceEvent):
         return laplace.loss(leaf)
+    if isinstance(leaf, SecurelySummedEvent) and isinstance(leaf.event, DiscreteGaussianEvent):
+        return summed_gaussians.loss(leaf.event, leaf.honest_clients)
     if isinstance(leaf, ShuffledEvent):
         pure = pure_epsilon(leaf.event)
         if pure is not None and pure > _UNSHUFFLED:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from privacy.accounting import summed_gaussians
 from privacy.accounting.threat import Adjacency, Threat
 from privacy.events import (
     ComposedEvent,
@@ -77,6 +78,8 @@ def _hidden(leaf: Event, wrapper: SecurelySummedEvent | ShuffledEvent) -> Event:
         if isinstance(leaf, GaussianEvent):
             # Independent Gaussians add up: σ√n beside the same sensitivity.
             return GaussianEvent(leaf.noise_multiplier * math.sqrt(clients))
+        if isinstance(leaf, DiscreteGaussianEvent):
+            return summed_gaussians.summed(leaf, clients)
     return leaf
 
 

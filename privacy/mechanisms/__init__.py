@@ -8,6 +8,7 @@ comparison only, and only with ``idealized=True``.
 from privacy.mechanisms.clipping import clip_l2, project_simplex
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from privacy.mechanisms.gaussian import (
     Gaussian,
     analytic_gaussian_delta,
@@ -31,6 +32,7 @@ __all__ = [
     "BinaryRandomizedResponse",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "DistributedGaussian",
     "ExponentialMechanism",
     "Gaussian",
     "Laplace",
