@@ -13,8 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +47,26 @@ class Task:
     purpose: str = "train"
 
 
+class ClientMemory(Protocol):
+    """What clients remember from round to round, on their own disk (``rounds.client_state``).
+
+    A round may be asked again after a kill, so a client states which round it means: training in
+    round t starts from ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
+    """
+
+    def load(self, client: int, as_of: int) -> Mapping[str, NDArray] | None:
+        """What ``client`` remembered at the end of round ``as_of``; None: nothing yet."""
+
+    def save(self, client: int, number: int, arrays: Mapping[str, NDArray]) -> None:
+        """Let ``client`` remember ``arrays`` from round ``number`` on."""
+
+
 @dataclass(frozen=True)
 class ClientSetup:
     """What the host gives to a client class: its tools, its public data and its budget.
 
     ``client_sizes``: examples of every client, where the federation has made them public (in
-    simulation they are known; on devices None). ``state_folder``: what a client must remember
-    from round to round goes into a file of its own there.
+    simulation they are known; on devices None). ``memory``: what clients remember.
     """
 
     trainer: Trainer
@@ -62,7 +74,7 @@ class ClientSetup:
     test: tuple[NDArray[np.float32], NDArray[np.int64]] | None
     budget: Budget
     seed: int
-    state_folder: Path
+    memory: ClientMemory
     client_sizes: tuple[int, ...] | None = None
 
 

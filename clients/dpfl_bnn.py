@@ -8,22 +8,19 @@ arXiv 2308.03320 (2023), algorithm 1; on BiFL (Yang, Zhang, Yang, JSAC 2021). In
     release each bit of W^b, kept with ½ + γ, flipped with ½ − γ
 
 Symbols: W̄ = ``weights``, β = ``beta``, γ = ``release.gamma``. W̄ and the normalisation (scale,
-shift, statistics) live in a file of each client's own, and the normalisation never leaves it. The
-file is replaced as a whole after training and names the round: so W̄ is mixed once for each round,
-a round that is asked again trains no second time, and evaluation changes nothing.
+shift, statistics) are what a client remembers (``clients.base.ClientMemory``); the normalisation
+never leaves it. A round that is asked again starts from the state of the round before, so W̄ is
+mixed once for each round, and evaluation changes nothing.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
 from learning.contribution import BitCodec, Codec, WeightCodec
@@ -37,15 +34,6 @@ from schemes.dpfl_bnn.weight_bits import COORDINATES, plan
 EVALUATE = "evaluate"
 REFRESHED_ON = 600  # of a client's examples; enough for 16 to 100 channels' means and variances
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What a client keeps: W̄ (d,) after training in ``round``, and its normalisation."""
-
-    round: int
-    weights: Floats
-    normalisation: Floats
 
 
 @dataclass(frozen=True)
@@ -139,11 +127,7 @@ class DPFLBNNClient(Client):
         self.require_model(task)
         if task.purpose == EVALUATE:
             return None
-        memory = self._recall(task.client)
-        if memory is not None and memory.round > task.round:
-            raise TaskError(
-                f"round={task.round}: this client has already trained in round {memory.round}"
-            )
+        self.setup.memory.load(task.client, task.round - 1)  # refused where it is gone
         if self.flip == "tensor":
             return NonPrivateEvent()
         return self.release.event()
@@ -152,10 +136,7 @@ class DPFLBNNClient(Client):
         """W̄ (d,) after local training, which is then remembered."""
         if task.purpose == EVALUATE:
             return self._report(task, data)
-        memory = self._recall(task.client)
-        if memory is not None and memory.round == task.round:
-            return memory.weights
-        weights, normalisation = self._mixed(task, memory)
+        weights, normalisation = self._mixed(task, task.round - 1)
         self.trainer.load(weights)
         self.trainer.load_buffers(normalisation)
         self.trainer.train(
@@ -169,9 +150,10 @@ class DPFLBNNClient(Client):
             optimizer="adam",
             betas=(self.local.beta1, 0.999),
         )
-        trained = Memory(task.round, self.trainer.parameters(), self.trainer.buffers())
-        self._remember(task.client, trained)
-        return trained.weights
+        trained = self.trainer.parameters()
+        state = {"weights": trained, "normalisation": self.trainer.buffers()}
+        self.setup.memory.save(task.client, task.round, state)
+        return trained
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The noisy bits of this round's coordinates; the report as it is."""
@@ -186,15 +168,16 @@ class DPFLBNNClient(Client):
             return self.release.privatize(update, task.model, noise)
         return self.release.privatize(update[coordinates], task.model[coordinates], noise)
 
-    def _mixed(self, task: Task, memory: Memory | None) -> tuple[Floats, Floats]:
-        """W̄ after mixing, and the normalisation; a newcomer starts from the mean itself."""
+    def _mixed(self, task: Task, as_of: int) -> tuple[Floats, Floats]:
+        """W̄ of round ``as_of`` after mixing, and the normalisation; a newcomer's W̄ is the mean."""
         model = np.clip(self.require_model(task), -1, 1)
+        memory = self.setup.memory.load(task.client, as_of)
         if memory is None:
             return model, self.fresh
         beta = np.float32(self.beta)
         # Not of the clipped mean: what debiasing adds beyond ±1 is part of an unbiased estimate.
-        mixed = beta * task.model + (1 - beta) * memory.weights
-        return np.clip(mixed, -1, 1), memory.normalisation
+        mixed = beta * task.model + (1 - beta) * memory["weights"]
+        return np.clip(mixed, -1, 1), memory["normalisation"]
 
     def _report(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Test accuracy of the client's mixed model, and of the server's signs, (2,).
@@ -208,7 +191,7 @@ class DPFLBNNClient(Client):
             rng = experiment_rng(self.setup.seed, "test examples", client=task.client)
             chosen = np.sort(rng.choice(len(labels), self.examples, replace=False))
             images, labels = images[chosen], labels[chosen]
-        weights, normalisation = self._mixed(task, self._recall(task.client))
+        weights, normalisation = self._mixed(task, task.round)
         every = -(-len(data) // REFRESHED_ON)
         accuracies = []
         for model in (weights, task.model):
@@ -227,29 +210,3 @@ class DPFLBNNClient(Client):
         owner = self.trainer.flatten(numbered).astype(np.int64)
         coins = self.release.privatize(np.ones(len(tensors), np.float32), update, noise)
         return ((update >= 0) == coins[owner].astype(bool)).astype(np.uint8)
-
-    def _path(self, client: int) -> Path:
-        return self.setup.state_folder / f"dpfl-bnn-{client}.safetensors"
-
-    def _recall(self, client: int) -> Memory | None:
-        path = self._path(client)
-        if not path.exists():
-            return None
-        arrays = load(path.read_bytes())
-        return Memory(int(arrays["round"][0]), arrays["weights"], arrays["normalisation"])
-
-    def _remember(self, client: int, memory: Memory) -> None:
-        """Replace the client's file as a whole, so that a kill leaves the old or the new one."""
-        path = self._path(client)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, NDArray] = {
-            "round": np.array([memory.round], np.int64),
-            "weights": memory.weights,
-            "normalisation": memory.normalisation,
-        }
-        temporary = path.with_suffix(".new")
-        with open(temporary, "wb") as file:
-            file.write(save(arrays))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)

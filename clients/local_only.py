@@ -7,11 +7,8 @@ not a method: it is not private.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
 from clients.base import LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
@@ -28,20 +25,15 @@ class LocalOnlyClient(FedAvgClient):
 
     def start(self, task: Task) -> NDArray[np.float32]:
         """The client's own model, which it trains further."""
-        path = self._path(task)
-        return load_file(path)["model"] if path.exists() and task.round > 1 else task.model
+        own = self.setup.memory.load(task.client, task.round - 1)
+        return self.require_model(task) if own is None else own["model"]
 
     def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
         """The accuracy (1,) of the client's own model on the test set."""
         if self.setup.test is None:
             raise TaskError("strategy=local_only needs a test set on the client")
-        path = self._path(task)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({"model": model}, path)
+        self.setup.memory.save(task.client, task.round, {"model": model})
         return np.array([self.trainer.evaluate(*self.setup.test).accuracy], np.float32)
-
-    def _path(self, task: Task) -> Path:
-        return self.setup.state_folder / f"local-model-{task.client}.safetensors"
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator

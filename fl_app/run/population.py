@@ -26,6 +26,7 @@ from learning.data.datasets import DataError, Dataset
 from learning.data.public_pool import split_public
 from learning.seeding import experiment_rng
 from learning.training.trainer import Trainer
+from rounds.client_state import ClientState
 
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient
@@ -127,7 +128,7 @@ def _client_setup(
         test=(test.images, test.labels) if len(test) else None,
         budget=privacy.budget(federation.num_rounds),
         seed=config.seed,
-        state_folder=state_folder,
+        memory=ClientState(state_folder),
         client_sizes=people.sizes,
     )
 

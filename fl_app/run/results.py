@@ -31,6 +31,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import load_file, save
 
 from fl_app.config.composition import ConfigError
+from learning.array_file import replace_file
 from privacy.statement import Statement
 
 
@@ -164,12 +165,7 @@ class RunFolder:
         self.error_path.unlink(missing_ok=True)
 
     def _write(self, name: str, content: bytes) -> None:
-        temporary = self.path / f".{name}.new"
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path / name)
+        replace_file(self.path / name, content)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from privacy.budget import Budget
 from privacy.events import NonPrivateEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.noise import NoiseGenerator
+from rounds.client_state import ClientState
 
 NOISE = NoiseGenerator.seeded("unused")
 
@@ -29,7 +30,9 @@ def client(tmp_path, adaptive=False):
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]), (1, 4, 4), 4
     )
     public = np.zeros((0, 1, 4, 4), np.float32)
-    setup = ClientSetup(trainer, public, None, Budget(8.0, 1e-5, "run", 5), 1, tmp_path)
+    setup = ClientSetup(
+        trainer, public, None, Budget(8.0, 1e-5, "run", 5), 1, ClientState(tmp_path)
+    )
     return DPFedAvgClient(
         setup, epochs=3, steps=None, batch_size=10, learning_rate=0.5, adaptive=adaptive
     )

@@ -12,6 +12,7 @@ from privacy.accounting import epsilon
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RepeatedEvent
 from privacy.noise import NoiseGenerator
+from rounds.client_state import ClientState
 
 CLASSES, POOL, SIZES = 3, 30, (60, 6, 6, 6)
 
@@ -40,7 +41,7 @@ def data():
 def setup_of(trainer, tmp_path, total=8.0, sizes=SIZES, rounds=4):
     public = images_of(np.arange(POOL) % CLASSES)
     budget = Budget(total, 1e-5, "run", rounds)
-    return ClientSetup(trainer, public, None, budget, 1, tmp_path, sizes)
+    return ClientSetup(trainer, public, None, budget, 1, ClientState(tmp_path), sizes)
 
 
 @pytest.fixture
@@ -206,7 +207,12 @@ def test_dpsgd_alone_shares_the_budget_over_the_rounds_or_spends_it_each_round(
     asked = task(run, "train")
     assert epsilon(RepeatedEvent(run.event(asked, data), 4), 1e-5).epsilon <= 2.0 * (1 + 1e-9)
     setup = ClientSetup(
-        trainer, np.zeros((0, 1, 4, 4), np.float32), None, Budget(2.0, 1e-5), 1, tmp_path
+        trainer,
+        np.zeros((0, 1, 4, 4), np.float32),
+        None,
+        Budget(2.0, 1e-5),
+        1,
+        ClientState(tmp_path),
     )
     each = DpSgdClient(setup, **settings)
     assert 1.9 < epsilon(each.event(asked, data), 1e-5).epsilon <= 2.0 * (1 + 1e-9)

@@ -13,6 +13,7 @@ from privacy.accounting import Adjacency, epsilon
 from privacy.budget import Budget
 from privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent
 from privacy.noise import NoiseGenerator
+from rounds.client_state import ClientState
 
 SIZES = (30, 40)
 
@@ -38,7 +39,7 @@ def client(tmp_path, budget=50.0, sizes=SIZES, hidden=(8,), **changed):
         None,
         Budget(budget, 0.01, "run", 5),
         1,
-        tmp_path,
+        ClientState(tmp_path),
         sizes,
     )
     noise = {

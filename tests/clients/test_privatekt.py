@@ -12,6 +12,7 @@ from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
 from privacy.noise import NoiseGenerator
+from rounds.client_state import ClientState
 
 CLASSES, POOL = 4, 30
 
@@ -33,7 +34,7 @@ def client(tmp_path: Path, epsilon=8.0, max_labels=4):
         (1, 4, 4),
         CLASSES,
     )
-    setup = ClientSetup(trainer, public, None, Budget(epsilon, 1e-5), 1, tmp_path)
+    setup = ClientSetup(trainer, public, None, Budget(epsilon, 1e-5), 1, ClientState(tmp_path))
     return PrivateKTClient(
         setup, epochs=30, batch_size=10, learning_rate=0.5, max_labels=max_labels
     )

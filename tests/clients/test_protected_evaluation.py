@@ -10,6 +10,7 @@ from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.events import LaplaceEvent
 from privacy.noise import NoiseGenerator
+from rounds.client_state import ClientState
 from schemes.protected_results.result import CLEAN_TOTAL
 from tests.fl_app.device.test_node import POLICY, ask, make_node, report
 
@@ -29,7 +30,12 @@ def setup(tmp_path):
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]), (1, 4, 4), K
     )
     return ClientSetup(
-        trainer, np.zeros((0, 1, 4, 4), np.float32), None, Budget(8.0, 1e-5), 1, tmp_path
+        trainer,
+        np.zeros((0, 1, 4, 4), np.float32),
+        None,
+        Budget(8.0, 1e-5),
+        1,
+        ClientState(tmp_path),
     )
 
 

@@ -20,6 +20,7 @@ from learning.contribution import WeightCodec
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
+from rounds.client_state import ClientState
 
 K = 3
 
@@ -136,7 +137,7 @@ def test_other_models_and_wrong_sizes_are_refused():
 
 def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_path):
     images, kinds = blobs(30)
-    setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, tmp_path)
+    setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, ClientState(tmp_path))
     client = ClusteringClient(
         setup,
         epochs=1,

@@ -103,5 +103,5 @@ def test_what_a_client_remembers_of_one_run_stays_out_of_the_next(tmp_path):
         asked = device.words(*words, f"run_dir=/nowhere/{run}")
         content = question(np.zeros(model_size(asked), np.float32), round=number)
         assert report(device.ask(asked, content))["clients"] == list(MINE)
-    kept = sorted((device.state / "clients").glob("*/dpfl-bnn-3.safetensors"))
-    assert len(kept) == 2 and not list(device.state.glob("*.safetensors"))
+    kept = sorted((device.state / "clients").glob("*/3/*.safetensors"))
+    assert [path.stem for path in kept].count("6") == 1 and len({p.parent for p in kept}) == 2
