@@ -101,8 +101,10 @@ class Client(ABC):
         """The form in which the answer to ``task`` travels; TaskError if the task is malformed."""
 
     @abstractmethod
-    def event(self, task: Task, data: LocalData) -> Event | None:
+    def event(self, task: Task) -> Event | None:
         """What answering ``task`` costs; TaskError if the task is malformed.
+
+        It sees no data, so neither a charge nor a refusal can depend on any.
 
         None: a report to the researcher who watches a simulation, such as the score of a model
         that stays with its client. It is no part of the protocol, so nothing is charged, and a
@@ -128,9 +130,18 @@ class Client(ABC):
         """``train``, then ``privatize``; overridden where noise belongs inside the training."""
         return self.privatize(self.train(task, data), task, noise)
 
-    def weight(self, data: LocalData) -> int:
-        """The release's weight in the sum; 1 unless the algorithm makes data sizes public."""
+    def weight(self, client: int) -> int:
+        """The release's weight in the sum; 1 unless the algorithm weighs clients by ``size``."""
         return 1
+
+    def size(self, client: int) -> int:
+        """Public number of examples of ``client``; TaskError where it is not published."""
+        sizes = self.setup.client_sizes
+        if sizes is None or client >= len(sizes):
+            raise TaskError(
+                "sizes: this needs the clients' numbers of examples, which are not published here"
+            )
+        return sizes[client]
 
     def rng(self, task: Task, purpose: str) -> np.random.Generator:
         """The experiment stream of this client in this round."""

@@ -46,10 +46,10 @@ class ClusteringClient(FedAvgClient):
             raise ValueError(f"clustering_weight={clustering_weight}: must be at least 0")
         self.pretrain_rounds, self.clustering_weight = pretrain_rounds, clustering_weight
 
-    def event(self, task: Task, data: LocalData) -> Event:
+    def event(self, task: Task) -> Event:
         """Weights leave as they are."""
         self._frequencies(task)
-        return super().event(task, data)
+        return super().event(task)
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """Parameters (d,) after local training."""

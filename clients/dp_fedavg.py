@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, Task, TaskError
 from clients.local_sgd import LocalSgdClient
 from learning.grid_codec import GridCodec
 from privacy.events import Event, NonPrivateEvent
@@ -49,7 +49,7 @@ class DPFedAvgClient(LocalSgdClient):
         """The update (d,), then the bit where clipping adapts."""
         return GridCodec(self.trainer.num_parameters + self.adaptive, bound=CLIP_STEPS)
 
-    def event(self, task: Task, data: LocalData) -> Event:
+    def event(self, task: Task) -> Event:
         """The update leaves without noise."""
         self.require_model(task)
         self._clip(task)

@@ -122,7 +122,7 @@ class DPFLBNNClient(Client):
             return WeightCodec(2, bound=1.0)
         return BitCodec(self.release.uploaded)
 
-    def event(self, task: Task, data: LocalData) -> Event | None:
+    def event(self, task: Task) -> Event | None:
         """Randomised bits; nothing at all for the report, which only a simulation makes."""
         self.require_model(task)
         if task.purpose == EVALUATE:

@@ -51,22 +51,23 @@ class DpSgdClient(Client):
         """All parameters (d,)."""
         return WeightCodec(self.trainer.num_parameters)
 
-    def event(self, task: Task, data: LocalData) -> Event:
+    def event(self, task: Task) -> Event:
         """The steps of one round."""
         self.require_model(task)
-        epsilon = self.epsilon(task.client)
+        epsilon, size = self.epsilon(task.client), self.size(task.client)
         if math.isinf(epsilon):
             return NonPrivateEvent()
-        return self.schedule.event(epsilon, self.setup.budget.delta, len(data))
+        return self.schedule.event(epsilon, self.setup.budget.delta, size)
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
         """Parameters (d,) after DP-SGD; after plain SGD where ε is infinite."""
         epsilon = self.epsilon(task.client)
         if math.isinf(epsilon):
             return self.train(task, data)
-        mechanism = self.schedule.mechanism(epsilon, self.setup.budget.delta, len(data))
+        size = self.size(task.client)
+        mechanism = self.schedule.mechanism(epsilon, self.setup.budget.delta, size)
         self.trainer.load(self.require_model(task))
-        self.descend(data, self.settings, mechanism, self.schedule.steps(len(data)), noise)
+        self.descend(data, self.settings, mechanism, self.schedule.steps(size), noise)
         return self.trainer.parameters()
 
     def descend(
@@ -106,6 +107,6 @@ class DpSgdClient(Client):
         """The weights themselves, which ``answer`` has protected while it trained."""
         return update
 
-    def weight(self, data: LocalData) -> int:
+    def weight(self, client: int) -> int:
         """n_i, public in this algorithm."""
-        return len(data)
+        return self.size(client)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task
+from clients.base import ClientSetup, Task
 from clients.local_sgd import LocalSgdClient
 from learning.contribution import WeightCodec
 from privacy.events import Event, NonPrivateEvent
@@ -18,7 +18,7 @@ from privacy.noise import NoiseGenerator
 
 
 class FedAvgClient(LocalSgdClient):
-    """Answers with its locally trained weights, weighted by its number of examples."""
+    """Answers with its locally trained weights, weighted by its public number of examples."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class FedAvgClient(LocalSgdClient):
         """All parameters (d,)."""
         return WeightCodec(self.trainer.num_parameters)
 
-    def event(self, task: Task, data: LocalData) -> Event:
+    def event(self, task: Task) -> Event:
         """Weights leave as they are."""
         self.require_model(task)
         return NonPrivateEvent()
@@ -63,6 +63,6 @@ class FedAvgClient(LocalSgdClient):
         """The weights themselves."""
         return update
 
-    def weight(self, data: LocalData) -> int:
-        """n_i, public in this baseline."""
-        return len(data)
+    def weight(self, client: int) -> int:
+        """n_i where sizes are public; else every client counts alike."""
+        return 1 if self.setup.client_sizes is None else self.size(client)

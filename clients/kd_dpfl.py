@@ -71,6 +71,10 @@ class KdDpflClient(DpSgdClient):
         )
         self.teacher = Teacher(self.trainer, self.scheme.labelling, **teacher)
 
+    def size(self, client: int) -> int:
+        """As the grouping has it."""
+        return self.scheme.sizes[client]
+
     def epsilon(self, client: int) -> float:
         """ε_g,i; TaskError for a client that takes no part in the federated stage."""
         try:
@@ -82,17 +86,18 @@ class KdDpflClient(DpSgdClient):
         """All parameters, or labels for the images that the server names."""
         return self.teacher.codec() if self._labels(task) else super().codec(task)
 
-    def event(self, task: Task, data: LocalData) -> Event:
+    def event(self, task: Task) -> Event:
         """All labels at once, or the steps of one round."""
         self.require_model(task)
         if not self._labels(task):
             epsilon = self.epsilon(task.client)
             if math.isinf(epsilon):
                 return NonPrivateEvent()
-            return self.scheme.uploads.event(epsilon, self.setup.budget.delta, len(data))
+            size = self.size(task.client)
+            return self.scheme.uploads.event(epsilon, self.setup.budget.delta, size)
         self._indices(task)
         return self.scheme.labelling.event(
-            self._label_epsilon(task), self.setup.budget.delta, len(data)
+            self._label_epsilon(task), self.setup.budget.delta, self.size(task.client)
         )
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:

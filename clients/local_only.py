@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import LocalData, Task, TaskError
+from clients.base import Task, TaskError
 from clients.fedavg import FedAvgClient
 from learning.contribution import WeightCodec
 from privacy.noise import NoiseGenerator
@@ -41,6 +41,6 @@ class LocalOnlyClient(FedAvgClient):
         """The accuracy itself."""
         return update
 
-    def weight(self, data: LocalData) -> int:
+    def weight(self, client: int) -> int:
         """Every client counts alike."""
         return 1

@@ -73,16 +73,17 @@ class NbAFLClient(LocalSgdClient):
         """All parameters (d,) on the grid."""
         return GridCodec(self.trainer.num_parameters, self.noise.grid)
 
-    def event(self, task: Task, data: LocalData) -> Event:
+    def event(self, task: Task) -> Event:
         """One release of the whole model."""
         self.require_model(task)
-        if len(data) < self.noise.smallest_dataset:
+        if self.size(task.client) < self.noise.smallest_dataset:
             raise TaskError(
-                f"this client has fewer than m={self.noise.smallest_dataset} examples, for which "
-                "the noise would be too small (strategy.smallest_dataset)"
+                f"smallest_dataset={self.noise.smallest_dataset}: this client has published fewer "
+                "examples, for which the noise would be too small"
             )
         if self.schedule is not None:
-            return self.schedule.event(self.noise.epsilon, self.noise.delta, len(data))
+            size = self.size(task.client)
+            return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
         return self._mechanism().event() if self.noise.is_noisy else NonPrivateEvent()
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray[np.int64]:
@@ -91,9 +92,10 @@ class NbAFLClient(LocalSgdClient):
             return self.privatize(self.train(task, data), task, noise)
         anchor = self.require_model(task)
         self.trainer.load(anchor)
-        mechanism = self.schedule.mechanism(self.noise.epsilon, self.noise.delta, len(data))
+        size = self.size(task.client)
+        mechanism = self.schedule.mechanism(self.noise.epsilon, self.noise.delta, size)
         # μ(w − anchor) in the steps of the gradients' sum, which needs no protection.
-        pull = self.noise.proximal_mu * SENSITIVITY * mechanism.rate * len(data)
+        pull = self.noise.proximal_mu * SENSITIVITY * mechanism.rate * size
         pull /= self.descent.clipping_norm
 
         def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -105,7 +107,7 @@ class NbAFLClient(LocalSgdClient):
             data.images,
             data.labels,
             indices=data.indices,
-            steps=self.schedule.steps(len(data)),
+            steps=self.schedule.steps(size),
             sample=lambda count: mechanism.sample(count, noise),
             perturb=perturb,
         )
@@ -128,9 +130,9 @@ class NbAFLClient(LocalSgdClient):
         steps = quantize_nearest(update, self.noise.grid)
         return self._mechanism().privatize_integers(steps, noise) if self.noise.is_noisy else steps
 
-    def weight(self, data: LocalData) -> int:
+    def weight(self, client: int) -> int:
         """|D_i|, public in this algorithm."""
-        return len(data)
+        return self.size(client)
 
     def _mechanism(self) -> DiscreteGaussian:
         return DiscreteGaussian(

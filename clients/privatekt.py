@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import ClientSetup, Task, TaskError
 from clients.local_sgd import LocalSgdClient
 from learning.contribution import LabelCodec
 from privacy.events import Event, NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
@@ -47,7 +47,7 @@ class PrivateKTClient(LocalSgdClient):
         """K labels of C classes."""
         return LabelCodec(len(self._indices(task)), self.trainer.num_classes)
 
-    def event(self, task: Task, data: LocalData) -> Event:
+    def event(self, task: Task) -> Event:
         """K labels by randomised response at ε/K each."""
         self.require_model(task)
         count = len(self._indices(task))

@@ -44,18 +44,16 @@ class EvaluationClient(Client):
         super().__init__(setup)
         self.every = every
 
-    def event(self, task: Task, data: LocalData) -> Event | None:
+    def event(self, task: Task) -> Event | None:
         """One row; nothing for the researcher of a simulation."""
         self.require_model(task)
         if task.round % self.every:
             raise TaskError(f"round={task.round}: this client is evaluated every {self.every}")
-        self.check(data)
+        self.check(task.client)
         return None if task.purpose == CLEAN else self.cost()
 
-    def check(self, data: LocalData) -> None:
-        """TaskError where this client cannot answer; by default it can if it has any data."""
-        if not len(data):
-            raise TaskError("this client has no examples to evaluate on")
+    def check(self, client: int) -> None:
+        """TaskError where ``client`` cannot answer; by default it can."""
 
     @abstractmethod
     def cost(self) -> Event:
@@ -76,15 +74,14 @@ class ClusteringResultClient(EvaluationClient):
         """A protection's row; k grid steps where there is none."""
         return GridCodec(self.classes if task.purpose == CLEAN else self.protection.width)
 
-    def check(self, data: LocalData) -> None:
-        """It must send anything at all, and have the records that the noise is made for."""
+    def check(self, client: int) -> None:
+        """It must send anything at all, and have published the records that the noise needs."""
         if not self.result.is_on:
             raise TaskError("privacy=none: this client uploads no result without protection")
-        super().check(data)
-        if len(data) < (self.result.records or 0):
+        if self.result.unit == "record" and self.size(client) < (self.result.records or 0):
             raise TaskError(
-                f"this client has fewer than {self.result.records} records, for which the noise "
-                "would be too small (evaluation.records)"
+                f"records={self.result.records}: this client has published fewer, for which the "
+                "noise would be too small"
             )
 
     def cost(self) -> Event:

@@ -122,7 +122,9 @@ class Node:
         if task.round > self.rounds:
             # A budget for the whole run is shared out over so many rounds.
             raise TaskError(f"round={task.round}: this run has {self.rounds} rounds")
-        event = role.event(task, self._data(task.client))
+        if not self._hosts(task.client):
+            raise TaskError(f"client={task.client}: is not hosted here")
+        event = role.event(task)
         if event is None:
             if not self.site.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
@@ -173,7 +175,7 @@ class Node:
         data, role = self._data(task.client), self._role(task)
         codec = role.codec(task)
         release = role.answer(task, data, self._noise(task))
-        collector.add(task.client, codec, codec.pack(release), role.weight(data))
+        collector.add(task.client, codec, codec.pack(release), role.weight(task.client))
 
     def _role(self, task: Task) -> Client:
         """What answers: the algorithm's client half, or the evaluation's."""
@@ -190,8 +192,6 @@ class Node:
         return client in self.population.shards
 
     def _data(self, client: int) -> LocalData:
-        if not self._hosts(client):
-            raise TaskError(f"client={client}: is not hosted here")
         train = self.population.dataset.train
         return LocalData(train.images, train.labels, self.population.shards[client])
 

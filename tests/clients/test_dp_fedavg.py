@@ -83,7 +83,7 @@ def test_an_update_that_is_not_finite_never_leaves(tmp_path, value):
 
 def test_ledger_is_told_that_nothing_protects_the_update_itself(tmp_path, data):
     it = client(tmp_path)
-    assert it.event(task(it), data) == NonPrivateEvent()
+    assert it.event(task(it)) == NonPrivateEvent()
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_hostile_clipping_norms_are_refused(tmp_path, data, clip):
     it = client(tmp_path)
     arrays = {} if clip is None else {"clip": clip}
     with pytest.raises(TaskError, match="clip"):
-        it.event(Task(1, 0, task(it).model, arrays, {}), data)
+        it.event(Task(1, 0, task(it).model, arrays, {}))

@@ -1,6 +1,7 @@
 """NbAFL's client half: clip, noise on a grid, sizes, DP-SGD inside, hostile tasks."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,12 +94,12 @@ def test_without_protection_the_upload_is_the_model_on_the_grid(tmp_path, data):
     update = it.train(task(it), data)
     release = it.privatize(update, task(it), NoiseGenerator.seeded(1))
     np.testing.assert_allclose(release * it.noise.grid, update, atol=it.noise.grid)
-    assert it.event(task(it), data) == NonPrivateEvent()
+    assert it.event(task(it)) == NonPrivateEvent()
 
 
 def test_event_says_what_the_noise_and_the_grid_are(tmp_path, data):
     it = client(tmp_path)
-    event = it.event(task(it), data)
+    event = it.event(task(it))
     assert isinstance(event, DiscreteGaussianEvent)
     multiplier = it.noise.upload_sigma / it.noise.upload_sensitivity
     assert event.sigma / event.sensitivity == pytest.approx(multiplier, rel=1e-3)
@@ -106,13 +107,20 @@ def test_event_says_what_the_noise_and_the_grid_are(tmp_path, data):
 
 
 def test_weight_is_the_number_of_examples(tmp_path, data):
-    assert client(tmp_path).weight(data) == 30
+    assert client(tmp_path).weight(0) == 30
 
 
 def test_a_client_smaller_than_m_refuses_before_anything_is_charged(tmp_path, data):
-    it = client(tmp_path, sizes=None, smallest_dataset=31)
-    with pytest.raises(TaskError, match="fewer than m=31 examples"):
-        it.event(task(it), data)
+    it = client(tmp_path, sizes=(30, 31), smallest_dataset=30)
+    it.setup = replace(it.setup, client_sizes=(29, 31))
+    with pytest.raises(TaskError, match=r"^smallest_dataset=30: .* published fewer"):
+        it.event(task(it))
+
+
+def test_a_client_whose_size_is_not_published_refuses(tmp_path):
+    it = client(tmp_path, sizes=None, smallest_dataset=30)
+    with pytest.raises(TaskError, match="not published here"):
+        it.event(task(it))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -135,7 +143,7 @@ def test_hostile_model_is_refused_before_anything_is_charged(tmp_path, data, fau
         "nan": np.where(np.arange(len(model)) == 3, np.nan, model).astype(np.float32),
     }[fault]
     with pytest.raises(TaskError, match="model"):
-        it.event(task(it, model), data)
+        it.event(task(it, model))
 
 
 def test_proximal_term_keeps_the_model_near_the_broadcast(tmp_path, data):
@@ -153,7 +161,7 @@ def inside(tmp_path, **changed):
 
 def test_dpsgd_charges_its_steps_and_all_rounds_keep_the_budget(tmp_path, data):
     it = inside(tmp_path, budget=4.0)
-    event = it.event(task(it), data)
+    event = it.event(task(it))
     spent = epsilon(RepeatedEvent(event, 5), 0.01, adjacency=Adjacency.ADD_REMOVE).epsilon
     assert 3.9 < spent <= 4.0
 

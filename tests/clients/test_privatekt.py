@@ -54,10 +54,10 @@ def test_client_learns_its_data_and_labels_public_images(tmp_path, data):
 
 def test_epsilon_per_label_follows_from_the_images_that_arrived(tmp_path, data):
     it = client(tmp_path, epsilon=8.0)
-    assert it.event(task(it, [0, 1, 2, 3]), data) == RepeatedEvent(
+    assert it.event(task(it, [0, 1, 2, 3])) == RepeatedEvent(
         RandomizedResponseEvent(2.0, CLASSES), 4
     )
-    assert it.event(task(it, [7]), data) == RepeatedEvent(RandomizedResponseEvent(8.0, CLASSES), 1)
+    assert it.event(task(it, [7])) == RepeatedEvent(RandomizedResponseEvent(8.0, CLASSES), 1)
 
 
 def test_release_is_randomised_and_repeatable_from_its_noise_only(tmp_path, data):
@@ -74,7 +74,7 @@ def test_release_is_randomised_and_repeatable_from_its_noise_only(tmp_path, data
 
 def test_infinite_budget_is_recorded_as_no_protection(tmp_path, data):
     it = client(tmp_path, epsilon=np.inf)
-    assert it.event(task(it, [0]), data) == NonPrivateEvent()
+    assert it.event(task(it, [0])) == NonPrivateEvent()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_infinite_budget_is_recorded_as_no_protection(tmp_path, data):
 def test_hostile_indices_are_refused_before_anything_is_charged(tmp_path, data, indices):
     it = client(tmp_path)
     with pytest.raises(TaskError, match="indices"):
-        it.event(task(it, indices), data)
+        it.event(task(it, indices))
 
 
 @pytest.mark.parametrize("fault", ["shape", "dtype", "nan"])
@@ -106,7 +106,7 @@ def test_hostile_model_is_refused_before_anything_is_charged(tmp_path, data, fau
         "nan": np.where(np.arange(len(model)) == 3, np.nan, model).astype(np.float32),
     }[fault]
     with pytest.raises(TaskError, match="model"):
-        it.event(task(it, [0], model), data)
+        it.event(task(it, [0], model))
 
 
 def test_same_task_gives_the_same_labels_whatever_ran_before(tmp_path, data):

@@ -36,6 +36,7 @@ def setup(tmp_path):
         Budget(8.0, 1e-5),
         1,
         ClientState(tmp_path),
+        (30,),
     )
 
 
@@ -61,8 +62,8 @@ def test_vector_is_a_mean_of_probabilities_whatever_the_model_exports(tmp_path, 
 
 def test_clean_vector_costs_nothing_since_it_is_a_simulations_only(tmp_path, data):
     it = clustering(tmp_path)
-    assert it.event(task(it, CLEAN), data) is None
-    assert isinstance(it.event(task(it), data), LaplaceEvent)
+    assert it.event(task(it, CLEAN)) is None
+    assert isinstance(it.event(task(it)), LaplaceEvent)
     row = it.privatize(it.train(task(it, CLEAN), data), task(it, CLEAN), NoiseGenerator.seeded(1))
     assert row.sum() == CLEAN_TOTAL
 
@@ -70,19 +71,19 @@ def test_clean_vector_costs_nothing_since_it_is_a_simulations_only(tmp_path, dat
 def test_client_keeps_its_own_pace_and_its_own_floor(tmp_path, data):
     it = clustering(tmp_path, every=2)
     with pytest.raises(TaskError, match=r"^round=3"):
-        it.event(task(it, round=3), data)
+        it.event(task(it, round=3))
     few = clustering(tmp_path, unit="record", records=31)
-    with pytest.raises(TaskError, match="fewer than 31"):
-        few.event(task(few), data)
+    with pytest.raises(TaskError, match=r"^records=31: .* published fewer"):
+        few.event(task(few))
     silent = clustering(tmp_path, privacy="none")
     with pytest.raises(TaskError, match=r"^privacy=none"):
-        silent.event(task(silent), data)
+        silent.event(task(silent))
 
 
 def test_hostile_model_is_refused_before_anything_is_charged(tmp_path, data):
     it = clustering(tmp_path)
     with pytest.raises(TaskError, match="model"):
-        it.event(task(it, scale=np.nan), data)
+        it.event(task(it, scale=np.nan))
 
 
 def test_broken_vector_is_never_sent(tmp_path):

@@ -157,4 +157,4 @@ def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_p
     )
     for bad in (np.zeros(K), np.full(K + 1, 0.1), np.full(K, np.nan), np.full(K, 1, np.float32)):
         with pytest.raises(TaskError, match=r"^frequencies"):
-            client.event(Task(2, 0, model, {"frequencies": bad}, {}), data)
+            client.event(Task(2, 0, model, {"frequencies": bad}, {}))

@@ -39,6 +39,7 @@ RUNS = {
         "strategy=fedavg",
         "privacy.secure_aggregation=on",
         "privacy.secure_sum.max_weight=1000",
+        "federation.devices.sizes=[346,346,345]",
     ],
 }
 
