@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
+from privacy import forks
+
 _KEY_BYTES = 32
 _BLOCK_BYTES = 1 << 20
 _FIRST_BLOCK_BYTES = 1 << 12  # a client with two labels should not pay for a megabyte
@@ -137,7 +139,7 @@ class NoiseGenerator:
 
     def _current_stream(self) -> _KeyStream:
         stream = self._stream
-        if stream.pid == os.getpid():
+        if stream.process == forks.process():
             return stream
         if self._is_seeded:
             raise RuntimeError(
@@ -158,7 +160,7 @@ class _KeyStream:
     """
 
     def __init__(self, key: builtins.bytes) -> None:
-        self.pid = os.getpid()
+        self.process = forks.process()
         self._lock = threading.Lock()
         self._cipher = Cipher(AES(key), CTR(builtins.bytes(16))).encryptor()
         self._buffer = bytearray(_FIRST_BLOCK_BYTES // 2)

@@ -1,8 +1,8 @@
 """``murmur ledger``: what the clients of this device have released, and whether it still adds up.
 
 ``show`` lists the clients with what each has spent, or one client's releases; ``verify`` reads
-everything and says which entry is wrong, if one is. Exit status: 0, or 1 where the ledger cannot
-be trusted.
+everything and says which entry is wrong, if one is; ``upgrade`` signs a ledger that an earlier
+version sealed with a secret. Exit status: 0, or 1 where the ledger cannot be trusted.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
 
 from privacy.accounting import epsilon
 from privacy.events import Event, RepeatedEvent
 from privacy.ledger import Ledger, LedgerError
+from privacy.ledger.upgrade import upgrade
 
 
 def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur ledger``; the exit status."""
     options = _parser().parse_args(argv)
     try:
+        if options.action == "upgrade":
+            _upgrade(options)
+            return 0
         with Ledger(options.path, create=False) as ledger:
             if options.action == "verify":
                 _verify(ledger, options)
@@ -69,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="murmur ledger", description="Print or verify what a device's clients have released."
     )
-    parser.add_argument("action", choices=("show", "verify"))
+    parser.add_argument("action", choices=("show", "verify", "upgrade"))
     parser.add_argument("path", type=Path, metavar="PATH", help="the ledger's database file")
     parser.add_argument("--client", metavar="ID", help="only this client")
     parser.add_argument("--json", action="store_true", help="print JSON; infinite is `null`")
@@ -89,12 +94,22 @@ def _delta(text: str) -> float:
     return value
 
 
+def _upgrade(options: argparse.Namespace) -> None:
+    count = upgrade(options.path, lambda: datetime.now(UTC))
+    with Ledger(options.path, create=False) as ledger:
+        if options.json:
+            print(json.dumps({"entries": count, "id": ledger.id}))
+        else:
+            print(f"{ledger.path}: {count} entries verified, taken over and signed; id {ledger.id}")
+
+
 def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
     ledger.verify()
     clients = ledger.clients() if options.client is None else [options.client]
     releases = sum(len(ledger.events(client)) for client in clients)
     if options.json:
-        print(json.dumps({"intact": True, "clients": len(clients), "releases": releases}))
+        counts = {"clients": len(clients), "releases": releases}
+        print(json.dumps({"intact": True, "id": ledger.id, **counts}))
     else:
         whose = f"{len(clients)} clients" if options.client is None else f"client {clients[0]}"
         print(f"{ledger.path}: intact; {releases} releases by {whose}")

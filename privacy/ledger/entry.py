@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import re
@@ -89,7 +90,8 @@ class Entry(NamedTuple):
 
     ``kind`` is "charge" (``client`` will release ``body``, an event as JSON) or "answer" (the
     reply to ``request``, whose SHA-256 is ``body``, is committed and may leave). ``previous`` is
-    the seal of the entry before, ``seal`` the HMAC-SHA256 of everything else in this one.
+    the seal of the entry before, ``seal`` the SHA-256 of everything before it in this one, and
+    ``signature`` the device's, on the last entry of each commit.
     """
 
     position: int
@@ -103,6 +105,7 @@ class Entry(NamedTuple):
     body: str
     previous: bytes
     seal: bytes
+    signature: bytes | None
 
     @property
     def event(self) -> Event:
@@ -110,8 +113,12 @@ class Entry(NamedTuple):
         return event_from_text(self.body)
 
     def encoding(self) -> str:
-        """The sealed part: a JSON array, in ASCII, of every field but the seal itself."""
-        return _JSON.encode([*self[:-2], self.previous.hex()])
+        """The sealed part: a JSON array, in ASCII, of every field before the seal."""
+        return _JSON.encode([*self[:-3], self.previous.hex()])
+
+    def digest(self) -> bytes:
+        """What ``seal`` must be."""
+        return hashlib.sha256(self.encoding().encode()).digest()
 
     def __str__(self) -> str:
         whose = f"client {self.client}, " if self.client is not None else ""

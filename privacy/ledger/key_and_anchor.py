@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.ledger.entry import LedgerError
-from privacy.ledger.history import Sealer
+from privacy.ledger.signature import Signer
 
-_KEY_BYTES = 32
+_KEY_OF_FORMAT_1 = re.compile(rb"[0-9a-f]{64}\n?")
 _POLL_SECONDS = 0.0005
 # Far enough apart that no disk writes both at once.
 _SLOT_BYTES = 4096
@@ -36,6 +37,7 @@ class Sidecar:
         self.head = ledger.with_name(ledger.name + ".head")
         self._lock = ledger.with_name(ledger.name + ".lock")
         self._lock_fd: int | None = None
+        self._genuine: dict[bytes, Anchor] = {}
 
     @contextmanager
     def locked(self, patience: float) -> Iterator[None]:
@@ -68,80 +70,87 @@ class Sidecar:
             os.close(self._lock_fd)
             self._lock_fd = None
 
-    def create_key(self, anchor: Anchor) -> Sealer:
-        """A new key with its first anchor.
+    def keep_key(self, signer: Signer, anchor: Anchor) -> None:
+        """Write a new ledger's first anchor and its key.
 
         The key comes last: where a key exists, an anchor and a database must exist as well.
         """
-        sealer = Sealer(os.urandom(_KEY_BYTES))
-        _replace(self.head, 2 * _slot(anchor, sealer))
-        _sync_folder(self.head.parent)
-        _replace(self.key, sealer.key.hex().encode() + b"\n")
-        _sync_folder(self.key.parent)
-        return sealer
+        _replace(self.head, 2 * _slot(anchor, signer))
+        sync_folder(self.head.parent)
+        _replace(self.key, signer.to_pem())
+        sync_folder(self.key.parent)
 
     def was_used(self) -> bool:
-        """Whether the anchor speaks of entries; for want of a key, its seal is not checked."""
+        """Whether the anchor speaks of entries; for want of a key, its signature is not checked."""
         if not self.head.exists():
             return False
         content = self.head.read_bytes()
         firsts = [content[start:].split(maxsplit=1)[:1] for start in (0, _SLOT_BYTES)]
         return any(first not in ([], [b"0"]) for first in firsts)
 
-    def read_key(self) -> Sealer:
+    def read_key(self) -> Signer:
         """The device's key; LedgerError when it is not one."""
+        content = self.key.read_bytes()
+        if _KEY_OF_FORMAT_1.fullmatch(content):
+            raise LedgerError(
+                "it was begun by an earlier version, without signatures; with the device stopped, "
+                "`murmur ledger upgrade` verifies all of it and signs it"
+            )
         try:
-            key = bytes.fromhex(self.key.read_text(encoding="ascii"))
-        except ValueError:
-            key = b""
-        if len(key) != _KEY_BYTES:
-            raise LedgerError(f"the key file {self.key} does not hold a key")
-        return Sealer(key)
+            return Signer.from_pem(content)
+        except (ValueError, TypeError):
+            raise LedgerError(f"the key file {self.key} does not hold a key") from None
 
-    def write_anchor(self, anchor: Anchor, sealer: Sealer) -> None:
+    def write_anchor(self, anchor: Anchor, signer: Signer) -> None:
         """Put ``anchor`` on disk in place of the older of the two that the file holds.
 
         The newer one stays until the next time, so that a power cut in the middle leaves one.
         """
-        kept = [found.position if found else -1 for found in self._slots(sealer)]
+        kept = [found.position if found else -1 for found in self._slots(signer)]
+        slot = _slot(anchor, signer)
         descriptor = os.open(self.head, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(descriptor, _slot(anchor, sealer), _SLOT_BYTES * kept.index(min(kept)))
+            os.pwrite(descriptor, slot, _SLOT_BYTES * kept.index(min(kept)))
             _sync_data(descriptor)
+            self._genuine[slot] = anchor
         finally:
             os.close(descriptor)
 
-    def read_anchor(self, sealer: Sealer) -> tuple[Anchor, bool]:
+    def read_anchor(self, signer: Signer) -> tuple[Anchor, bool]:
         """The newest anchor, and whether the other one is damaged.
 
         LedgerError if neither can be read.
         """
-        slots = self._slots(sealer)
+        slots = self._slots(signer)
         anchors = [found for found in slots if found is not None]
         if not anchors:
             raise LedgerError(f"the anchor {self.head} is damaged, or belongs to another key")
         return max(anchors, key=lambda anchor: anchor.position), len(anchors) < len(slots)
 
-    def _slots(self, sealer: Sealer) -> list[Anchor | None]:
+    def _slots(self, signer: Signer) -> list[Anchor | None]:
         """Both anchors in the file; None for one that is not whole or not genuine."""
         try:
             content = self.head.read_bytes()
         except FileNotFoundError:
             raise LedgerError(f"the anchor {self.head} is missing") from None
-        return [_anchor(content[start : start + _SLOT_BYTES], sealer) for start in (0, _SLOT_BYTES)]
+        slots = [content[start : start + _SLOT_BYTES] for start in (0, _SLOT_BYTES)]
+        found = [self._genuine.get(slot) or _anchor(slot, signer) for slot in slots]
+        # Checking a signature takes longer than all the rest of a charge.
+        self._genuine = {slot: anchor for slot, anchor in zip(slots, found, strict=True) if anchor}
+        return found
 
 
-def _slot(anchor: Anchor, sealer: Sealer) -> bytes:
+def _slot(anchor: Anchor, signer: Signer) -> bytes:
     text = f"{anchor.position} {anchor.seal.hex()}"
-    line = f"{text} {sealer.seal('anchor', text).hex()}"
+    line = f"{text} {signer.sign('anchor', text).hex()}"
     return line.encode().ljust(_SLOT_BYTES - 1) + b"\n"
 
 
-def _anchor(slot: bytes, sealer: Sealer) -> Anchor | None:
+def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
     try:
         text, _, seal = slot.decode("ascii").strip().rpartition(" ")
         position, last = text.split()
-        if sealer.holds("anchor", text, bytes.fromhex(seal)):
+        if signer.holds("anchor", text, bytes.fromhex(seal)):
             return Anchor(int(position), bytes.fromhex(last))
     except ValueError:
         pass
@@ -160,7 +169,8 @@ def _replace(path: Path, content: bytes) -> None:
     os.replace(draft, path)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put what was created, renamed or removed in ``folder`` on disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -11,6 +11,7 @@ from privacy.events import ComposedEvent, Event
 from privacy.ledger.entry import (
     Charge,
     Entry,
+    LedgerError,
     Outcome,
     composed,
     event_from_text,
@@ -20,6 +21,7 @@ from privacy.ledger.log import Log
 from privacy.ledger.rules import Admission, Batch, answer, kept_reply
 
 _PAGE = 1_000
+_NO_OTHER = "no other ledger counts what this device has released"
 
 
 def _now() -> datetime:
@@ -30,11 +32,11 @@ class Ledger:
     """What the clients of this node have released, ever.
 
     ``path``: the database; its ``.key``, ``.head`` and ``.lock`` files lie beside it. With
-    ``create=False`` a ledger that is not there is refused rather than begun. ``clock`` gives the
-    time that entries carry. POSIX, on a local disk. Threads may share a ledger, processes open
-    their own.
+    ``create=False`` a ledger that is not there is refused rather than begun; with ``expected``, so
+    is every one that does not have this ``id``. ``clock`` gives the time that entries carry. POSIX,
+    on a local disk. Threads may share a ledger, processes open their own.
 
-    Opening verifies all entries of a ledger of fewer than 10,000, and those since the last sealed
+    Opening verifies all entries of a ledger of fewer than 10,000, and those since the last signed
     snapshot of a longer one; ``verify`` always reads everything. Every method raises LedgerError
     when the ledger is damaged, altered, cut short or unusable.
     """
@@ -44,11 +46,22 @@ class Ledger:
         path: Path | str,
         *,
         create: bool = True,
+        expected: str | None = None,
         clock: Callable[[], datetime] = _now,
         busy_seconds: float = 30.0,
     ) -> None:
         self.path = Path(path).absolute()
+        if expected is not None and not self.path.exists():
+            raise LedgerError(f"ledger {self.path}: {expected} is missing; {_NO_OTHER}")
         self._log = Log(self.path, create=create, clock=clock, busy_seconds=busy_seconds)
+        if expected not in (None, self.id):
+            self.close()
+            raise LedgerError(f"ledger {self.path}: is {self.id}, not {expected}; {_NO_OTHER}")
+
+    @property
+    def id(self) -> str:
+        """32 hex digits that name this ledger: its key and its beginning."""
+        return self._log.header.id
 
     def charge(self, charges: Sequence[Charge], admit: Admission | None = None) -> list[Outcome]:
         """Charge releases before they happen, all in one transaction; one outcome for each.
@@ -103,7 +116,7 @@ class Ledger:
             return sorted(self._log.history.spends, key=_natural)
 
     def entries(self, client: int | str | None = None, run: str | None = None) -> Iterator[Entry]:
-        """Entries in order, each with its seal checked; only those of a client or run, if named."""
+        """Entries in order, each covered by a signature; of one client or run, if named."""
         where = "position > ?"
         values: list[int | str] = [0]
         for column, value in (("client", client), ("run", run)):
@@ -113,7 +126,7 @@ class Ledger:
         while True:
             with self._log.reading():
                 rows = self._log.rows(f"WHERE {where} ORDER BY position LIMIT {_PAGE}", *values)
-                page = [self._log.sealer.check(entry) for entry in rows]
+                page = [self._log.authentic(entry) for entry in rows]
             yield from page
             if len(page) < _PAGE:
                 return

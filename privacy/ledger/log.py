@@ -1,4 +1,4 @@
-"""An append-only, sealed and anchored log in one SQLite file that many processes write.
+"""An append-only, signed and anchored log in one SQLite file that many processes write.
 
 The ledger's rules (what may be charged, what is answered again) are in ``ledger.py``; here is
 only what makes its entries durable and tamper-evident.
@@ -6,41 +6,57 @@ only what makes its entries durable and tamper-evident.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+from privacy import forks
 from privacy.ledger import schema
 from privacy.ledger.entry import Entry, LedgerError
-from privacy.ledger.history import History, Sealer, Transaction
+from privacy.ledger.header import Header
+from privacy.ledger.history import History, Transaction, check, follow
 from privacy.ledger.key_and_anchor import Anchor, Sidecar
+from privacy.ledger.signature import Signer
 
 _SNAPSHOT_EVERY = 10_000
+# A clock may be put right by this much without anybody being asked.
+_CLOCK_STEP = timedelta(seconds=60)
 
 
 class Log:
     """The entries in ``path`` and the ``history`` that follows from them.
 
-    Opening takes the history as far as entry ``base`` from a sealed snapshot and verifies every
+    Opening takes the history as far as entry ``base`` from a signed snapshot and verifies every
     entry after it: at least the last 10,000, in a shorter log all. Each ``reading`` and
-    ``writing`` verifies what other processes have added since. All failures come out as
-    LedgerError.
+    ``writing`` verifies what other processes have added since. ``continues`` goes into a new
+    log's header. All failures come out as LedgerError.
     """
 
+    header: Header
+    history: History
+    signer: Signer
+
     def __init__(
-        self, path: Path, *, create: bool, clock: Callable[[], datetime], busy_seconds: float
+        self,
+        path: Path,
+        *,
+        create: bool,
+        clock: Callable[[], datetime],
+        busy_seconds: float,
+        continues: dict[str, Any] | None = None,
     ) -> None:
         self.path = path
-        self.history = History()
         self._clock = clock
+        self._continues = continues
+        self._authentic: dict[int, bytes] = {}
         self._busy_seconds = busy_seconds
         self._sidecar = Sidecar(path)
         self._thread_lock = threading.RLock()
-        self._process = os.getpid()
+        self._process = forks.process()
         self._database: sqlite3.Connection | None = None
         try:
             with self._reasons():
@@ -71,25 +87,41 @@ class Log:
             self.execute("BEGIN IMMEDIATE")
             try:
                 self._catch_up()
-                time = self._clock().astimezone(UTC).isoformat(timespec="milliseconds")
-                transaction = Transaction(self.history, self.sealer, time)
+                transaction = Transaction(self.history, self._time())
                 yield transaction
-                if transaction.entries:
-                    self._insert(transaction.entries)
+                entries = transaction.entries(self.signer)
+                if entries:
+                    self._insert(entries)
                 self.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
                     self.execute("ROLLBACK")
                 raise
-            for entry in transaction.entries:
+            for entry in entries:
                 self.history.add(entry)
-            if transaction.entries:
+            if entries:
                 self._write_anchor()
 
     def rows(self, clause: str, *values: object) -> Iterator[Entry]:
         """Entries as the database has them, not verified."""
         cursor = self.execute(f"SELECT {schema.COLUMNS} FROM entries {clause}", *values)
         return map(Entry._make, cursor)
+
+    def authentic(self, entry: Entry) -> Entry:
+        """``entry``, found by what it says; LedgerError unless the device's signature covers it.
+
+        The signature is that of its commit, so the entries between are read as well, and
+        remembered for others of the same commit.
+        """
+        check(entry)
+        if self._authentic.get(entry.position) != entry.seal:
+            rows = self.rows("WHERE position >= ? ORDER BY position", entry.position)
+            commit = _until_signed(rows)
+            for group in follow(entry.position - 1, entry.previous, commit, self.signer):
+                self._authentic = {found.position: found.seal for found in group}
+            if self._authentic.get(entry.position) != entry.seal:
+                raise LedgerError(f"{entry}: was replaced while it was read")
+        return entry
 
     def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
         """Run one SQL statement."""
@@ -102,18 +134,17 @@ class Log:
             schema.check(self._connection)
             self._check_database()
             self._catch_up()
-            history = History()
-            for _ in history.verified(self.rows("ORDER BY position"), self.sealer):
-                pass
+            history = self._nothing()
+            history.take_in(self.rows("ORDER BY position"), self.signer)
             if history != self.history:
-                raise LedgerError("the sealed snapshot does not follow from the entries")
+                raise LedgerError("the signed snapshot does not follow from the entries")
             self._check_anchor()
             yield
 
     def close(self) -> None:
         """Let go of the files."""
         with self._thread_lock:
-            if self._database is not None and self._process == os.getpid():
+            if self._database is not None and self._process == forks.process():
                 self._database.close()
             self._database = None
             self._sidecar.close()
@@ -122,7 +153,7 @@ class Log:
     def _connection(self) -> sqlite3.Connection:
         if self._database is None:
             raise LedgerError("it was closed")
-        if self._process != os.getpid():
+        if self._process != forks.process():
             raise LedgerError("it was opened in another process; open it again in this one")
         return self._database
 
@@ -145,10 +176,11 @@ class Log:
             self._begin()
         if not self.path.exists():
             raise LedgerError("the database is missing, but its key file is there")
-        self.sealer: Sealer = self._sidecar.read_key()
+        self.signer = self._sidecar.read_key()
         self._database = schema.connect(self.path, self._busy_seconds)
         schema.check(self._database)
-        self.history = self._snapshot() or History()
+        self.header = self._read_header()
+        self.history = self._snapshot() or self._nothing()
         self.base = self.history.position
         if self.base == 0:
             self._check_database()
@@ -160,8 +192,32 @@ class Log:
     def _begin(self) -> None:
         if self._sidecar.was_used():
             raise LedgerError(f"the key file {self._sidecar.key} is missing")
-        schema.create(self.path, self._busy_seconds)
-        self._sidecar.create_key(Anchor(self.history.position, self.history.seal))
+        signer = Signer.generate()
+        header = Header.of(_text(self._clock()), signer.public_key, self._continues)
+        schema.create(self.path, header, self._busy_seconds)
+        self._sidecar.keep_key(signer, Anchor(0, header.digest))
+
+    def _nothing(self) -> History:
+        return History(0, self.header.digest)
+
+    def _read_header(self) -> Header:
+        found = self.execute("SELECT text FROM header").fetchall()
+        if len(found) != 1:
+            raise LedgerError("the ledger's header was altered")
+        header = Header(found[0][0])
+        if header.key != self.signer.public_key:
+            raise LedgerError(f"the key file {self._sidecar.key} belongs to another ledger")
+        return header
+
+    def _time(self) -> str:
+        """Now, or the last entry's time if a clock was put right by a little since."""
+        now, last = self._clock(), self.history.time
+        if _text(now + _CLOCK_STEP) < last:
+            raise LedgerError(
+                f"this device's clock says {_text(now)}, but the last entry is of {last}: time "
+                "does not run backwards, so nothing is released until the clock is right"
+            )
+        return max(_text(now), last)
 
     def _check_database(self) -> None:
         """LedgerError if SQLite itself finds damage; reads the whole file."""
@@ -180,8 +236,7 @@ class Log:
                     f"entry {known.position} was there and is gone: the database was cut short, "
                     "or replaced by an old copy"
                 )
-        for _ in known.verified(rows, self.sealer):
-            pass
+        known.take_in(rows, self.signer)
 
     def _insert(self, pending: list[Entry]) -> None:
         self._take_snapshot()
@@ -199,25 +254,25 @@ class Log:
         text = self.history.to_text()
         self.execute("DELETE FROM snapshots WHERE position < ?", last)
         self.execute(
-            "INSERT INTO snapshots (position, history, seal) VALUES (?, ?, ?)",
+            "INSERT INTO snapshots (position, history, signature) VALUES (?, ?, ?)",
             position,
             text,
-            self.sealer.seal("snapshot", text),
+            self.signer.sign("snapshot", text),
         )
 
     def _snapshot(self) -> History | None:
         """The last snapshot but one, so that the newest entries are always verified."""
         row = self.execute(
-            "SELECT history, seal FROM snapshots ORDER BY position DESC LIMIT 1 OFFSET 1"
+            "SELECT history, signature FROM snapshots ORDER BY position DESC LIMIT 1 OFFSET 1"
         ).fetchone()
         if row is None:
             return None
-        if not self.sealer.holds("snapshot", *row):
+        if not self.signer.holds("snapshot", *row):
             raise LedgerError("a snapshot was altered")
         return History.from_text(row[0])
 
     def _check_anchor(self) -> Anchor:
-        anchor, damaged = self._sidecar.read_anchor(self.sealer)
+        anchor, damaged = self._sidecar.read_anchor(self.signer)
         if anchor.position > self.history.position:
             raise LedgerError(
                 f"it ends at entry {self.history.position}, but had {anchor.position}: the "
@@ -229,15 +284,26 @@ class Log:
             raise LedgerError(f"the anchor {self._sidecar.head} is damaged")
         if anchor.position > 0:
             entry = next(self.rows("WHERE position = ?", anchor.position), None)
-            if entry is None or self.sealer.check(entry).seal != anchor.seal:
+            if entry is None or check(entry).seal != anchor.seal:
                 raise LedgerError(f"entry {anchor.position} is not the one that was anchored")
         return anchor
 
     def _write_anchor(self) -> None:
         anchor = Anchor(self.history.position, self.history.seal)
-        self._sidecar.write_anchor(anchor, self.sealer)
+        self._sidecar.write_anchor(anchor, self.signer)
 
 
 def _snapshot_distance(history: History) -> int:
     """Entries between snapshots: a snapshot's size grows with the number of clients."""
     return max(_SNAPSHOT_EVERY, 10 * len(history.spends))
+
+
+def _until_signed(entries: Iterator[Entry]) -> Iterator[Entry]:
+    for entry in entries:
+        yield entry
+        if entry.signature is not None:
+            return
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds")

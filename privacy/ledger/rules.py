@@ -115,7 +115,7 @@ class Batch:
             ),
             None,
         )
-        return None if entry is None else self._log.sealer.check(entry)
+        return None if entry is None else self._log.authentic(entry)
 
 
 def answer(
@@ -149,13 +149,13 @@ def _charge_for(log: Log, request: str) -> Entry | None:
     """A charge for ``request``: in practice among the last entries, so found from the end."""
     where = "WHERE kind = 'charge' AND request = ? AND position > ?"
     entry = next(log.rows(f"{where} ORDER BY position DESC LIMIT 1", request, log.base), None)
-    return None if entry is None else log.sealer.check(entry)
+    return None if entry is None else log.authentic(entry)
 
 
 def answer_to(log: Log, request: str) -> Entry | None:
     """The entry that says that ``request`` was answered."""
     entry = next(log.rows("WHERE kind = 'answer' AND request = ?", request), None)
-    return None if entry is None else log.sealer.check(entry)
+    return None if entry is None else log.authentic(entry)
 
 
 def kept_reply(log: Log, request: str) -> bytes | None:

@@ -7,12 +7,17 @@ import sqlite3
 from pathlib import Path
 
 from privacy.ledger.entry import LedgerError
+from privacy.ledger.header import Header
 
-COLUMNS = "position, time, kind, client, run, round, purpose, request, body, previous, seal"
+COLUMNS = (
+    "position, time, kind, client, run, round, purpose, request, body, previous, seal, signature"
+)
 
-# Entries are only ever added; the seals, not the triggers, are what an intruder cannot get round.
+# Entries are only ever added; the signatures, not the triggers, are what an intruder cannot get
+# round.
 # Replies are kept for as long as they may be asked for again, and a snapshot can be computed anew.
 _SCHEMA = {
+    "header": "CREATE TABLE header (text TEXT NOT NULL) STRICT",
     "entries": """CREATE TABLE entries (
     position INTEGER PRIMARY KEY,
     time TEXT NOT NULL,
@@ -24,7 +29,8 @@ _SCHEMA = {
     request TEXT NOT NULL,
     body TEXT NOT NULL,
     previous BLOB NOT NULL,
-    seal BLOB NOT NULL
+    seal BLOB NOT NULL,
+    signature BLOB
 ) STRICT""",
     "one_charge": """CREATE UNIQUE INDEX one_charge
     ON entries (run, round, purpose, client) WHERE kind = 'charge'""",
@@ -39,7 +45,7 @@ _SCHEMA = {
     "snapshots": """CREATE TABLE snapshots (
     position INTEGER PRIMARY KEY,
     history TEXT NOT NULL,
-    seal BLOB NOT NULL
+    signature BLOB NOT NULL
 ) STRICT""",
     "entries_in_order": """CREATE TRIGGER entries_in_order BEFORE INSERT ON entries
 WHEN NEW.position != (SELECT coalesce(max(position), 0) + 1 FROM entries)
@@ -69,21 +75,22 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     return database
 
 
-def create(path: Path, busy_seconds: float) -> None:
-    """Create the empty tables in ``path``; harmless when an earlier attempt was cut short.
+def create(path: Path, header: Header, busy_seconds: float) -> None:
+    """Create the tables in ``path``, empty but for ``header``; again, if that was cut short.
 
     LedgerError when the database already holds entries.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     database = connect(path, busy_seconds)
     try:
-        if _objects(database):
-            if database.execute("SELECT count(*) FROM entries").fetchone()[0]:
-                raise LedgerError(f"{path} holds entries but its key file is missing")
-            return
         database.execute("BEGIN IMMEDIATE")
-        for statement in _SCHEMA.values():
-            database.execute(statement)
+        if not _objects(database):
+            for statement in _SCHEMA.values():
+                database.execute(statement)
+        elif database.execute("SELECT count(*) FROM entries").fetchone()[0]:
+            raise LedgerError(f"{path} holds entries but its key file is missing")
+        database.execute("DELETE FROM header")
+        database.execute("INSERT INTO header VALUES (?)", [header.text])
         database.execute("COMMIT")
     finally:
         database.close()

@@ -108,6 +108,14 @@ def test_a_forked_child_does_not_repeat_its_parents_noise():
     assert len({*children, generator.bytes(64)}) == 3
 
 
+def test_a_child_with_its_parents_process_id_does_not_repeat_its_noise(monkeypatch):
+    """In another PID namespace (a container) both may be process 1."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    generator = NoiseGenerator.from_os()
+    generator.bytes(100)
+    assert in_child(lambda: generator.bytes(64)) != generator.bytes(64)
+
+
 def test_a_fork_under_a_held_lock_does_not_block_the_child():
     generator = NoiseGenerator.from_os()
     with generator._stream._lock:  # as if another thread were drawing

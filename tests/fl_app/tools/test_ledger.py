@@ -30,7 +30,7 @@ def wide(monkeypatch):
 def path(tmp_path):
     """Clients 2 and 10 in two rounds of one run, client 10 also, without noise, in another."""
     path = tmp_path / "ledger.sqlite"
-    clock = iter(datetime(2026, 1, day, 12, 30, tzinfo=UTC) for day in range(1, 9))
+    clock = iter(datetime(2026, 1, day, 12, 30, tzinfo=UTC) for day in (1, 1, 2, 3, 4, 5, 6))
     with Ledger(path, clock=lambda: next(clock)) as ledger:
         for run, number, clients, event in (
             ("[red]first", 1, (2, 10), LABELS),
@@ -90,7 +90,14 @@ def test_verify_says_that_all_is_well(path, capsys):
     assert main(["verify", str(path), "--client", "2"]) == 0
     assert capsys.readouterr().out == f"{path}: intact; 2 releases by client 2\n"
     assert main(["verify", str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"intact": True, "clients": 2, "releases": 5}
+    plain = json.loads(capsys.readouterr().out)
+    with Ledger(path) as ledger:
+        assert plain == {"intact": True, "id": ledger.id, "clients": 2, "releases": 5}
+
+
+def test_upgrade_refuses_what_is_signed_already(path, capsys):
+    assert main(["upgrade", str(path)]) == 1
+    assert "is not of format 1; nothing was changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", ["show", "verify"])

@@ -6,7 +6,8 @@ import sqlite3
 import pytest
 
 from privacy.events import RandomizedResponseEvent
-from privacy.ledger import Charge, Ledger, LedgerError
+from privacy.ledger import Charge, Ledger, LedgerError, schema
+from privacy.ledger.entry import Entry
 
 EVENT = RandomizedResponseEvent(2.5, 10)
 
@@ -42,6 +43,23 @@ def edit(path, *statements):
     for _, sql in triggers:
         database.execute(sql)
     database.close()
+
+
+def reseal(path, first):
+    """Make the chain fit again from entry ``first`` on, as anybody can; signatures stay."""
+    database = sqlite3.connect(path)
+    query = f"SELECT {schema.COLUMNS} FROM entries WHERE position >= ? ORDER BY position"
+    found = [Entry._make(row) for row in database.execute(query, [first - 1])]
+    database.close()
+    statements, seal = [], found[0].seal
+    for entry in found[1:]:
+        entry = entry._replace(previous=seal)
+        statements.append(
+            f"UPDATE entries SET previous = x'{seal.hex()}', seal = x'{entry.digest().hex()}' "
+            f"WHERE position = {entry.position}"
+        )
+        seal = entry.digest()
+    edit(path, *statements)
 
 
 def assert_refused(path, reason):

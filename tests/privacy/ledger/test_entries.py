@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_a_ledger_that_must_exist_is_not_begun(path):
 
 
 def test_entries_carry_their_place_their_time_and_their_purpose(path):
-    clock = iter(datetime(2026, 1, 1, 12, minute, tzinfo=UTC) for minute in range(9))
+    clock = iter(datetime(2026, 1, 1, 12, minute, tzinfo=UTC) for minute in (0, 0, 1))
     with Ledger(path, clock=lambda: next(clock)) as ledger:
         ledger.charge([charge(1), charge(2)])
         ledger.store_reply(charge().request, b"x")
@@ -98,6 +98,38 @@ def test_entries_carry_their_place_their_time_and_their_purpose(path):
     assert entries[0].event == LABELS and entries[0].purpose == "train"
     assert entries[2].body == hashlib.sha256(b"x").hexdigest()
     assert [entry.previous for entry in entries[1:]] == [entry.seal for entry in entries[:-1]]
+    # One signature for each commit, on its last entry.
+    assert [entry.signature is not None for entry in entries] == [False, True, True]
+
+
+def test_time_does_not_run_backwards(path):
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    clock = [noon]
+    with Ledger(path, clock=lambda: clock[0]) as ledger:
+        ledger.charge([charge(round=1)])
+        clock[0] = noon - timedelta(seconds=5)  # put right by a time server
+        ledger.charge([charge(round=2)])
+        assert [entry.time[11:19] for entry in ledger.entries()] == ["12:00:00"] * 2
+        clock[0] = noon - timedelta(days=1)
+        with pytest.raises(LedgerError, match=r"clock says 2025-12-31.* entry is of 2026"):
+            ledger.charge([charge(round=3)])
+        assert len(ledger.events(1)) == 2
+        clock[0] = noon + timedelta(days=1)
+        ledger.charge([charge(round=3)])
+
+
+def test_where_a_ledger_is_expected_no_other_takes_its_place(path):
+    with Ledger(path) as ledger:
+        known = ledger.id
+    Ledger(path, expected=known).close()
+    for file in path.parent.iterdir():
+        file.unlink()
+    with pytest.raises(LedgerError, match=f"{known} is missing; no other ledger counts"):
+        Ledger(path, expected=known)
+    assert not list(path.parent.iterdir())
+    Ledger(path).close()
+    with pytest.raises(LedgerError, match=f"is [0-9a-f]{{32}}, not {known}"):
+        Ledger(path, expected=known)
 
 
 @pytest.mark.parametrize("statement", ["UPDATE entries SET client = '9'", "DELETE FROM entries"])

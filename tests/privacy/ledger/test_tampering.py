@@ -3,11 +3,21 @@
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 from privacy.ledger import Ledger, LedgerError
-from tests.privacy.ledger.ledger_cases import assert_refused, charges, digest, edit, fill, sidecar
+from privacy.ledger.signature import Signer
+from tests.privacy.ledger.ledger_cases import (
+    assert_refused,
+    charges,
+    digest,
+    edit,
+    fill,
+    reseal,
+    sidecar,
+)
 
 
 @pytest.fixture
@@ -55,7 +65,8 @@ EDITS = {
     ),
     "an entry added": (
         "INSERT INTO entries SELECT 17, time, kind, client, run, 99, purpose, request, body, "
-        "(SELECT seal FROM entries WHERE position = 16), seal FROM entries WHERE position = 1",
+        "(SELECT seal FROM entries WHERE position = 16), seal, signature FROM entries "
+        "WHERE position = 1",
         "entry 17 .*seal",
     ),
     "a trigger removed": (
@@ -81,6 +92,50 @@ def test_an_edit_of_the_database_is_noticed_and_named(path, what):
     assert_refused(path, reason)
 
 
+@pytest.mark.parametrize("what", ["a release made cheaper", "another time", "an entry added"])
+def test_who_makes_the_chain_fit_again_still_lacks_the_signature(path, what):
+    """SHA-256 needs no key, so anybody can reseal what he has altered."""
+    edit(path, *EDITS[what][0].split("; "))
+    reseal(path, 2)
+    assert_refused(path, "(signature|anchored|entry 1 .*seal)")
+
+
+def test_the_signature_of_one_entry_does_not_serve_another(path):
+    edit(path, EDITS["an entry added"][0])
+    reseal(path, 17)
+    stolen = "(SELECT signature FROM entries WHERE position = 16)"
+    edit(path, f"UPDATE entries SET signature = {stolen} WHERE position = 17")
+    assert_refused(path, "entry 17 .*signature is missing or does not match")
+
+
+def test_a_header_of_somebody_else_is_noticed(path):
+    edit(path, 'UPDATE header SET text = replace(text, \'"key":"\', \'"key":"0\')')
+    assert_refused(path, "belongs to another ledger")
+
+
+def test_a_header_that_says_another_beginning_is_noticed(path):
+    edit(path, 'UPDATE header SET text = replace(text, \'"created":"2\', \'"created":"1\')')
+    assert_refused(path, "entry 1 .*does not follow entry 0")
+
+
+def test_a_process_at_work_notices_an_old_entry_that_was_altered_and_resealed(path):
+    """A charge given another question would be computed again, with fresh noise."""
+    with Ledger(path) as ledger:
+        ledger.charge(charges(4))
+        known = ledger._log.history.seal.hex()
+        edit(path, f"UPDATE entries SET request = '{digest('new')}' WHERE position = 17")
+        reseal(path, 17)
+        asked = [replace(charge, request=digest("new")) for charge in charges(4, clients=[1])]
+        with pytest.raises(LedgerError, match=r"entry 19 was there and is gone"):
+            ledger.charge(asked)
+        edit(
+            path,
+            f"UPDATE entries SET seal = x'{known}' WHERE position = 19",
+        )
+        with pytest.raises(LedgerError, match=r"entry 19 .*seal"):
+            ledger.charge(asked)
+
+
 def test_an_untouched_ledger_passes_the_same_handling(path):
     edit(path, "SELECT 1")
     with Ledger(path, create=False) as ledger:
@@ -98,7 +153,8 @@ def test_an_untouched_ledger_passes_the_same_handling(path):
         (".key", None, "the key file .* is missing"),
         (".key", b"", "does not hold a key"),
         (".key", b"ab" * 31, "does not hold a key"),
-        (".key", b"ab" * 32, "entry 1 .*seal"),
+        (".key", b"ab" * 32, "begun by an earlier version"),
+        (".key", Signer.generate().to_pem(), "belongs to another ledger"),
         ("", None, "the database is missing|there is no such ledger"),
         ("", b"", "is altered|is missing"),
         ("", b"not a database" * 1000, "not a database"),
