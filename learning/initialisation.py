@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-SCHEMES = ("torch", "glorot")
+SCHEMES = ("torch", "glorot", "zeros")
 _NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
@@ -28,6 +28,7 @@ def initialise(module: nn.Module, rng: np.random.Generator, scheme: str = "torch
       with a = sqrt(5)).
     * ``glorot``: weight uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio, AISTATS 2010),
       bias 0, the default of Keras.
+    * ``zeros``: weight and bias 0, which suits a single linear layer only.
 
     Normalisation layers get weight 1, bias 0 and fresh statistics. A module of another kind with
     parameters of its own must have a method ``initialise(rng)`` that overwrites those.
@@ -55,10 +56,11 @@ def _initialise_affine(layer: nn.Linear | nn.Conv2d, rng: np.random.Generator, s
     shape = tuple(layer.weight.shape)
     taps = math.prod(shape[2:])
     fan_in, fan_out = shape[1] * taps, shape[0] * taps
-    bound = math.sqrt(6 / (fan_in + fan_out)) if scheme == "glorot" else 1 / math.sqrt(fan_in)
+    bounds = {"torch": 1 / math.sqrt(fan_in), "glorot": math.sqrt(6 / (fan_in + fan_out))}
+    bound = bounds.get(scheme, 0.0)
     layer.weight.copy_(_uniform(rng, shape, bound))
     if layer.bias is not None:
-        bias_bound = 0.0 if scheme == "glorot" else bound
+        bias_bound = bound if scheme == "torch" else 0.0
         layer.bias.copy_(_uniform(rng, tuple(layer.bias.shape), bias_bound))
 
 

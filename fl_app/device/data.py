@@ -7,6 +7,7 @@ clients on one node ``{client}`` in it stands for the id. All of it is that clie
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,15 @@ from fl_app.run.population import Population
 from learning.data import own_data
 from learning.data.archives import read_npz
 from learning.data.datasets import DataError, Dataset, Examples
+from learning.features import Components, Features, fit
+from learning.features.dataset import with_components
 
 _SUFFIXES = {".npz": "npz", ".csv": "csv"}
 
 
-def device_population(mine: Own, terms: DeviceTerms | None, cache: Path) -> Population:
+def device_population(
+    mine: Own, terms: DeviceTerms | None, cache: Path, features: Features | None = None
+) -> Population:
     """The data of the clients that this device hosts; decoded pictures are kept in ``cache``.
 
     Raises DeviceError, whose message may leave, where the node-config or the run lacks something;
@@ -48,7 +53,25 @@ def device_population(mine: Own, terms: DeviceTerms | None, cache: Path) -> Popu
     train = parts[0] if len(parts) == 1 else _joined([nothing, *parts])
     dataset = Dataset("this device's data", train, nothing, terms.num_classes, shape)
     sizes = None if terms.sizes is None else tuple(terms.sizes)
-    return Population(dataset, public_pool(mine, terms), shards, sizes)
+    nowhere = np.zeros(0, np.int64)
+    images = Population(dataset, public_pool(mine, terms), shards, sizes, nowhere)
+    return images if features is None else _featured(images, features, mine, terms)
+
+
+def _featured(people: Population, features: Features, mine: Own, terms: DeviceTerms) -> Population:
+    """``people`` with features for images, by the components in the copy of the public pool.
+
+    Where that copy holds none they are fitted here, which gives the same where the processor does.
+    """
+    if mine.public is None:
+        raise DeviceError("features need a public pool; the run has none")
+    fitted = Components.of(read_npz(Path(mine.public).expanduser()))
+    fitted = fitted or fit(features, people.public)
+    if fitted.digest != terms.features:
+        raise DeviceError("the features of this device's public pool are not those of the run")
+    dataset = with_components(people.dataset, features, fitted)
+    public = features.apply(fitted, people.public)
+    return replace(people, dataset=dataset, public=public, fitted=fitted)
 
 
 def load_own(path: str, terms: DeviceTerms, cache: Path) -> Examples:

@@ -34,6 +34,7 @@ from fl_app.run.population import (
     population,
 )
 from learning.data.datasets import DataError
+from learning.features import Features
 from privacy.events import ComposedEvent, NonPrivateEvent
 from privacy.ledger import Charge, Ledger, LedgerError
 from privacy.noise import NoiseGenerator
@@ -226,12 +227,20 @@ def _population(config: DictConfig, site: Site) -> Population:
         return population(config)
     federation: FederationSettings = build(config.federation, "federation")
     try:
-        return device_population(site.own, federation.device_terms(), site.folder / "cache")
+        terms, cache = federation.device_terms(), site.folder / "cache"
+        return device_population(site.own, terms, cache, _features(config))
     except (DataError, ValueError, OSError) as error:
         log_error(site.folder, "this device's data", error)
         raise DeviceError(
             "this device's data are not fit for the run; its own log says why"
         ) from error
+
+
+def _features(config: DictConfig) -> Features | None:
+    if "weights" in config.features:
+        # A device reads no file that a server names.
+        raise DeviceError("features=backbone: works in simulations only")
+    return build(config.features, "features")
 
 
 _local = threading.local()

@@ -15,13 +15,15 @@ class DeviceTerms:
 
     ``shape``: (C, H, W) of an image. ``classes``: how many, or their names in the order of their
     labels. ``public``: digest of the public pool, of which every device has a copy. ``sizes``:
-    every client's number of examples, where the federation has made them public.
+    every client's number of examples, where the federation has made them public. ``features``:
+    digest of what the run's features were fitted with (``conf/features``), if there are any.
     """
 
     shape: list[int] | None = None
     classes: int | list[str] | None = None
     public: str | None = None
     sizes: list[int] | None = None
+    features: str | None = None
 
     def __post_init__(self) -> None:
         if self.shape is not None and (len(self.shape) != 3 or min(self.shape) < 1):

@@ -22,7 +22,7 @@ from fl_app.config.run_config import to_run_config
 from fl_app.config.settings import FederationSettings
 from fl_app.device.terms import pool_digest
 from fl_app.engines.packing import copy_app
-from fl_app.run.population import population
+from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
 
 PROJECT = CONF.parent
@@ -129,12 +129,13 @@ def device_overrides(overrides: list[str]) -> list[str]:
     terms = federation.device_terms()
     if terms is None:
         raise ConfigError("federation.devices=null: engine=deploy sets it; take the override away")
-    people = population(config)
+    people, fitted = image_population(config), population(config).fitted
     classes = config.dataset.get("classes") or people.dataset.num_classes
     found = {
         "shape": list(people.dataset.input_shape),
         "classes": list(classes) if not isinstance(classes, int) else classes,
         "public": pool_digest(people.public) if len(people.public) else None,
+        "features": None if fitted is None else fitted.digest,
     }
     return [
         f"federation.devices.{key}={json.dumps(value)}"

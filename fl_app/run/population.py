@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacyS
 from fl_app.device.terms import DeviceTerms
 from learning.data.datasets import DataError, Dataset
 from learning.data.public_pool import split_public
+from learning.features import Components, Features, featured
 from learning.seeding import experiment_rng
 from learning.training.trainer import Trainer
 from rounds.client_state import ClientState
@@ -36,14 +37,19 @@ if TYPE_CHECKING:
 class Population:
     """``public`` (P, C, H, W): the pool without labels.
 
+    Where features are computed (``conf/features``), data set and pool hold those, and ``fitted`` is
+    what they were fitted with.
     ``shards``: rows of ``dataset.train`` by client, of those whose data are here. ``sizes``:
-    examples of every client of the federation; None where they are not public.
+    examples of every client of the federation; None where they are not public. ``public_rows``:
+    which rows of ``dataset.train`` the pool is; none where it is a device's copy.
     """
 
     dataset: Dataset
     public: NDArray[np.float32]
     shards: Mapping[int, NDArray[np.int64]]
     sizes: tuple[int, ...] | None
+    public_rows: NDArray[np.int64]
+    fitted: Components | None = None
 
     def client_sizes(self) -> tuple[int, ...]:
         """Examples of every client; ConfigError where they are not public."""
@@ -63,8 +69,18 @@ class Population:
 
 def population(config: DictConfig) -> Population:
     """The population that ``config`` describes."""
-    needed = {key: config[key] for key in ("dataset", "partition", "federation", "seed")}
-    return _population(OmegaConf.to_yaml(OmegaConf.create(needed), resolve=True))
+    return _population(_described(config, "features"), _described(config))
+
+
+def image_population(config: DictConfig) -> Population:
+    """The same with images, before any features: what lies on devices."""
+    return _images(_described(config))
+
+
+def _described(config: DictConfig, *more: str) -> str:
+    keys = ("dataset", "partition", "federation", "seed", *more)
+    needed = OmegaConf.create({key: config[key] for key in keys})
+    return OmegaConf.to_yaml(needed, resolve=True)
 
 
 def build_trainer(
@@ -134,14 +150,31 @@ def _client_setup(
 
 
 @functools.lru_cache(maxsize=2)
-def _population(description: str) -> Population:
+def _population(description: str, images: str) -> Population:
+    """The population of ``images`` with the features of ``description``."""
+    config, people = OmegaConf.create(description), _images(images)
+    features: Features | None = build(config.features, "features")
+    if features is None:
+        return people
+    try:
+        cache = config.dataset.get("cache")
+        dataset, fitted = featured(people.dataset, features, people.public_rows, cache)
+    except (ValueError, DataError) as error:
+        raise ConfigError(f"features: {error}") from error
+    public = dataset.train.images[people.public_rows]
+    return replace(people, dataset=dataset, public=public, fitted=fitted)
+
+
+@functools.lru_cache(maxsize=2)
+def _images(description: str) -> Population:
     config = OmegaConf.create(description)
     federation: FederationSettings = build(config.federation, "federation")
     dataset = _dataset(OmegaConf.to_yaml(config.dataset))
     size = federation.public_size(len(dataset.train))
     terms = federation.device_terms()
     if terms is not None:
-        return Population(dataset, _pool(dataset, size, config.seed), {}, _sizes(terms))
+        rows = _pool(dataset, size, config.seed)
+        return Population(dataset, dataset.train.images[rows], {}, _sizes(terms), rows)
     if size >= len(dataset.train):
         raise ConfigError(
             f"federation.public={federation.public}: must leave private data; the training set "
@@ -167,19 +200,19 @@ def _population(description: str) -> Population:
         raise ConfigError(f"partition: {error}") from error
     shards = {client: private[share] for client, share in enumerate(shares)}
     sizes = tuple(len(rows) for rows in shards.values())
-    return Population(dataset, dataset.train.images[public], shards, sizes)
+    return Population(dataset, dataset.train.images[public], shards, sizes, public)
 
 
-def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.float32]:
+def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:
     """The server's public pool; where it has nothing else, all of its training images."""
-    images = dataset.train.images
-    if size == len(images):
-        return images
-    if size > len(images):
+    count = len(dataset.train)
+    if size == count:
+        return np.arange(count)
+    if size > count:
         raise ConfigError(
-            f"federation.public={size}: the server's data hold {len(images)} training images"
+            f"federation.public={size}: the server's data hold {count} training images"
         )
-    return images[split_public(len(images), size, experiment_rng(seed, "public pool"))[0]]
+    return split_public(count, size, experiment_rng(seed, "public pool"))[0]
 
 
 def _sizes(terms: DeviceTerms) -> tuple[int, ...] | None:

@@ -1,8 +1,9 @@
 """``murmur export FOLDER key=value ...``: the files that devices need, from a run's configuration.
 
-``public.npz`` is the run's public pool, of which every device must have a copy
-(``public=FILE`` in its node-config). With ``--shards`` each simulated client's share is written as
-``client-ID.npz`` too, so that devices can be tried with the data that a simulation gives them.
+``public.npz`` is the run's public pool, and what its features were fitted with, of which every
+device must have a copy (``public=FILE`` in its node-config). With ``--shards`` each
+simulated client's share is written as ``client-ID.npz`` too, so that devices can be tried with the
+data that a simulation gives them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fl_app.config.composition import ConfigError, compose
-from fl_app.run.population import population
+from fl_app.run.population import image_population, population
 
 
 def main(argv: list[str]) -> int:
@@ -37,12 +38,14 @@ def main(argv: list[str]) -> int:
 
 def export(folder: Path, overrides: list[str], shards: bool) -> list[Path]:
     """Write the files; their paths. ConfigError where there is nothing to write."""
-    people = population(compose(overrides))
+    config = compose(overrides)
+    people, fitted = image_population(config), population(config).fitted
     if shards and not people.shards:
         raise ConfigError("--shards: with engine=deploy the clients' data are on their devices")
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "public.npz"]
-    np.savez_compressed(written[0], images=people.public)
+    more = {} if fitted is None else fitted.arrays()
+    np.savez_compressed(written[0], allow_pickle=False, images=people.public, **more)
     train = people.dataset.train
     for client, rows in people.shards.items() if shards else ():
         written.append(folder / f"client-{client}.npz")

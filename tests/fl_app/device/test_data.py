@@ -7,6 +7,7 @@ from fl_app.device.data import device_population
 from fl_app.device.node_settings import DeviceError, Own
 from fl_app.device.terms import DeviceTerms, pool_digest
 from learning.data.datasets import DataError
+from learning.features import fit, pca
 
 TERMS = DeviceTerms([1, 2, 2], 3)
 
@@ -76,6 +77,37 @@ def test_public_pool_must_be_that_of_the_run(tmp_path):
     other = DeviceTerms([1, 2, 2], 3, public=pool_digest(pool * 0))
     with pytest.raises(DeviceError, match="not that of the run"):
         build(tmp_path, other, public=str(tmp_path / "public.npz"))
+
+
+def featured_device(tmp_path, features, **more):
+    """A device of 8×8 images whose run computes features; ``more`` goes into its public file."""
+    pool = np.random.default_rng(0).random((30, 1, 8, 8), np.float32)
+    shard(tmp_path / "data.npz", [0, 1, 2], (8, 8))
+    np.savez(tmp_path / "public.npz", images=pool, **more)
+    terms = DeviceTerms([1, 8, 8], 3, public=pool_digest(pool), features=features)
+    own = Own((4,), str(tmp_path / "data.npz"), str(tmp_path / "public.npz"))
+    return pool, lambda: device_population(own, terms, tmp_path / "cache", pca(components=6))
+
+
+def test_features_are_those_that_came_with_the_pool(tmp_path):
+    pool, _ = featured_device(tmp_path, None)
+    fitted = fit(pca(components=6), pool[:20])  # not what this device would fit itself
+    _, build = featured_device(tmp_path, fitted.digest, **fitted.arrays())
+    people = build()
+    assert people.dataset.input_shape == (6, 1, 1)
+    assert people.public.shape == (30, 6, 1, 1)
+    assert people.fitted.digest == fitted.digest
+
+
+def test_features_of_a_pool_that_came_alone_are_fitted_here(tmp_path):
+    pool, _ = featured_device(tmp_path, None)
+    fitted = fit(pca(components=6), pool)
+    assert featured_device(tmp_path, fitted.digest)[1]().fitted.digest == fitted.digest
+
+
+def test_features_of_another_run_are_refused(tmp_path):
+    with pytest.raises(DeviceError, match="features"):
+        featured_device(tmp_path, "0" * 64)[1]()
 
 
 @pytest.mark.parametrize("terms", [None, DeviceTerms(), DeviceTerms([1, 2, 2])])

@@ -1,0 +1,22 @@
+"""Features that cost no privacy: computed from an image alone, fitted on public images alone.
+
+``conf/features`` chooses one of ``none``, ``scattering``, ``pca`` and ``backbone``. Whatever they
+are, a data set of features is a data set like any other: images of shape (d, 1, 1).
+"""
+
+from learning.features.backbone import backbone
+from learning.features.components import Components, FeatureMap, Features, fit
+from learning.features.dataset import featured
+from learning.features.fixed import none, pca, scattering
+
+__all__ = [
+    "Components",
+    "FeatureMap",
+    "Features",
+    "backbone",
+    "featured",
+    "fit",
+    "none",
+    "pca",
+    "scattering",
+]
