@@ -39,13 +39,13 @@ def backbone(
     path = Path(weights).expanduser()
     with torch.random.fork_rng(devices=[]):
         network = torchvision.models.get_model(architecture, weights=None)
-    if not isinstance(getattr(network, "fc", None), torch.nn.Linear):
+    head = getattr(network, "fc", None)
+    if not isinstance(head, torch.nn.Linear):
         raise ValueError(f"architecture={architecture}: its last layer must be a linear one, fc")
     try:
-        parameters = load_file(path)
-        network.load_state_dict(
-            {k: v for k, v in parameters.items() if k[:3] != "fc."} | _head(network)
-        )
+        parameters = {k: v for k, v in load_file(path).items() if not k.startswith("fc.")}
+        own = {f"fc.{name}": value for name, value in head.state_dict().items()}
+        network.load_state_dict(parameters | own)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -65,7 +65,3 @@ def backbone(
         return network((scaled - mean[:, None, None]) / deviation[:, None, None]).numpy()
 
     return Features(f"backbone {architecture} {size} {digest}", penultimate, components)
-
-
-def _head(network: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {f"fc.{name}": value for name, value in network.fc.state_dict().items()}
