@@ -26,7 +26,7 @@ from benchmarks.pictures import canvas, curve, save
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
-from privacy.accounting import Adjacency, Threat, epsilon
+from privacy.accounting import Threat, View, epsilon
 from privacy.accounting.bits import epsilon_of_bit
 from privacy.accounting.calibrate import bits_gamma
 from privacy.accounting.flatten import flatten
@@ -85,7 +85,7 @@ def _privacy(name: str, gamma: float) -> float:
 
 
 def _renyi(event: Event, threat: Threat) -> float:
-    leaves = flatten(event, threat, Adjacency.REPLACE_ONE)
+    leaves = flatten(event, View(threat))
     return renyi_epsilon(leaves, DELTA, to_epsilon_mironov)
 
 
@@ -172,7 +172,7 @@ def accuracy(
     chosen = {"experiment": experiment, "rounds": rounds, "words": list(words)}
     done = [row for row in done if chosen.items() <= row.items() and row["seed"] in seeds]
     print()
-    head = ["γ", "own", "server's signs", "ε claimed", "ε proven, summed", "ε proven, local"]
+    head = ["γ", "own", "server's signs", "ε claimed", "ε if summed by honest", "ε proven"]
     _table([*head, "seeds"], [_over_seeds(done, name) for name in gammas])
     if picture is not None:
         _draw(experiment, gammas, done, picture)
@@ -216,7 +216,7 @@ def _over_seeds(done: Sequence[dict[str, Any]], gamma: str) -> list[str]:
         _spread([row["accuracy"] for row in mine]),
         _spread([row["accuracy_server_signs"] for row in mine]),
         show_epsilon(summed["claimed_total"]),
-        show_epsilon(summed["proven_total"]),
+        show_epsilon(summed["assumed_total"]),
         show_epsilon(local["proven_total"]),
         str(len(mine)),
     ]
@@ -248,11 +248,11 @@ def budgeted(
     }.items():
         for seed in seeds:
             run = _run("dpfl_bnn_budgeted", rounds, seed, [*overrides, *words])
-            proven = next(g for g in run["guarantees"] if g["threat"] == "secure_aggregation")
+            summed = next(g for g in run["guarantees"] if g["threat"] == "secure_aggregation")
             row = run["rows"][-1]
             own.setdefault(name, []).append(row["accuracy"])
             print(
-                f"| {name} | {proven['proven_total']} | {row['accuracy']:.4f} "
+                f"| {name} | {summed['assumed_total']} | {row['accuracy']:.4f} "
                 f"({row['accuracy_server_signs']:.4f}) | {run['seconds']:.0f} s |",
                 flush=True,
             )

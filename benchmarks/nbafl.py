@@ -66,7 +66,15 @@ FIGURES = {
         "nbafl_clip", "clip C", ("2", "5", "10", "15", "20", "40"), _key("strategy.clip")
     ),
 }
-HEAD = ("accuracy", "loss", "ε claimed", "ε proven, outsider", "ε proven, server", "seconds")
+HEAD = (
+    "accuracy",
+    "loss",
+    "ε claimed",
+    "ε if assumed, outsider",
+    "ε if assumed, server",
+    "ε proven",
+    "seconds",
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,8 @@ def _point(figure: Figure, value: str, seeds: Sequence[int], extra: list[str]) -
         tuple(row.get("loss", float("inf")) for row in rows),
         (
             show_epsilon(outsider["claimed_total"]),
-            show_epsilon(outsider["proven_total"]),
+            show_epsilon(outsider["assumed_total"]),
+            show_epsilon(server["assumed_total"]),
             show_epsilon(server["proven_total"]),
         ),
         statistics.mean(m["seconds"] for m in metrics),

@@ -26,8 +26,8 @@ from clients.local_sgd import LocalSgdClient
 from learning.grid_codec import GridCodec
 from learning.training.dpsgd import DpSgd
 from learning.training.per_sample import SENSITIVITY
-from privacy.events import Event, NonPrivateEvent
-from privacy.mechanisms import DiscreteGaussian, clip_l2, quantize_nearest
+from privacy.events import Event
+from privacy.mechanisms import clip_l2, quantize_nearest
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.noise import NoiseGenerator
 from schemes.nbafl.noise import NbaflNoise
@@ -84,7 +84,7 @@ class NbAFLClient(LocalSgdClient):
         if self.schedule is not None:
             size = self.size(task.client)
             return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
-        return self._mechanism().event() if self.noise.is_noisy else NonPrivateEvent()
+        return self.noise.release()
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray[np.int64]:
         """The upload; with ``dpsgd`` the noise goes into the training."""
@@ -128,16 +128,10 @@ class NbAFLClient(LocalSgdClient):
     ) -> NDArray[np.int64]:
         """The clipped weights in grid steps, plus the uplink noise."""
         steps = quantize_nearest(update, self.noise.grid)
-        return self._mechanism().privatize_integers(steps, noise) if self.noise.is_noisy else steps
+        if not self.noise.is_noisy:
+            return steps
+        return self.noise.mechanism.privatize_integers(steps, noise)
 
     def weight(self, client: int) -> int:
         """|D_i|, public in this algorithm."""
         return self.size(client)
-
-    def _mechanism(self) -> DiscreteGaussian:
-        return DiscreteGaussian(
-            sigma=self.noise.upload_sigma,
-            sensitivity=self.noise.upload_sensitivity,
-            grid=self.noise.grid,
-            dimension=self.trainer.num_parameters,
-        )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, Task, TaskError
 from clients.local_sgd import LocalSgdClient
 from learning.contribution import LabelCodec
-from privacy.events import Event, NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
+from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms import RandomizedResponse
 from privacy.noise import NoiseGenerator
 
@@ -53,7 +53,7 @@ class PrivateKTClient(LocalSgdClient):
         count = len(self._indices(task))
         if not self.setup.budget.is_private:
             return NonPrivateEvent()
-        return labels_event(self._epsilon(count), count, self.trainer.num_classes)
+        return self._mechanism(count).release(count)
 
     def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.int64]:
         """Labels (K,) of the public images under the locally trained model."""
@@ -66,13 +66,14 @@ class PrivateKTClient(LocalSgdClient):
         """The labels after randomised response (eq. 2); unchanged where ε is infinite."""
         if not self.setup.budget.is_private:
             return update.astype(np.uint8)
-        count, classes = len(update), self.trainer.num_classes
-        mechanism = RandomizedResponse(self._epsilon(count) / count, classes)
-        return mechanism.privatize(update, noise)
+        return self._mechanism(len(update)).privatize(update, noise)
 
-    def _epsilon(self, count: int) -> float:
+    def _mechanism(self, count: int) -> RandomizedResponse:
         classes = self.trainer.num_classes
-        return self.setup.budget.per_round(lambda epsilon: labels_event(epsilon, count, classes))
+        epsilon = self.setup.budget.per_round(
+            lambda each: RandomizedResponse(each / count, classes).release(count)
+        )
+        return RandomizedResponse(epsilon / count, classes)
 
     def _indices(self, task: Task) -> NDArray[np.int64]:
         indices = task.arrays.get("indices")
@@ -87,8 +88,3 @@ class PrivateKTClient(LocalSgdClient):
         if indices.min() < 0 or indices.max() >= pool or len(np.unique(indices)) != len(indices):
             raise TaskError(f"indices: must be distinct and lie in 0..{pool - 1}")
         return indices
-
-
-def labels_event(epsilon: float, count: int, classes: int) -> Event:
-    """``count`` labels that share ``epsilon`` evenly."""
-    return RepeatedEvent(RandomizedResponseEvent(epsilon / count, classes), count)

@@ -7,10 +7,14 @@ events are JSON-safe, because they live for years in a device's ledger.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple
+
+from privacy.neighbours import Adjacency, Unit
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,48 @@ class ComposedEvent(Event):
             _require_event(event)
 
 
+class Assumption(NamedTuple):
+    """What a guarantee rests on and no device can check: a ``name`` for policies, a sentence."""
+
+    name: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Release(Event):
+    """``event`` and what it protects; whoever adds the noise makes it.
+
+    ``unit`` and ``adjacency``: between which neighbours the noise was calibrated; sampling
+    amplifies for these. ``assumptions``: what that rests on. ``otherwise``: what is proven
+    without them; None: nothing.
+    """
+
+    event: Event
+    unit: Unit
+    adjacency: Adjacency
+    assumptions: tuple[Assumption, ...] = ()
+    otherwise: Event | None = None
+
+    def __post_init__(self) -> None:
+        _require_event(self.event)
+        if self.otherwise is not None:
+            _require_event(self.otherwise)
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "assumptions", tuple(Assumption(*a) for a in self.assumptions))
+
+
+@dataclass(frozen=True)
+class UnknownEvent(Event):
+    """What another version charged and this one cannot read: ``text`` is its JSON."""
+
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was charged, as it was."""
+        return dict(json.loads(self.text))
+
+
 def event_from_dict(plain: Mapping[str, Any]) -> Event:
     """The inverse of ``Event.to_dict``; raises ValueError for anything that is not an event."""
     kind = plain.get("kind")
@@ -208,7 +254,7 @@ def _plain(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value
+    return value.value if isinstance(value, StrEnum) else value
 
 
 def _revive(value: Any) -> Any:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from privacy.accounting import Adjacency, Threat, Unit, epsilon
+from privacy.accounting import Adjacency, Spend, Threat, Unit, epsilon
 from privacy.events import ComposedEvent, Event, RepeatedEvent
+from privacy.releases import assumptions_of
 from privacy.statement_text import render
 
 _INFINITY = "infinity"
@@ -28,7 +29,8 @@ class Exposure:
     phases such as training and evaluation compose with ``ComposedEvent``. ``sizes``: how many
     clients a name stands for, where it is not 1. ``claimed_*``: ε of the paper's own theorem,
     None where it makes no claim. ``measured``: a lower bound on the ε of ``per_round``, found by
-    an audit.
+    an audit. ``assumptions``: what the adversary's view rests on, beside what the releases state
+    themselves. ``notes``: what else a reader of the figures should know.
     """
 
     threat: Threat
@@ -40,6 +42,7 @@ class Exposure:
     measured: float | None = None
     assumptions: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def by_participations(
@@ -75,10 +78,11 @@ def _total(per_round: Event, participations: int, phases: tuple[Event, ...]) -> 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """ε against one adversary: claimed, proven, measured.
+    """ε against one adversary: claimed, proven, under assumptions, measured.
 
-    Proven totals are over clients (disjoint data: the maximum is what the run guarantees);
-    ``clients`` holds each one's. ``method`` and ``bounds`` belong to ``most_exposed``.
+    Proven totals rest on no assumption and are over clients (disjoint data: the maximum is what
+    the run guarantees); ``clients`` holds each one's. ``method`` and ``bounds`` belong to
+    ``most_exposed``. ``assumed_*``: the same under all of ``assumptions``; None without any.
     """
 
     threat: Threat
@@ -96,6 +100,15 @@ class Guarantee:
     sizes: dict[str, int]
     measured: float | None = None
     assumptions: tuple[str, ...] = ()
+    assumed_per_round: float | None = None
+    assumed_total: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def at_best(self) -> float:
+        """The smallest total ε that is stated, under assumptions or without."""
+        assumed = self.assumed_total
+        return self.proven_total if assumed is None else min(self.proven_total, assumed)
 
     @property
     def number_of_clients(self) -> int:
@@ -103,25 +116,36 @@ class Guarantee:
         return sum(self.sizes.get(name, 1) for name in self.clients)
 
     @classmethod
-    def of(cls, exposure: Exposure, delta: float, adjacency: Adjacency) -> Guarantee:
-        """Derive every ε from the events in ``exposure``."""
+    def of(cls, exposure: Exposure, delta: float, unit: Unit, adjacency: Adjacency) -> Guarantee:
+        """Derive every ε from the events in ``exposure``.
+
+        Without assumptions every release is taken to be seen by itself: that a sum or a shuffler
+        hides it is one. What protects less than ``unit`` is no protection.
+        """
         if not exposure.clients:
             raise ValueError("clients={}: an exposure needs at least one client")
         threat = Threat(exposure.threat)
-        spends = {
-            event: epsilon(event, delta, threat, adjacency)
-            for event in set(exposure.clients.values())
-        }
+
+        def proven(event: Event) -> Spend:
+            return epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
+
+        def assumed(event: Event) -> float:
+            return epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None).epsilon
+
+        events = set(exposure.clients.values())
+        spends = {event: proven(event) for event in events}
         clients = {name: spends[event].epsilon for name, event in exposure.clients.items()}
         sizes = {name: size for name, size in exposure.sizes.items() if size != 1}
         most_exposed = max(clients, key=lambda name: clients[name])
         worst = spends[exposure.clients[most_exposed]]
+        stated = assumptions_of(ComposedEvent((exposure.per_round, *events)))
+        rests_on = dict.fromkeys((*exposure.assumptions, *(a.sentence for a in stated)))
         return cls(
             threat=threat,
             adversary=exposure.adversary,
             claimed_per_round=exposure.claimed_per_round,
             claimed_total=exposure.claimed_total,
-            proven_per_round=epsilon(exposure.per_round, delta, threat, adjacency).epsilon,
+            proven_per_round=proven(exposure.per_round).epsilon,
             proven_total=worst.epsilon,
             proven_median=_median(clients, sizes),
             proven_least=min(clients.values()),
@@ -131,7 +155,10 @@ class Guarantee:
             clients=clients,
             sizes=sizes,
             measured=exposure.measured,
-            assumptions=tuple(exposure.assumptions),
+            assumptions=tuple(rests_on),
+            assumed_per_round=assumed(exposure.per_round) if rests_on else None,
+            assumed_total=max(map(assumed, events)) if rests_on else None,
+            notes=tuple(exposure.notes),
         )
 
 
@@ -172,13 +199,13 @@ class Statement:
         """
         if not exposures:
             raise ValueError("exposures=[]: needs at least one adversary")
-        adjacency = Adjacency(adjacency)
+        unit, adjacency = Unit(unit), Adjacency(adjacency)
         return cls(
             algorithm=algorithm,
-            unit=Unit(unit),
+            unit=unit,
             adjacency=adjacency,
             delta=delta,
-            guarantees=tuple(Guarantee.of(e, delta, adjacency) for e in exposures),
+            guarantees=tuple(Guarantee.of(e, delta, unit, adjacency) for e in exposures),
             claim=claim,
             difference=difference,
             warnings=tuple(warnings),
@@ -187,7 +214,7 @@ class Statement:
 
     @property
     def is_private(self) -> bool:
-        """Whether ε is finite against some adversary, and nothing makes the figures void."""
+        """Whether ε is proven against some adversary, and nothing makes the figures void."""
         return not self.void and any(math.isfinite(g.proven_total) for g in self.guarantees)
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,12 +256,13 @@ def _median(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
 def _guarantee(plain: Mapping[str, Any]) -> Guarantee:
     values = dict(plain)
     for name, value in values.items():
-        if name.startswith(("claimed", "proven", "measured")):
+        if name.startswith(("claimed", "proven", "assumed", "measured")):
             values[name] = _number(value)
         elif name in ("bounds", "clients"):
             values[name] = {key: _number(item) for key, item in value.items()}
     values["threat"] = Threat(values["threat"])
     values["assumptions"] = tuple(values["assumptions"])
+    values["notes"] = tuple(values.get("notes", ()))
     return Guarantee(**values)
 
 

@@ -21,6 +21,7 @@ _UNITS = {
 _NEIGHBOURS = {
     Adjacency.REPLACE_ONE: "exchanged for anything else",
     Adjacency.ADD_REMOVE: "added or removed",
+    Adjacency.REPLACE_SPECIAL: "exchanged for one that contributes nothing",
 }
 
 
@@ -28,8 +29,10 @@ def render(statement: Statement) -> str:
     """The whole statement, 25 lines of 100 characters at most; what matters most comes first."""
     lines = [f"Privacy statement: {statement.algorithm}"]
     lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.void]
-    if not any(math.isfinite(g.proven_total) for g in statement.guarantees):
+    if not any(math.isfinite(g.at_best) for g in statement.guarantees):
         lines.append("NOT PRIVATE: nothing protects what the clients released.")
+    elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
+        lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
     subject, neighbours = _UNITS[statement.unit], _NEIGHBOURS[statement.adjacency]
     lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
     for guarantee in statement.guarantees:
@@ -39,11 +42,8 @@ def render(statement: Statement) -> str:
     if statement.difference:
         lines.append(f"Why proven differs from claimed: {statement.difference}")
     lines += [f"Warning: {warning}" for warning in statement.warnings]
-    for guarantee in statement.guarantees:
-        lines += [
-            f"Assumed against {guarantee.adversary}: {assumption}"
-            for assumption in guarantee.assumptions
-        ]
+    notes = dict.fromkeys(note for guarantee in statement.guarantees for note in guarantee.notes)
+    lines += [f"Note: {note}" for note in notes]
     return "\n".join(_fit(lines))
 
 
@@ -57,6 +57,10 @@ def _describe(g: Guarantee) -> list[str]:
         f"  claimed ε:  {_pair(g.claimed_per_round, g.claimed_total)}",
         f"{proven}; {g.method}",
     ]
+    if g.assumptions:
+        that = ", and that ".join(g.assumptions)
+        assumed = _pair(g.assumed_per_round, g.assumed_total)
+        lines.append(f"  under the assumption that {that}: ε {assumed}")
     if g.measured is not None:
         found = f"  measured ε: at least {_number(g.measured)} per round, by attack"
         if g.measured > g.proven_per_round:

@@ -178,7 +178,7 @@ class ClientEvaluation(ABC):
         own = {str(c): RepeatedEvent(event, n) for c, n in sorted(self.participations.items())}
         note = "what is proven includes the protected evaluation, what is claimed does not"
         return [
-            replace(e, clients=_with(e.clients, own, worst), assumptions=(*e.assumptions, note))
+            replace(e, clients=_with(e.clients, own, worst), notes=(*e.notes, note))
             for e in exposures
         ]
 

@@ -239,10 +239,10 @@ def secure_exposure(
     ]
     adversary = "a curious server, which sees sums only"
     if settings.is_on:
-        assumptions.append("clients' public keys arrive unaltered: the server invents no clients")
+        assumptions.append("clients' public keys arrive unaltered (the server invents none)")
     else:
         adversary += " (secure aggregation simulated)"
-        assumptions.append("in this run the sums were taken directly, by a server that saw all")
+        assumptions.append("the server forgot what it summed: in this run it saw every answer")
     released = {str(client): count for client, count in sorted(participations.items())}
     return Exposure(
         threat=Threat.SECURE_AGGREGATION,

@@ -60,10 +60,10 @@ class CohortStrategy(Algorithm, Strategy):
                 "set evaluation=none"
             )
         if evaluation.unit is Unit.RECORD:
-            if self.adjacency is not Adjacency.REPLACE_ONE:
+            if not Adjacency.REPLACE_ONE.covers(self.adjacency):
                 raise ValueError(
-                    "unit=record: means records that are replaced, the training's privacy records "
-                    "or clients that are added or removed; set the evaluation's unit to client"
+                    "unit=record: means records that are replaced, the training's privacy clients "
+                    "that are added or removed; set the evaluation's unit to client"
                 )
             # What protects a client protects each of its records, but not the reverse.
             self.unit = Unit.RECORD

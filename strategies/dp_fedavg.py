@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,13 @@ from numpy.typing import NDArray
 
 from learning.contribution import Integers
 from learning.grid_codec import GridCodec
-from privacy.accounting import Adjacency, Threat, dpsgd, fine_gaussian
+from privacy.accounting import Adjacency, Threat, Unit, dpsgd, fine_gaussian
 from privacy.events import (
+    Assumption,
     ComposedEvent,
     Event,
     NonPrivateEvent,
+    Release,
     RepeatedEvent,
 )
 from privacy.mechanisms import DiscreteGaussian
@@ -42,6 +44,10 @@ from privacy.statement import Exposure
 from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
+
+SECRET_COHORT = Assumption(
+    "secret_cohort", "nobody who sees the models learns who was asked in which round"
+)
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,11 @@ class DPFedAvg(CohortStrategy):
         """One published model: update and bit together, on a Poisson sample of the clients."""
         if not self.noise_multiplier:
             return NonPrivateEvent()
-        return self.mechanism.event()
+        sampled = self.mechanism.event()
+        if self.mechanism.rate == 1:
+            return Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE)
+        always = replace(self.mechanism, rate=1.0).event()
+        return Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE, (SECRET_COHORT,), always)
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """The budget, where there is one."""
@@ -207,9 +217,7 @@ class DPFedAvg(CohortStrategy):
             sizes={"each client": self.setup.num_clients},
             claimed_per_round=per_round,
             claimed_total=total,
-            assumptions=(
-                "the server is trusted: it adds the noise, and keeps updates and cohorts secret",
-            ),
+            notes=("the server is trusted: it adds the noise, and keeps updates to itself",),
         )
         released = dict(sorted(self.participations.items())) or {0: 0}
         server = Exposure(

@@ -33,7 +33,7 @@ class DpSgdFedAvg(CohortStrategy):
 
     algorithm = "federated averaging with DP-SGD on every client"
     unit = Unit.RECORD
-    adjacency = Adjacency.ADD_REMOVE
+    adjacency = Adjacency.REPLACE_SPECIAL
     weighted = True
     claim = "every client's uploads together are (ε, δ)-differentially private for its records"
 
@@ -102,10 +102,7 @@ class DpSgdFedAvg(CohortStrategy):
                 clients=events or {"nobody": ComposedEvent(())},
                 claimed_per_round=per_round,
                 claimed_total=total,
-                assumptions=(
-                    "lots are drawn secretly on the client",
-                    "clients' sizes are public",
-                ),
+                notes=("clients' sizes are public",),
             )
         ]
 

@@ -29,7 +29,6 @@ from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
-    NonPrivateEvent,
     RepeatedEvent,
 )
 from privacy.mechanisms import DiscreteGaussian
@@ -40,15 +39,6 @@ from schemes.nbafl.closed_forms import seen_by_outsider
 from schemes.nbafl.noise import NbaflNoise
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
-
-ASSUMPTIONS = {
-    "paper": "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds "
-    "for averages of per-sample minimisers, not for a network trained by SGD",
-    "worst": "nothing (sensitivity=worst): 2C bounds whatever training does",
-    "erm": "per-sample losses are convex and Lipschitz, and every client solves its proximal "
-    "problem exactly (sensitivity=erm)",
-    "dpsgd": "each client draws its lots secretly (sensitivity=dpsgd)",
-}
 
 
 class NbAFL(CohortStrategy):
@@ -79,8 +69,8 @@ class NbAFL(CohortStrategy):
             self.unit = Unit.CLIENT
         self.schedule: LotSchedule | None = None
         if self.noise.is_private and self.noise.sensitivity == "dpsgd":
-            # Sizes are public: a neighbour has one record nulled, which costs what one less does.
-            self.adjacency = Adjacency.ADD_REMOVE
+            # Sizes are public.
+            self.adjacency = Adjacency.REPLACE_SPECIAL
             lots = (local["batch_size"], local["epochs"] or 1)
             self.schedule = LotSchedule(*lots, SENSITIVITY, self.noise.rounds)
         full = sorted(self.sizes)[-self.noise.scheduled :]
@@ -140,14 +130,7 @@ class NbAFL(CohortStrategy):
         """One upload (with ``dpsgd``: of the smallest client)."""
         if self.schedule is not None:
             return self._lots(self.noise.smallest_dataset)
-        if not self.noise.is_noisy:
-            return NonPrivateEvent()
-        return DiscreteGaussian(
-            self.noise.upload_sigma,
-            self.noise.upload_sensitivity,
-            self.noise.grid,
-            self.noise.dimension,
-        ).event()
+        return self.noise.release()
 
     def _lots(self, size: int) -> Event:
         if self.schedule is None:
@@ -164,7 +147,6 @@ class NbAFL(CohortStrategy):
     def exposures(self) -> list[Exposure]:
         """A curious server sees every upload; the paper's outsider L of them and all broadcasts."""
         server, *others = super().exposures()
-        assumptions = (ASSUMPTIONS[self.noise.sensitivity],)
         uploads = self.noise.exposures
         released = dict(sorted(self.participations.items())) or {0: 0}
         outsider = Exposure(
@@ -174,12 +156,11 @@ class NbAFL(CohortStrategy):
             per_round=self.release_event(),
             clients={str(c): self._seen(c, count) for c, count in released.items()},
             claimed_total=self.noise.epsilon if self.noise.is_private else None,
-            assumptions=assumptions,
         )
         if self.schedule is not None:
             clients = {str(c): _times(self._lots(self.sizes[c]), n) for c, n in released.items()}
             server = replace(server, clients=clients)
-        return [replace(server, assumptions=assumptions), outsider, *others]
+        return [server, outsider, *others]
 
     def _seen(self, client: int, participations: int) -> Event:
         """What the outsider sees of a client that took part so often."""
@@ -188,12 +169,15 @@ class NbAFL(CohortStrategy):
             return _times(self._lots(self.sizes[client]), participations)
         uploads, stripped, rest = seen_by_outsider(self.noise.exposures, participations)
         parts = [_times(self.release_event(), uploads)]
-        grid = self.noise.grid
+        noise = self.noise
+        worst = 2 * noise.clip / noise.grid + math.sqrt(noise.dimension)
         for name, count in (("stripped", stripped), ("rest", rest)):
             # A sum of discrete Gaussians of so many steps is one (Kairouz, Liu, Steinke 2021).
             if math.isfinite(self.weakest[name]):
-                sigma, sensitivity = self.weakest[name], self.noise.released_sensitivity
-                parts.append(_times(DiscreteGaussianEvent(sigma / grid, sensitivity / grid), count))
+                sigma = self.weakest[name] / noise.grid
+                seen = DiscreteGaussianEvent(sigma, noise.released_sensitivity / noise.grid)
+                event = noise.resting(seen, DiscreteGaussianEvent(sigma, worst))
+                parts.append(_times(event, count))
         return ComposedEvent(tuple(parts))
 
     # Checkpoint -----------------------------------------------------------------------------

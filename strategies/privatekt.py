@@ -26,7 +26,7 @@ from scipy.special import log_softmax
 from learning.contribution import Integers, LabelCodec
 from learning.seeding import experiment_rng
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
-from privacy.events import Event, NonPrivateEvent, RandomizedResponseEvent, RepeatedEvent
+from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms import RandomizedResponse, project_simplex
 from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
@@ -194,7 +194,7 @@ class PrivateKT(CohortStrategy):
     def _labels_event(self, epsilon: float) -> Event:
         if not self.setup.budget.is_private:
             return NonPrivateEvent()
-        return RepeatedEvent(RandomizedResponseEvent(epsilon / self.K, self.classes), self.K)
+        return RandomizedResponse(epsilon / self.K, self.classes).release(self.K)
 
     # Checkpoint -----------------------------------------------------------------------------
 

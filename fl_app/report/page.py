@@ -31,6 +31,7 @@ _MOST_PARTITIONS = 8
 _WORDS = {
     "replace_one": "one unit exchanged for another",
     "add_remove": "one unit more or less",
+    "replace_special": "one unit exchanged for one that contributes nothing",
     "client": "everything that one client holds",
     "record": "one record",
 }
@@ -110,6 +111,7 @@ def _glance(setting: Setting, score: str) -> dict[str, str]:
         "range": "" if end is None or end.count == 1 else f"{end.low:.3f} to {end.high:.3f}",
         "claimed": show(series.claimed(setting)),
         "proven": "–" if series.proven(setting) is None else show(series.proven(setting)),
+        "assumed": "–" if series.assumed(setting) is None else show(series.assumed(setting)),
         "sent": "–" if sent is None else byte_count(sent.mean),
         "seconds": "–" if seconds is None else f"{seconds.mean:,.3g}",
         "void": "yes" if any(r.statement and r.statement.void for r in setting.runs) else "",

@@ -56,6 +56,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
                 threat(setting),
                 show(claimed),
                 show(proven) + so_far(setting),
+                "–" if series.assumed(setting) is None else show(series.assumed(setting)),
                 spread_text(spread),
             ]
         )
@@ -78,6 +79,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "against",
         "ε claimed",
         "ε proven",
+        "ε under assumptions",
         f"{score_name(score)}, mean of the last 5 rounds",
     ]
     reading = (

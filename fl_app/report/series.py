@@ -12,7 +12,14 @@ from fl_app.report.settings import Setting
 from privacy.statement import Guarantee
 
 # What a row says beside scores.
-_BOOKKEEPING = {"round", "epsilon_proven", "answered", "failed", "evaluation_failed"} | {
+_BOOKKEEPING = {
+    "round",
+    "epsilon_proven",
+    "epsilon_assumed",
+    "answered",
+    "failed",
+    "evaluation_failed",
+} | {
     "bytes_down",
     "bytes_up",
     "seconds",
@@ -94,6 +101,12 @@ def proven(setting: Setting) -> float | None:
     """The most ε that is proven for any repetition; of an unfinished run, so far."""
     values = [_proven(run) for run in setting.started]
     return max((value for value in values if value is not None), default=None)
+
+
+def assumed(setting: Setting) -> float | None:
+    """The most ε of any repetition under its assumptions; None where it rests on none."""
+    firsts = [g.assumed_total for run in setting.runs if (g := headline(run)) is not None]
+    return max((value for value in firsts if value is not None), default=None)
 
 
 def spends(setting: Setting) -> dict[float, int]:

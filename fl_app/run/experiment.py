@@ -25,6 +25,7 @@ from fl_app.run.population import (
 from fl_app.run.results import RunFolder
 from fl_app.tracking import Tracker
 from privacy.accounting import epsilon
+from privacy.releases import assumptions_of
 from rounds.client_placement import DeviceHosts, Hosts, VirtualHosts
 from rounds.setup import ServerSetup
 from strategies.base import CohortStrategy
@@ -137,7 +138,7 @@ class Experiment:
         row: dict[str, Any] = {
             "round": number,
             **scores,
-            "epsilon_proven": self._spent(),
+            **self._spent(),
             "answered": len(strategy.round.accepted),
             "failed": {str(client): why for client, why in strategy.round.failed.items()},
             "bytes_down": strategy.round.bytes_down,
@@ -154,14 +155,20 @@ class Experiment:
         self.tracker.row(row)
         return MetricRecord(dict(scores))
 
-    def _spent(self) -> float | str:
-        """ε proven for the most exposed client so far, in JSON's terms."""
+    def _spent(self) -> dict[str, float | str]:
+        """ε of the most exposed client so far, proven and, if there are any, under assumptions."""
         strategy = self.strategy
         if not strategy.participations and strategy.evaluation is None:
-            return 0.0
+            return {"epsilon_proven": 0.0}
         event, delta = strategy.spent_in_all(), self.privacy.delta
-        spend = epsilon(event, delta, adjacency=strategy.adjacency).epsilon
-        return spend if math.isfinite(spend) else "infinity"
+        cases: dict[str, tuple[str, ...] | None] = {"epsilon_proven": ()}
+        if assumptions_of(event):
+            cases["epsilon_assumed"] = None
+        spent = {
+            name: epsilon(event, delta, unit=strategy.unit, assumptions=granted).epsilon
+            for name, granted in cases.items()
+        }
+        return {name: e if math.isfinite(e) else "infinity" for name, e in spent.items()}
 
     def _finish(self, model: np.ndarray) -> dict[str, Any]:
         rows = self.folder.rows()
@@ -175,6 +182,7 @@ class Experiment:
             "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
             "epsilon_claimed": first["claimed_total"],
             "epsilon_proven": first["proven_total"],
+            "epsilon_assumed": first["assumed_total"],
             "bytes_up": sum(row["bytes_up"] for row in rows),
             "bytes_down": sum(row["bytes_down"] for row in rows),
             "failed": sum(len(row["failed"]) for row in rows),

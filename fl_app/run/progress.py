@@ -57,6 +57,8 @@ def describe(row: dict[str, Any]) -> str:
     if "accuracy" in row:
         parts.append(f"accuracy {row['accuracy']:.3f}")
     parts.append(f"ε spent {show_epsilon(row['epsilon_proven'])}")
+    if "epsilon_assumed" in row:
+        parts.append(f"({show_epsilon(row['epsilon_assumed'])} under assumptions)")
     if row["failed"]:
         parts.append(f"{len(row['failed'])} clients failed")
     return "  ".join(parts)
@@ -109,6 +111,8 @@ def summary_table(metrics: dict[str, Any], guarantees: list[dict[str, Any]]) -> 
         claimed, proven = guarantee["claimed_total"], guarantee["proven_total"]
         table.add_row(f"ε claimed ({guarantee['threat']})", show_epsilon(claimed))
         table.add_row(f"ε proven ({guarantee['threat']})", show_epsilon(proven))
+        if (assumed := guarantee.get("assumed_total")) is not None:
+            table.add_row(f"ε under assumptions ({guarantee['threat']})", show_epsilon(assumed))
     table.add_row("bytes sent by clients", f"{metrics['bytes_up']:,}")
     table.add_row("client failures", str(metrics["failed"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")

@@ -68,6 +68,8 @@ class SweepProgress(Watching):
                 accuracy = metrics["accuracy_last_5"]
                 line = "" if accuracy is None else f"accuracy {accuracy:.3f}  "
                 line += f"ε proven {show_epsilon(metrics['epsilon_proven'])}"
+                if (assumed := metrics.get("epsilon_assumed")) is not None:
+                    line += f", {show_epsilon(assumed)} under assumptions"
             left = f", {self._left(done)} left" if self.sweep.jobs else ""
             self._print(
                 f"job {len(self._ended)}/{len(jobs)}  {names[job.key]}  {line}  ({pace}{left})"

@@ -10,7 +10,14 @@ from rich.table import Table
 from fl_app.run.progress import show_epsilon
 from fl_app.sweep.sweep import Job, SweepFolder, is_hydra
 
-FIGURES = ("accuracy, last 5", "ε claimed", "ε proven", "bytes up", "seconds")
+FIGURES = (
+    "accuracy, last 5",
+    "ε claimed",
+    "ε proven",
+    "ε under assumptions",
+    "bytes up",
+    "seconds",
+)
 
 
 def differing(jobs: Sequence[Job]) -> tuple[list[str], list[list[str]]]:
@@ -69,6 +76,7 @@ def _figures(folder: SweepFolder, job: Job) -> list[str]:
         "" if accuracy is None else f"{accuracy:.4f}",
         show_epsilon(metrics["epsilon_claimed"]),
         show_epsilon(metrics["epsilon_proven"]),
+        show_epsilon(metrics.get("epsilon_assumed")),
         f"{metrics['bytes_up']:,}",
         f"{metrics['seconds']:.1f}",
     ]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privacy.accounting import epsilon
-from privacy.events import Event, RepeatedEvent
+from privacy.accounting import UnsupportedEventError, epsilon
+from privacy.events import Event, Release, RepeatedEvent, UnknownEvent
 from privacy.ledger import Ledger, LedgerError
 from privacy.ledger.upgrade import upgrade
 
@@ -46,6 +46,12 @@ def main(argv: list[str]) -> int:
 
 def describe(event: Event) -> str:
     """``event`` on one line, for people."""
+    if isinstance(event, Release):
+        rests = [assumption.name for assumption in event.assumptions]
+        whom = f"per {event.unit}" + (f" if {' and '.join(rests)}" if rests else "")
+        return f"{describe(event.event)} {whom}"
+    if isinstance(event, UnknownEvent):
+        return f"unknown to this version: {event.text}"
     if isinstance(event, RepeatedEvent):
         return f"{event.count} x {describe(event.event)}"
     parts: list[str] = []
@@ -185,13 +191,18 @@ def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
     )
 
 
-def _spent(ledger: Ledger, client: str, delta: float) -> float | None:
+def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
     """The proven ε of all that ``client`` has released; None where it is infinite."""
-    spend = epsilon(ledger.spent(client), delta).epsilon
+    try:
+        spend = epsilon(ledger.spent(client), delta).epsilon
+    except UnsupportedEventError:
+        return "unsupported"
     return spend if spend < float("inf") else None
 
 
 def _number(value: object) -> str:
+    if isinstance(value, str):
+        return value
     return "infinite" if value is None else f"{value:.4g}"
 
 

@@ -9,7 +9,7 @@ from privacy.accounting import rdp
 from privacy.accounting.compose import epsilon as epsilon_of
 from privacy.accounting.flatten import flatten
 from privacy.accounting.search import decreasing_root
-from privacy.accounting.threat import Adjacency, Threat
+from privacy.accounting.threat import Threat, View
 from privacy.events import (
     GaussianEvent,
     PoissonSampledEvent,
@@ -93,7 +93,7 @@ def bits_gamma(
         event = RepeatedEvent(SecurelySummedEvent(vector, honest_clients), rounds)
         if conversion is None:
             return epsilon_of(event, delta, threat).epsilon
-        return rdp.epsilon(flatten(event, threat, Adjacency.REPLACE_ONE), delta, conversion)
+        return rdp.epsilon(flatten(event, View(threat)), delta, conversion)
 
     return _gamma(least_noise(cost, epsilon, 1e-6, 1e9))
 

@@ -10,8 +10,9 @@ from functools import lru_cache
 from privacy.accounting import fine_gaussian, pld, privacy_loss, rdp, zcdp
 from privacy.accounting.elementary_losses import split
 from privacy.accounting.flatten import flatten, pure_epsilon
-from privacy.accounting.threat import Adjacency, Threat
+from privacy.accounting.threat import Threat, View
 from privacy.events import Event, GaussianEvent, NonPrivateEvent, ShuffledEvent
+from privacy.neighbours import Adjacency, Unit
 
 _METHODS = {
     "basic": "basic composition",
@@ -48,15 +49,23 @@ def epsilon(
     delta: float,
     threat: Threat = Threat.LOCAL,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    *,
+    unit: Unit | None = None,
+    assumptions: Iterable[str] | None = (),
 ) -> Spend:
     """What ``event`` costs a unit at ``delta`` in [0, 1), as ``threat`` sees it.
 
-    ``adjacency`` matters for Poisson sampling only, from which nothing is gained here under
-    replace-one. Raises ValueError for a ``delta`` out of range.
+    ``adjacency``: of events that state none; it matters for Poisson sampling only, from which
+    nothing is gained here under replace-one. ``unit``: whom the ε is for (None: what each release
+    protects). ``assumptions``: names of those that are granted (None: all): without any, ε is
+    proven. Raises ValueError for a ``delta`` out of range, UnsupportedEventError for an event
+    that this version cannot account for.
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta}: must lie in [0, 1)")
-    spend = _epsilon(event, float(delta), Threat(threat), Adjacency(adjacency))
+    granted = None if assumptions is None else frozenset(assumptions)
+    view = View(Threat(threat), Adjacency(adjacency), unit, granted)
+    spend = _epsilon(event, float(delta), view)
     return replace(spend, bounds=dict(spend.bounds))
 
 
@@ -72,7 +81,7 @@ def delta(
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon}: must be at least 0")
-    leaves = flatten(event, Threat(threat), Adjacency(adjacency))
+    leaves = flatten(event, View(Threat(threat), Adjacency(adjacency)))
     if any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
         return 1.0
     if _basic(leaves, 0.0) <= epsilon:
@@ -101,13 +110,13 @@ def parallel(spends: Iterable[Spend]) -> Spend:
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(event: Event, delta: float, threat: Threat, adjacency: Adjacency) -> Spend:
-    leaves = flatten(event, threat, adjacency)
+def _epsilon(event: Event, delta: float, view: View) -> Spend:
+    leaves = flatten(event, view)
     bounds = {"none": math.inf}
     if not any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
         bounds = _bounds(leaves, delta)
     best = min(bounds, key=lambda name: bounds[name])
-    return Spend(bounds[best], delta, threat, _METHODS[best], bounds)
+    return Spend(bounds[best], delta, view.threat, _METHODS[best], bounds)
 
 
 def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:

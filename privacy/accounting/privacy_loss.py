@@ -34,6 +34,7 @@ _ENDS = 1e-13
 _UNIT_ROUNDOFF = 2.0**-52
 # Beyond this many e-folds above ε a loss counts as its whole (tilted) mass times e^−90.
 _FADED = 90.0
+_UNDERFLOW = 1e-300
 # Releases beyond these (ε of 10⁶, or of μ²/2 = 10⁸, or next to 0) count as basic composition
 # says.
 _LARGEST_LOSS = 1e6
@@ -174,6 +175,8 @@ class _Tilted:
         if self.gaussian_mu:
             log_gap = hockey_stick.log_delta(epsilon - losses, self.gaussian_mu)
             log_gap -= hockey_stick.log_mgf(self.theta, self.gaussian_mu)
+            # Far below the tilt's centre all of the kernel underflows, where δ is next to 1.
+            faded = _UNDERFLOW
         else:
             above = np.searchsorted(losses, [epsilon, epsilon + _FADED / self.theta], side="right")
             used = slice(int(above[0]), int(above[1]))

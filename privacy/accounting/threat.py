@@ -1,22 +1,11 @@
-"""The words a guarantee is stated in: whose data, which neighbours, against whom."""
+"""The words a guarantee is asked in: against whom, for whom, and under which assumptions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-
-class Unit(StrEnum):
-    """What one protected unit is: everything a client holds, or one of its records."""
-
-    CLIENT = "client"
-    RECORD = "record"
-
-
-class Adjacency(StrEnum):
-    """Which two data sets are neighbours: one unit exchanged, or one unit more or less."""
-
-    REPLACE_ONE = "replace_one"
-    ADD_REMOVE = "add_remove"
+from privacy.neighbours import Adjacency, Unit
 
 
 class Threat(StrEnum):
@@ -33,3 +22,22 @@ class Threat(StrEnum):
     SECURE_AGGREGATION = "secure_aggregation"
     CENTRAL = "central"
     OUTSIDER = "outsider"
+
+
+@dataclass(frozen=True)
+class View:
+    """How an accountant is to read events.
+
+    ``threat``: against whom. ``adjacency``: of events that state none. ``unit``: whom the ε is
+    for; what protects a weaker unit counts as no protection. None: whatever each release
+    protects. ``assumptions``: names of those that are granted; None: all.
+    """
+
+    threat: Threat = Threat.LOCAL
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: Unit | None = None
+    assumptions: frozenset[str] | None = frozenset()
+
+    def grants(self, names: set[str]) -> bool:
+        """Whether all the assumptions ``names`` are granted."""
+        return self.assumptions is None or names <= self.assumptions

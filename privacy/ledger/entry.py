@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from privacy.events import ComposedEvent, Event, RepeatedEvent, event_from_dict
+from privacy.events import ComposedEvent, Event, RepeatedEvent, UnknownEvent, event_from_dict
 
 _JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
 _LONGEST_NAME = 256
@@ -48,7 +48,7 @@ class Charge:
             require_name(name, value)
         require_round(self.round)
         require_digest("request", self.request)
-        if not isinstance(self.event, Event):
+        if not isinstance(self.event, Event) or isinstance(self.event, UnknownEvent):
             raise ValueError(f"event={self.event!r}: must be one of privacy.events")
 
     @property
@@ -136,11 +136,11 @@ def event_text(event: Event) -> str:
 
 @lru_cache(maxsize=4096)
 def event_from_text(text: str) -> Event:
-    """The inverse of ``event_text``; LedgerError for what this version cannot read."""
+    """The inverse of ``event_text``; an UnknownEvent for what this version cannot read."""
     try:
         return event_from_dict(json.loads(text))
-    except (TypeError, ValueError, AttributeError) as error:
-        raise LedgerError(f"event {text!r} is unknown to this version: {error}") from error
+    except (TypeError, ValueError, AttributeError):
+        return UnknownEvent(text)
 
 
 def composed(tally: Mapping[str, int]) -> ComposedEvent:

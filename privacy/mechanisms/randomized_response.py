@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.events import RandomizedResponseEvent
+from privacy.events import RandomizedResponseEvent, Release, RepeatedEvent
 from privacy.mechanisms.fixed_point import CONTEXT, ONE, exp_neg, log_ratio, round_up
 from privacy.mechanisms.uniform import uniform_below
+from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 15  # labels per pass: the working arrays stay in the second-level cache
@@ -77,6 +78,11 @@ class RandomizedResponse:
     def event(self) -> RandomizedResponseEvent:
         """What one randomised label did; a vector of n labels is n of these."""
         return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories)
+
+    def release(self, count: int) -> Release:
+        """``count`` labels of one client: whatever its data, any other label was possible."""
+        labels = RepeatedEvent(self.event(), count)
+        return Release(labels, Unit.CLIENT, Adjacency.REPLACE_ONE)
 
     def privatize(self, labels: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.uint8]:
         """Randomise every label by itself.

@@ -15,9 +15,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.events import DiscreteGaussianEvent, Event, PoissonSampledEvent, RepeatedEvent
+from privacy.events import (
+    DiscreteGaussianEvent,
+    Event,
+    PoissonSampledEvent,
+    Release,
+    RepeatedEvent,
+)
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.validation import require_positive
+from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
 
@@ -113,8 +120,9 @@ class LotSchedule:
         return SampledGaussian.calibrated(epsilon, delta, self.rate(size), steps, self.sensitivity)
 
     def event(self, epsilon: float, delta: float, size: int) -> Event:
-        """One round at that noise."""
-        return self.mechanism(epsilon, delta, size).event(self.steps(size))
+        """One round at that noise: a record is in a step or, as its null neighbour is, not."""
+        noise = self.mechanism(epsilon, delta, size).event(self.steps(size))
+        return Release(noise, Unit.RECORD, Adjacency.REPLACE_SPECIAL)
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
         """The noise of all rounds, in a few words."""

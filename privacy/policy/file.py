@@ -1,6 +1,7 @@
 """Reading a policy file: every key must be there, be known, and make sense.
 
-No key has a default, so leaving one out never allows more. Scalars are read as text and
+Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
+then a whole client, as each release states, and no assumption. Scalars are read as text and
 converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`` is a truth
 value, and of a key given twice the last one counts.
 """
@@ -16,12 +17,15 @@ from typing import Any
 
 import yaml
 
+from privacy.neighbours import Adjacency, Unit
 from privacy.policy.mechanisms import MECHANISMS
 
 _LARGEST_FILE = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _THREATS = ("local", "secure_aggregation")
+_AS_STATED = "as_stated"
+_DEFAULTS = {"unit": Unit.CLIENT.value, "adjacency": _AS_STATED, "assumptions": []}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -35,7 +39,9 @@ def read(path: Path) -> dict[str, Any]:
 
 def parse(content: bytes) -> dict[str, Any]:
     """``read`` for a file's content."""
-    plain = _mapping("the file", yaml.load(content, _StrictLoader), _CONVERSIONS)
+    given = yaml.load(content, _StrictLoader)
+    filled = {**_DEFAULTS, **given} if isinstance(given, dict) else given
+    plain = _mapping("the file", filled, _CONVERSIONS)
     fields = {key: convert(key, plain[key]) for key, convert in _CONVERSIONS.items()}
     algorithms = fields.pop("algorithms")
     del fields["servers"]
@@ -111,10 +117,18 @@ def _truth(key: str, value: object) -> bool:
     return value == "true"
 
 
-def _threat(key: str, value: object) -> str:
-    if not isinstance(value, str) or value not in _THREATS:
-        raise ValueError(f"{key}={value!r:.60}: must be one of {_list(_THREATS)}")
-    return value
+def _one_of(*words: str) -> Callable[[str, object], str]:
+    def convert(key: str, value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"{key}={value!r:.60}: must be one of {_list(words)}")
+        return value
+
+    return convert
+
+
+def _adjacency(key: str, value: object) -> Adjacency | None:
+    word = _one_of(_AS_STATED, *Adjacency)(key, value)
+    return None if word == _AS_STATED else Adjacency(word)
 
 
 def _last_instant(key: str, value: object) -> datetime:
@@ -173,7 +187,10 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "epsilon_per_release": lambda key, value: value,
     "epsilon_per_lifetime": _epsilon,
     "delta": _bounded(0, 0.5, low_allowed=True),
-    "threat": _threat,
+    "threat": _one_of(*_THREATS),
+    "unit": lambda key, value: Unit(_one_of(*Unit)(key, value)),
+    "adjacency": _adjacency,
+    "assumptions": _texts,
     "minimum_surviving_clients": _count,
     "allow_seeded_noise": _truth,
     "allow_non_private": _truth,

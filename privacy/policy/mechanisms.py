@@ -16,6 +16,7 @@ from privacy.events import (
     PureEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
+    Release,
     RepeatedEvent,
     SecurelySummedEvent,
 )
@@ -77,7 +78,7 @@ def elements(event: Event) -> Iterator[Event]:
         current = waiting.pop()
         if isinstance(current, ComposedEvent):
             waiting.extend(reversed(current.events))
-        elif isinstance(current, RepeatedEvent | PoissonSampledEvent):
+        elif isinstance(current, RepeatedEvent | PoissonSampledEvent | Release):
             waiting.append(current.event)
         else:
             yield current

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from privacy.events import ComposedEvent, Event, NonPrivateEvent, SecurelySummedEvent
+from privacy.neighbours import Adjacency, Unit
 from privacy.policy.mechanisms import elements, mechanism_of
 from privacy.policy.refusal import Refusal
+from privacy.releases import releases
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
 _ROUNDING = 1e-9
+_UNACCOUNTABLE = "unaccountable"
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -29,7 +32,10 @@ class Policy:
     ``threat``: against whom they hold: "local", or "secure_aggregation", where a secure sum
     counts. ``minimum_surviving_clients``: how many clients every secure sum must hide.
     ``mechanisms``: the weakest allowed setting, by mechanism; those that it does not name are
-    refused; None allows all.
+    refused; None allows all. ``unit``: whom every release must protect (a client's releases
+    protect its records too), and whom the limits are counted for. ``adjacency``: between which
+    neighbours; None: as each release states. ``assumptions``: names of those that a guarantee may
+    rest on. For the three of them None allows all.
     """
 
     source: str
@@ -41,6 +47,9 @@ class Policy:
     threat: str = "local"
     minimum_surviving_clients: int = 1
     mechanisms: Mapping[str, float] | None = field(default_factory=dict)
+    unit: Unit | None = Unit.CLIENT
+    adjacency: Adjacency | None = None
+    assumptions: Collection[str] | None = ()
     allow_seeded_noise: bool = False
     allow_non_private: bool = False
 
@@ -65,6 +74,8 @@ class Policy:
             epsilon_per_lifetime=math.inf,
             delta=math.nextafter(1.0, 0.0),
             mechanisms=None,
+            unit=None,
+            assumptions=None,
             allow_seeded_noise=True,
             allow_non_private=True,
         )
@@ -112,6 +123,7 @@ class Policy:
             raise self._refusal("noise", "seeded", "unpredictable noise only", "allow_seeded_noise")
         if not 0 <= delta <= self.delta:
             raise self._refusal("delta", delta, f"0 to {self.delta:g}", "delta")
+        self._check_statement(event)
         for element in elements(event):
             self._check_element(element)
         if self.epsilon_per_release is not None:
@@ -122,6 +134,26 @@ class Policy:
             life = ComposedEvent((*before, event))
             limit = self.epsilon_per_lifetime
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
+
+    def _check_statement(self, event: Event) -> None:
+        """Whom ``event`` protects, from what, and under which assumptions."""
+        from privacy.accounting.flatten import UnsupportedEventError, View, flatten
+
+        try:
+            flatten(event, View())
+        except UnsupportedEventError as error:
+            reason = f"what cannot be charged is not released: {error}"
+            raise Refusal(reason, _UNACCOUNTABLE) from error
+        for release in releases(event):
+            if self.unit is not None and not release.unit.covers(self.unit):
+                allowed = f"only what protects a whole {self.unit}"
+                raise self._refusal("unit", release.unit, allowed, "unit")
+            if self.adjacency is not None and not release.adjacency.covers(self.adjacency):
+                raise self._refusal("adjacency", release.adjacency, self.adjacency, "adjacency")
+            for name, sentence in release.assumptions:
+                if self.assumptions is not None and name not in self.assumptions:
+                    allowed = f"{_names(self.assumptions)}, and this rests on it: {sentence}"
+                    raise self._refusal("assumption", name, allowed, "assumptions")
 
     def _check_element(self, event: Event) -> None:
         if isinstance(event, NonPrivateEvent):
@@ -156,12 +188,18 @@ class Policy:
         from privacy.accounting import Threat, epsilon
 
         try:
-            spend = epsilon(event, self.delta, Threat(self.threat)).epsilon
+            spend = epsilon(
+                event,
+                self.delta,
+                Threat(self.threat),
+                unit=self.unit,
+                assumptions=self.assumptions,
+            ).epsilon
         except Exception as error:  # what cannot be accounted for cannot be allowed
             raise Refusal(
                 f"epsilon {whose}: {self.source} cannot be applied, since no ε can be proven: "
                 f"{error}",
-                "unaccountable",
+                _UNACCOUNTABLE,
             ) from error
         if not spend <= limit * (1 + _ROUNDING):
             allowed = f"at most {limit:g} at delta={self.delta:g} ({self.threat})"
@@ -175,5 +213,5 @@ class Policy:
         )
 
 
-def _names(allowed: Mapping[str, float]) -> str:
+def _names(allowed: Iterable[str]) -> str:
     return ", ".join(sorted(allowed)) or "none"

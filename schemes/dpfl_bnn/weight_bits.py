@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.budget import Budget
-from privacy.events import Event, NonPrivateEvent, RandomizedBitsEvent
+from privacy.events import Event, NonPrivateEvent, RandomizedBitsEvent, Release
 from privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
+from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
 COORDINATES = "uploaded coordinates"
@@ -84,7 +85,8 @@ class WeightBits:
         """What one release does."""
         if self.gamma is None:
             return NonPrivateEvent()
-        return RandomizedBitsEvent(self.gamma, self.uploaded, self.sensitivity)
+        bits = RandomizedBitsEvent(self.gamma, self.uploaded, self.sensitivity)
+        return Release(bits, Unit.CLIENT, Adjacency.REPLACE_ONE)
 
     def coordinates(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
         """Public coordinates drawn from ``rng``, ascending, (uploaded,); None for all."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privacy.accounting.calibrate import label_epsilon
-from privacy.events import Event, NonPrivateEvent, RepeatedEvent
+from privacy.events import Event, NonPrivateEvent, Release
 from privacy.mechanisms import RandomizedResponse
 from privacy.mechanisms.noisy_votes import NoisyVotes
 from privacy.mechanisms.sampled_gaussian import LotSchedule
+from privacy.neighbours import Adjacency, Unit
 
 MECHANISMS = ("dpsgd_teacher", "pate", "rr", "none")
 FEWEST_TEACHERS = 50
@@ -75,8 +76,10 @@ class Labelling:
         if self.mechanism == "dpsgd_teacher":
             return self.schedule.event(epsilon, delta, size)
         if self.mechanism == "pate":
-            return self.votes(epsilon, delta).event()
-        return RepeatedEvent(self.randomiser(epsilon, delta).event(), self.queries)
+            # A record that takes another's place moves the vote of the one teacher that saw it.
+            votes = self.votes(epsilon, delta).event()
+            return Release(votes, Unit.RECORD, Adjacency.REPLACE_ONE)
+        return self.randomiser(epsilon, delta).release(self.queries)
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
         """The mechanism and its noise, in a few words."""

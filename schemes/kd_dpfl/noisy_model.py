@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.events import DiscreteGaussianEvent, Event, RepeatedEvent
+from privacy.events import DiscreteGaussianEvent, Event, Release, RepeatedEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from privacy.mechanisms.clipping import clip_l2
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.validation import require_positive
+from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
 _SENSITIVITY = 2.0 * CLIP_STEPS
@@ -44,7 +45,8 @@ class NoisyModel:
 
     def event(self, epsilon: float, delta: float, size: int) -> Event:
         """One release at the least noise that keeps all rounds within the budget."""
-        return DiscreteGaussianEvent(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
+        noise = DiscreteGaussianEvent(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
+        return Release(noise, Unit.CLIENT, Adjacency.REPLACE_ONE)
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
         """The noise, in a few words."""

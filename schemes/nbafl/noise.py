@@ -24,7 +24,10 @@ from functools import cached_property
 
 from privacy.accounting import fine_gaussian
 from privacy.accounting.search import decreasing_root
+from privacy.events import Event, NonPrivateEvent, Release
+from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.zcdp import zcdp_from_epsilon_delta
+from privacy.neighbours import Adjacency, Unit
 from schemes.nbafl import closed_forms
 from schemes.nbafl.setting import NbaflSetting
 
@@ -57,6 +60,30 @@ class NbaflNoise(NbaflSetting):
         if self.calibration == "paper":
             return _grid(self.clip, self.upload_sigma)
         return _grid(self.clip, self._proven_sigma(self.upload_sensitivity))
+
+    @cached_property
+    def mechanism(self) -> DiscreteGaussian:
+        """The noise of one upload; there is none where ``is_noisy`` is false."""
+        return self._mechanism(self.upload_sensitivity)
+
+    def release(self) -> Event:
+        """What one upload costs, by the noise that it carries itself.
+
+        2C bounds whatever training does, so that much is proven in every mode.
+        """
+        if not self.is_noisy:
+            return NonPrivateEvent()
+        return self.resting(self.mechanism.event(), self._mechanism(2 * self.clip).event())
+
+    def resting(self, event: Event, proven: Event) -> Release:
+        """``event``, made for this mode's sensitivity; ``proven``: the same noise seen at 2C."""
+        worst = Release(proven, Unit.CLIENT, Adjacency.REPLACE_ONE)
+        if not self.assumptions:
+            return worst
+        return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, self.assumptions, worst)
+
+    def _mechanism(self, sensitivity: float) -> DiscreteGaussian:
+        return DiscreteGaussian(self.upload_sigma, sensitivity, self.grid, self.dimension)
 
     @property
     def released_sensitivity(self) -> float:

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from privacy.budget import Budget
+from privacy.events import Assumption
 
 SENSITIVITIES = ("paper", "worst", "erm", "dpsgd")
 CALIBRATIONS = ("paper", "proven")
+
+BOUNDED_CHANGE = Assumption(
+    "bounded_change",
+    "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds for "
+    "averages of per-sample minimisers, not for a network trained by SGD",
+)
+"""What the paper's sensitivity rests on."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,25 @@ class NbaflSetting:
             dimension=dimension,
             **settings,
         )
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What the sensitivity rests on, by name; nothing where it holds for any training."""
+        if self.sensitivity == "paper":
+            return (BOUNDED_CHANGE,)
+        if self.sensitivity == "erm":
+            return (
+                Assumption(
+                    "exact_minimiser",
+                    "every client solves its proximal problem exactly (sensitivity=erm)",
+                ),
+                Assumption(
+                    "lipschitz",
+                    f"losses of examples are convex, with a Lipschitz constant of "
+                    f"{self.lipschitz:g} (sensitivity=erm)",
+                ),
+            )
+        return ()
 
     @property
     def is_private(self) -> bool:

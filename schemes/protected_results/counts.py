@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.events import Event
+from privacy.events import Event, Release
 from privacy.mechanisms import DiscreteLaplace
 from privacy.mechanisms.validation import require_positive
+from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 from schemes.protected_results.settings import UNITS
 
@@ -59,7 +60,7 @@ class ProtectedCounts:
 
     def event(self) -> Event:
         """One release of both counts."""
-        return self._mechanism().event()
+        return Release(self._mechanism().event(), Unit(self.unit), Adjacency.REPLACE_ONE)
 
     @property
     def _sensitivity(self) -> float:

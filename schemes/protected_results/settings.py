@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privacy.events import Release
 from privacy.mechanisms.validation import require_positive, require_probability
+from privacy.neighbours import Adjacency, Unit
 from schemes.protected_results.result import ChosenLabel, LabelResponse, LaplaceResult, SplitResult
 from schemes.protected_results.rows import ProtectedResult
 
@@ -67,6 +69,11 @@ class ResultSettings:
     def change(self) -> float:
         """Δ: the L1 sensitivity of a vector."""
         return 2.0 if self.unit == "client" or self.records is None else 2.0 / self.records
+
+    def release(self, categories: int) -> Release:
+        """What one vector of ``categories`` entries costs."""
+        event = self.protection(categories).event()
+        return Release(event, Unit(self.unit), Adjacency.REPLACE_ONE)
 
     @property
     def is_on(self) -> bool:

@@ -158,7 +158,7 @@ def test_nbafl_noise_clips_the_model_and_keeps_the_budget_over_the_rounds(client
     spent = epsilon(RepeatedEvent(event, 4), 1e-5).epsilon
     assert 4.95 < spent <= 5.0 * (1 + 1e-9)
     noise = it.answer(asked, small, NoiseGenerator.seeded("n")) - it.train(asked, small)
-    expected = event.sigma / event.sensitivity * 2 * 2.0
+    expected = event.event.sigma / event.event.sensitivity * 2 * 2.0
     assert noise.std() == pytest.approx(expected, rel=0.25)
     codec = it.codec(asked)
     codec.expand(codec.pack(noise), 1)

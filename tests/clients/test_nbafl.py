@@ -10,11 +10,12 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.nbafl import NbAFLClient
 from learning.models import mlp
 from learning.training.trainer import Trainer
-from privacy.accounting import Adjacency, epsilon
+from privacy.accounting import Unit, epsilon
 from privacy.budget import Budget
 from privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent
 from privacy.noise import NoiseGenerator
 from rounds.client_state import ClientState
+from schemes.nbafl.setting import BOUNDED_CHANGE
 
 SIZES = (30, 40)
 
@@ -99,7 +100,9 @@ def test_without_protection_the_upload_is_the_model_on_the_grid(tmp_path, data):
 
 def test_event_says_what_the_noise_and_the_grid_are(tmp_path, data):
     it = client(tmp_path)
-    event = it.event(task(it))
+    release = it.event(task(it))
+    assert (release.unit, release.assumptions) == (Unit.RECORD, (BOUNDED_CHANGE,))
+    event = release.event
     assert isinstance(event, DiscreteGaussianEvent)
     multiplier = it.noise.upload_sigma / it.noise.upload_sensitivity
     assert event.sigma / event.sensitivity == pytest.approx(multiplier, rel=1e-3)
@@ -162,7 +165,7 @@ def inside(tmp_path, **changed):
 def test_dpsgd_charges_its_steps_and_all_rounds_keep_the_budget(tmp_path, data):
     it = inside(tmp_path, budget=4.0)
     event = it.event(task(it))
-    spent = epsilon(RepeatedEvent(event, 5), 0.01, adjacency=Adjacency.ADD_REMOVE).epsilon
+    spent = epsilon(RepeatedEvent(event, 5), 0.01).epsilon
     assert 3.9 < spent <= 4.0
 
 

@@ -63,7 +63,7 @@ def test_vector_is_a_mean_of_probabilities_whatever_the_model_exports(tmp_path, 
 def test_clean_vector_costs_nothing_since_it_is_a_simulations_only(tmp_path, data):
     it = clustering(tmp_path)
     assert it.event(task(it, CLEAN)) is None
-    assert isinstance(it.event(task(it)), LaplaceEvent)
+    assert isinstance(it.event(task(it)).event, LaplaceEvent)
     row = it.privatize(it.train(task(it, CLEAN), data), task(it, CLEAN), NoiseGenerator.seeded(1))
     assert row.sum() == CLEAN_TOTAL
 
@@ -111,7 +111,7 @@ def test_node_sends_rows_and_charges_them_beside_the_training(tmp_path):
     assert set(reply) == {"report", "contribution"}
     assert set(report(reply)) == {"clients", "refused", "reasons"}
     assert reply.array_records["contribution"]["rows"].numpy().shape == (3, 2)
-    kinds = [type(event).__name__ for event in node.ledger.events(1)]
+    kinds = [type(event.event).__name__ for event in node.ledger.events(1)]
     assert kinds == ["RepeatedEvent", "LaplaceEvent"]
 
 
@@ -126,7 +126,8 @@ def test_node_without_an_evaluation_refuses_its_purpose(tmp_path):
 def test_devices_owner_limits_evaluation_and_refuses_what_has_no_charge(tmp_path):
     policy = tmp_path / "policy.yaml"
     laplace = "{randomized_response: {max_epsilon: 3.0}, laplace: {min_noise_multiplier: 0.5}}"
-    policy.write_text(POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace))
+    allowed = POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace)
+    policy.write_text(allowed + "unit: record\n")
     words = ["evaluation=protected_counts", f"privacy.policy={policy}"]
     node = make_node(tmp_path / "a", *words)
     assert report(node.answer(evaluate(node)))["clients"] == [0, 1, 2]
@@ -139,10 +140,24 @@ def test_devices_owner_limits_evaluation_and_refuses_what_has_no_charge(tmp_path
     assert loud.ledger.clients() == []
 
 
+def test_counts_that_protect_a_record_are_refused_where_clients_are_to_be_protected(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    laplace = "{randomized_response: {max_epsilon: 3.0}, laplace: {min_noise_multiplier: 0.5}}"
+    policy.write_text(POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace))
+    words = ["evaluation=protected_counts", f"privacy.policy={policy}"]
+    node = make_node(tmp_path / "a", *words)
+    refused = report(node.answer(evaluate(node)))
+    assert refused["clients"] == [] and node.ledger.clients() == []
+    assert all("unit=record" in reason for reason in refused["reasons"])
+    whole = make_node(tmp_path / "b", *words, "evaluation.counts.unit=client")
+    assert report(whole.answer(evaluate(whole)))["clients"] == [0, 1, 2]
+
+
 def test_lifetime_cap_counts_training_and_evaluation_together(tmp_path):
     policy = tmp_path / "policy.yaml"
     laplace = "{randomized_response: {max_epsilon: 3.0}, laplace: {min_noise_multiplier: 0.1}}"
-    policy.write_text(POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace))
+    allowed = POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace)
+    policy.write_text(allowed + "unit: record\n")
     words = ["evaluation=protected_counts", "evaluation.counts.epsilon=9"]
     node = make_node(tmp_path / "a", *words, f"privacy.policy={policy}")
     assert report(node.answer(ask(node, clients=[0])))["clients"] == [0]

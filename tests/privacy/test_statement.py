@@ -5,11 +5,13 @@ import pytest
 
 from privacy.accounting import Adjacency, Threat, Unit, epsilon
 from privacy.events import (
+    Assumption,
     ComposedEvent,
     LaplaceEvent,
     NonPrivateEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
+    Release,
     RepeatedEvent,
     SecurelySummedEvent,
 )
@@ -17,6 +19,12 @@ from privacy.statement import Exposure, Statement, by_histogram, by_participatio
 
 DELTA = 1e-5
 ROUND = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
+
+
+def client(event, *assumptions, unit=Unit.CLIENT, otherwise=None):
+    return Release(event, unit, Adjacency.REPLACE_ONE, assumptions, otherwise)
+
+
 SERVER = "a curious server that sees every upload"
 
 
@@ -55,7 +63,7 @@ def test_claimed_and_proven_of_the_authors_run_of_privatekt():
 
 def test_people_read_claimed_beside_proven():
     said = statement(
-        exposure({"a": 250}, claimed_per_round=5.0, claimed_total=5.0, assumptions=("As is.",))
+        exposure({"a": 250}, claimed_per_round=5.0, claimed_total=5.0, assumptions=("it is as is",))
     )
     lines = said.text().splitlines()
     claimed = next(i for i, line in enumerate(lines) if "claimed ε:" in line)
@@ -64,8 +72,30 @@ def test_people_read_claimed_beside_proven():
     assert "795 in total" in lines[claimed + 1]
     assert "Nobody runs the shuffler" in said.text()
     assert "shuffling keeps the whole run" in said.text()
-    assert f"Assumed against {SERVER}: As is." in said.text()
+    assert "under the assumption that it is as is: ε 5 per round, 795 in total" in said.text()
     assert "everything that one client holds" in said.text()
+
+
+def test_what_rests_on_an_assumption_is_not_proven():
+    coin = Assumption("fair_coin", "the coin is fair")
+    event = client(LaplaceEvent(1.0), coin)
+    said = statement(Exposure(Threat.LOCAL, SERVER, event, {"a": event}))
+    assert said.guarantees[0].proven_total == math.inf
+    assert said.guarantees[0].assumed_total == pytest.approx(1.0, rel=1e-3)
+    assert not said.is_private
+    assert "NOT PROVEN: every finite ε here rests on an assumption." in said.text()
+    assert "under the assumption that the coin is fair: ε 1 per round, 1 in total" in said.text()
+    fallen_back = client(LaplaceEvent(1.0), coin, otherwise=client(LaplaceEvent(0.5)))
+    said = statement(Exposure(Threat.LOCAL, SERVER, fallen_back, {"a": fallen_back}))
+    assert said.guarantees[0].proven_total == pytest.approx(2.0, rel=1e-3)
+
+
+def test_what_protects_records_proves_nothing_for_clients():
+    event = client(LaplaceEvent(1.0), unit=Unit.RECORD)
+    exposed = Exposure(Threat.LOCAL, SERVER, event, {"a": event})
+    assert statement(exposed).guarantees[0].proven_total == math.inf
+    said = statement(exposed, unit=Unit.RECORD)
+    assert said.guarantees[0].proven_total == pytest.approx(1.0, rel=1e-3)
 
 
 def test_json_and_back():
@@ -101,7 +131,7 @@ def test_who_did_not_take_part_spent_nothing():
 
 
 def test_phases_compose():
-    evaluation = RepeatedEvent(LaplaceEvent(2.0), 10)
+    evaluation = RepeatedEvent(client(LaplaceEvent(2.0)), 10)
     both = Exposure(Threat.LOCAL, SERVER, ROUND, by_participations(ROUND, {"a": 3}, evaluation))
     (guarantee,) = statement(both).guarantees
     by_hand = epsilon(ComposedEvent((RepeatedEvent(ROUND, 3), evaluation)), DELTA).epsilon
@@ -129,11 +159,19 @@ def test_two_adversaries_stand_side_by_side():
     clients = by_participations(vector, {"a": 50})
     said = statement(
         Exposure(Threat.LOCAL, "a server that sees each vector", vector, clients, 1.2, 28.31),
-        Exposure(Threat.SECURE_AGGREGATION, "a server that sees sums", vector, clients, 1.2, 28.31),
+        Exposure(
+            Threat.SECURE_AGGREGATION,
+            "a server that sees sums",
+            vector,
+            clients,
+            1.2,
+            28.31,
+            assumptions=("100 clients are honest",),
+        ),
     )
     local, summed = said.guarantees
-    assert local.proven_total > 30 * summed.proven_total
-    assert summed.proven_total < 28.31
+    assert local.proven_total == summed.proven_total > 30 * summed.assumed_total
+    assert summed.assumed_total < 28.31
     assert "(local model)" in said.text()
     assert "(secure aggregation model)" in said.text()
 
@@ -172,8 +210,8 @@ def test_words_for_epsilon():
             Exposure(
                 Threat.LOCAL,
                 SERVER,
-                LaplaceEvent(1.0),
-                {"a": LaplaceEvent(1.0)},
+                client(LaplaceEvent(1.0)),
+                {"a": client(LaplaceEvent(1.0))},
             ),
             delta=0.0,
         ).text()
@@ -182,7 +220,7 @@ def test_words_for_epsilon():
 
 
 def test_the_text_stays_short_and_keeps_what_matters():
-    talkative = exposure({"a": 1}, assumptions=tuple(f"Assumption {i} of many." for i in range(40)))
+    talkative = exposure({"a": 1}, notes=tuple(f"Note {i} of many." for i in range(40)))
     text = statement(talkative, warnings=["Mind the gap."]).text()
     assert len(text.splitlines()) == 25
     assert "Mind the gap." in text

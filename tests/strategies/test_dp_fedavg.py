@@ -75,7 +75,11 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
     strategy = server(cohort=cohort, clipping={"adaptive": adaptive})
     strategy.published = 20
     models, curious = strategy.statement().guarantees
-    assert 7.9 < models.proven_total <= models.claimed_total == 8.0
+    if cohort == N:
+        assert 7.9 < models.proven_total <= models.claimed_total == 8.0
+    else:  # what sampling gains rests on a secret
+        assert models.proven_total > 7.9 * 2
+        assert 6.5 < models.assumed_total <= models.claimed_total == 8.0
     assert models.number_of_clients == N
     assert math.isinf(curious.proven_total) or not curious.clients["0"]
     assert (strategy.statement().unit, strategy.statement().adjacency) == (
@@ -87,7 +91,7 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
 def test_budget_per_round_is_kept_in_each_round():
     strategy = server(per="round", epsilon=2.0)
     models = strategy.statement().guarantees[0]
-    assert 1.9 < models.proven_per_round <= models.claimed_per_round == 2.0
+    assert 1.9 < models.assumed_per_round <= models.claimed_per_round == 2.0
 
 
 def test_sampling_amplifies():
@@ -101,7 +105,7 @@ def test_the_quantile_is_paid_for_out_of_the_updates_share():
     assert strategy.update_multiplier > strategy.noise_multiplier
     sigma = math.ceil(strategy.noise_multiplier * CLIP_STEPS)
     noise = PoissonSampledEvent(COHORT / N, DiscreteGaussianEvent(sigma, CLIP_STEPS))
-    assert strategy.release_event() == RepeatedEvent(noise, 1)
+    assert strategy.release_event().event == RepeatedEvent(noise, 1)
 
 
 def test_the_bit_alone_costs_what_its_share_says():
@@ -176,4 +180,4 @@ def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):
     assert max(row["answered"] for row in rows) > 0
     central = run.guarantees()[0]
     assert central["threat"] == "central"
-    assert 7.5 < central["proven_total"] <= 8.0
+    assert 7.0 < central["assumed_total"] <= 8.0 < central["proven_total"]

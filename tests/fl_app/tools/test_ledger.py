@@ -10,6 +10,7 @@ from fl_app.tools.ledger import describe, main
 from privacy.accounting import epsilon
 from privacy.events import (
     ComposedEvent,
+    Event,
     GaussianEvent,
     NonPrivateEvent,
     PoissonSampledEvent,
@@ -17,6 +18,7 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.ledger import Charge, Ledger
+from privacy.ledger.entry import event_from_text
 
 LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
 
@@ -124,6 +126,21 @@ def test_a_wrong_command_line_is_explained(words, capsys):
         main(words)
     assert stopped.value.code == 2
     assert "usage: murmur ledger" in capsys.readouterr().err
+
+
+def test_what_another_version_charged_is_shown_and_has_no_epsilon(tmp_path, capsys):
+    class NewerEvent(Event):
+        pass
+
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        ledger.charge([Charge(1, "run", 1, "train", "ab" * 8, NewerEvent())])
+    Event._kinds.pop("NewerEvent")
+    event_from_text.cache_clear()
+    for words in ([], ["--client", "1"]):
+        assert main(["show", str(path), *words]) == 0
+        assert "unsupported" in capsys.readouterr().out
+    assert main(["verify", str(path)]) == 0
 
 
 def test_events_are_described_on_one_line():

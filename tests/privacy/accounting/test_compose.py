@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.accounting import Adjacency, Spend, Threat, delta, epsilon, parallel
+from privacy.accounting import Spend, Threat, View, delta, epsilon, parallel
 from privacy.accounting.calibrate import least_noise
 from privacy.accounting.flatten import flatten
 from privacy.events import (
@@ -122,9 +122,9 @@ def test_names_of_threats_work_as_strings():
 
 def test_gaussians_add_up_under_secure_aggregation():
     event = SecurelySummedEvent(RepeatedEvent(GaussianEvent(2.0), 5), 9)
-    summed = flatten(event, Threat.SECURE_AGGREGATION, Adjacency.ADD_REMOVE)
+    summed = flatten(event, View(Threat.SECURE_AGGREGATION))
     assert dict(summed) == {GaussianEvent(6.0): 5}
-    assert dict(flatten(event, Threat.LOCAL, Adjacency.ADD_REMOVE)) == {GaussianEvent(2.0): 5}
+    assert dict(flatten(event, View(Threat.LOCAL))) == {GaussianEvent(2.0): 5}
 
 
 def test_a_sum_without_proven_relief_costs_the_release_itself():
@@ -137,9 +137,7 @@ def test_a_sum_without_proven_relief_costs_the_release_itself():
 
 def test_sampled_releases_under_a_secure_sum_stay_what_they_are():
     sampled = PoissonSampledEvent(0.1, GaussianEvent(2.0))
-    summed = flatten(
-        SecurelySummedEvent(sampled, 9), Threat.SECURE_AGGREGATION, Adjacency.ADD_REMOVE
-    )
+    summed = flatten(SecurelySummedEvent(sampled, 9), View(Threat.SECURE_AGGREGATION))
     assert dict(summed) == {sampled: 1}
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.accounting import epsilon, gaussian
+from privacy.accounting import delta, epsilon, gaussian
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -19,6 +19,15 @@ from privacy.events import (
 def test_the_classical_constant_beyond_its_range(nominal, true):
     multiplier = gaussian.classical_constant(0.01) / nominal
     assert f"{gaussian.epsilon(multiplier, 0.01):.1f}" == true
+
+
+@pytest.mark.parametrize("mu", [400.0, 1000.0, 14_000.0])
+def test_next_to_no_noise_costs_next_to_all(mu):
+    """The loss is N(μ²/2, μ²); where numbers underflow, that is no δ of 0."""
+    event = GaussianEvent(1 / mu)
+    spend = epsilon(event, 0.01)
+    assert mu**2 / 2 < spend.epsilon <= spend.bounds["rdp"] < 1.03 * mu**2 / 2
+    assert delta(event, mu**2 / 4) > 0.99
 
 
 def test_golden_noise_for_one():

@@ -7,7 +7,7 @@ import pytest
 from privacy.accounting import Threat, epsilon, privacy_loss, rdp, shuffle
 from privacy.accounting.flatten import flatten
 from privacy.accounting.randomized_response import report_probabilities
-from privacy.accounting.threat import Adjacency
+from privacy.accounting.threat import View
 from privacy.events import (
     LaplaceEvent,
     PureEvent,
@@ -91,9 +91,7 @@ def test_the_closed_form_of_feldman_mcmillan_talwar_is_above():
 
 def test_secure_sums_of_one_hot_labels_are_shuffled_labels():
     label = RandomizedResponseEvent(2.5, 10)
-    summed = flatten(
-        SecurelySummedEvent(label, 40), Threat.SECURE_AGGREGATION, Adjacency.REPLACE_ONE
-    )
+    summed = flatten(SecurelySummedEvent(label, 40), View(Threat.SECURE_AGGREGATION))
     assert dict(summed) == {ShuffledEvent(label, 40): 1}
 
 

@@ -69,7 +69,7 @@ def test_noise_multipliers_of_the_specification(size, lot, epochs, rounds, targe
 def test_budget_for_all_rounds_is_kept_round_by_round():
     schedule = LotSchedule(20, 2, STEPS, 5)
     one = schedule.event(2.0, 1e-5, 100)
-    assert one.count == 10
+    assert one.event.count == 10
     spent = [epsilon(RepeatedEvent(one, n), 1e-5).epsilon for n in (1, 3, 5)]
     assert spent[0] < spent[1] < spent[2] <= 2.0 * (1 + 1e-9)
 

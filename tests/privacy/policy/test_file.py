@@ -9,18 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.events import (
+    Assumption,
     GaussianEvent,
     NonPrivateEvent,
     PureEvent,
     RandomizedResponseEvent,
+    Release,
     RepeatedEvent,
     SecurelySummedEvent,
 )
+from privacy.neighbours import Adjacency, Unit
 from privacy.policy import Policy, Refusal
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "policy.example.yaml"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
+
+
+def client(event, *assumptions):
+    """``event`` as what protects all of a client's data."""
+    return Release(event, Unit.CLIENT, Adjacency.REPLACE_ONE, assumptions)
 
 
 @pytest.fixture
@@ -95,6 +103,9 @@ def refusal(policy, **changes):
         ("delta", "1", "delta='1': must be a number at least 0 and at most 0.5"),
         ("delta", "", "must be a number"),
         ("threat", "central", "threat='central': must be one of local, secure_aggregation"),
+        ("unit", "patient", "unit='patient': must be one of client, record"),
+        ("adjacency", "near", "adjacency='near': must be one of as_stated, replace_one"),
+        ("assumptions", "erm", "assumptions='erm': must be a list of names"),
         ("minimum_surviving_clients", "0", "must be a whole number of at least 1"),
         ("minimum_surviving_clients", "2.5", "must be a whole number"),
         ("allow_seeded_noise", "yes", "allow_seeded_noise='yes': must be true or false"),
@@ -111,7 +122,7 @@ def test_a_mistake_in_the_file_refuses_everything_and_is_named(load, plain, key,
 
 
 def test_no_key_may_be_missing(load, plain):
-    for key in plain:
+    for key in plain.keys() - {"unit", "adjacency", "assumptions"}:
         policy = load({name: value for name, value in plain.items() if name != key})
         assert f"'{key}' is missing in the file" in refusal(policy).reason
 
@@ -154,13 +165,15 @@ PROBES = [
     {},
     {"event": RandomizedResponseEvent(2.5, 10)},
     {"event": RepeatedEvent(RandomizedResponseEvent(2.5, 10), 3)},
-    {"event": PureEvent(0.1)},
+    {"event": client(PureEvent(0.1))},
     {"event": NonPrivateEvent()},
     {"event": SecurelySummedEvent(RandomizedResponseEvent(1.0, 10), 20)},
     {"event": SecurelySummedEvent(RandomizedResponseEvent(1.0, 10), 2)},
-    {"algorithm": "nbafl", "event": GaussianEvent(0.75)},
-    {"algorithm": "nbafl", "event": GaussianEvent(0.1)},
-    {"algorithm": "nba", "event": GaussianEvent(0.75)},
+    {"algorithm": "nbafl", "event": client(GaussianEvent(0.75))},
+    {"algorithm": "nbafl", "event": client(GaussianEvent(0.1))},
+    {"algorithm": "nba", "event": client(GaussianEvent(0.75))},
+    {"event": Release(RandomizedResponseEvent(1.0, 10), Unit.RECORD, Adjacency.REPLACE_ONE)},
+    {"event": client(RandomizedResponseEvent(1.0, 10), Assumption("coin", "the coin is fair"))},
     {"algorithm": "", "delta": 0.0},
     {"delta": 1e-3},
     {"seeded_noise": True},
@@ -187,7 +200,7 @@ LINES = EXAMPLE.read_text().splitlines(keepends=True)
 
 
 def test_the_probes_tell_policies_apart():
-    assert {0, 1, 5, 7, 13} == ORIGINAL
+    assert {0, 1, 5, 7, 15} == ORIGINAL
 
 
 def _path_to(tree, draw):

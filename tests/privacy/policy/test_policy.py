@@ -9,6 +9,7 @@ import yaml
 
 import privacy.accounting
 from privacy.events import (
+    Assumption,
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
@@ -19,16 +20,25 @@ from privacy.events import (
     PureEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
+    Release,
     RepeatedEvent,
     SecurelySummedEvent,
     ShuffledEvent,
+    UnknownEvent,
 )
+from privacy.neighbours import Adjacency, Unit
 from privacy.policy import Policy, Refusal
 from privacy.policy.mechanisms import MECHANISMS
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "policy.example.yaml"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
+COIN = Assumption("fair_coin", "the coin is fair")
+
+
+def client(event, *assumptions):
+    """``event`` as what protects all of a client's data."""
+    return Release(event, Unit.CLIENT, Adjacency.REPLACE_ONE, assumptions)
 
 
 @pytest.fixture
@@ -73,7 +83,7 @@ def test_the_example_policy_allows_what_it_says():
     policy = Policy.load(EXAMPLE)
     assert policy.defect is None
     ask(policy)
-    ask(policy, algorithm="nbafl", event=GaussianEvent(0.75), delta=0.0)
+    ask(policy, algorithm="nbafl", event=client(GaussianEvent(0.75)), delta=0.0)
     ask(policy, spent=[LABELS] * 19)
     ask(policy, now=datetime(2027, 12, 31, 23, 59, tzinfo=UTC))
 
@@ -88,14 +98,21 @@ def test_the_example_policy_allows_what_it_says():
             ["epsilon=2.6", "at most 2.5", "`mechanisms.randomized_response.max_epsilon`"],
         ),
         (
-            {"event": PoissonSampledEvent(0.01, GaussianEvent(0.4)), "algorithm": "nbafl"},
+            {
+                "event": client(PoissonSampledEvent(0.01, GaussianEvent(0.4))),
+                "algorithm": "nbafl",
+            },
             "mechanisms",
             ["noise_multiplier=0.4", "at least 0.5", "`mechanisms.gaussian.min_noise_multiplier`"],
         ),
-        ({"event": LaplaceEvent(1e6)}, "mechanisms", ["mechanism=laplace", "randomized_response"]),
+        (
+            {"event": client(LaplaceEvent(1e6))},
+            "mechanisms",
+            ["mechanism=laplace", "randomized_response"],
+        ),
         ({"event": ShuffledEvent(LABELS, 10**6)}, "mechanisms", ["mechanism=ShuffledEvent"]),
         (
-            {"event": ComposedEvent((LABELS, RepeatedEvent(PureEvent(0.01), 2)))},
+            {"event": ComposedEvent((LABELS, client(RepeatedEvent(PureEvent(0.01), 2))))},
             "mechanisms",
             ["mechanism=pure"],
         ),
@@ -143,6 +160,53 @@ def test_a_refusal_names_what_was_asked_what_is_allowed_and_what_to_change(chang
     assert all(word in refused.reason for word in [*words, "the device's owner", str(EXAMPLE)])
 
 
+@pytest.mark.parametrize("unit", [Unit.CLIENT, Unit.RECORD])
+def test_a_release_for_records_is_refused_where_clients_are_to_be_protected(load, plain, unit):
+    policy = load({**plain, "unit": unit.value})
+    ask(policy, event=client(RandomizedResponseEvent(2.5, 10)))
+    event = Release(RandomizedResponseEvent(2.5, 10), Unit.RECORD, Adjacency.REPLACE_ONE)
+    if unit is Unit.RECORD:
+        ask(policy, event=event)
+    else:
+        refused = refusal(policy, event=event)
+        assert refused.code == "unit"
+        assert "unit=record" in refused.reason and "a whole client" in refused.reason
+
+
+def test_what_protected_records_only_leaves_a_clients_life_without_a_limit():
+    spent = Release(PureEvent(0.1), Unit.RECORD, Adjacency.REPLACE_ONE)
+    assert "life=inf" in refusal(Policy.load(EXAMPLE), spent=spent).reason
+
+
+def test_an_assumption_that_the_owner_does_not_name_is_refused(load, plain):
+    event = client(RandomizedResponseEvent(2.5, 10), COIN)
+    refused = refusal(load(plain), event=event)
+    assert refused.code == "assumptions"
+    assert "assumption=fair_coin" in refused.reason and COIN.sentence in refused.reason
+    named = load({**plain, "assumptions": ["fair_coin"]})
+    ask(named, event=event)
+    assert "life=inf" in refusal(load(plain), spent=event).reason
+
+
+def test_neighbours_that_the_owner_does_not_mean_are_refused(load, plain):
+    nulled = Release(RandomizedResponseEvent(1.0, 10), Unit.CLIENT, Adjacency.REPLACE_SPECIAL)
+    ask(load(plain), event=nulled)
+    ask(load({**plain, "adjacency": "replace_special"}), event=client(nulled.event))
+    strict = load({**plain, "adjacency": "replace_one"})
+    assert refusal(strict, event=nulled).code == "adjacency"
+
+
+def test_entries_that_state_no_unit_are_read_as_what_they_were(load, plain):
+    for_records = load({**plain, "unit": "record"})
+    ask(Policy.load(EXAMPLE), spent=LABELS)
+    for spent in (LaplaceEvent(9.0), PoissonSampledEvent(0.1, GaussianEvent(9.0))):
+        ask(for_records, spent=spent)
+        assert "life=inf" in refusal(Policy.load(EXAMPLE), spent=spent).reason
+    on_a_vector = DiscreteGaussianEvent(100.0, 1.0)
+    assert "life=inf" in refusal(for_records, spent=on_a_vector).reason
+    ask(load({**plain, "unit": "record", "assumptions": ["unrecorded"]}), spent=on_a_vector)
+
+
 def test_a_limit_for_each_algorithm_or_one_for_all(load, plain):
     policy = load({**plain, "epsilon_per_release": "4.9"})
     assert refusal(policy).code == "epsilon-per-release"
@@ -157,13 +221,13 @@ def test_rounding_in_the_accountant_does_not_refuse_an_exact_budget(load, plain)
 
 
 def test_a_secure_sum_counts_only_where_the_owner_says_so(load, plain):
-    event = SecurelySummedEvent(GaussianEvent(0.5), 400)
+    event = SecurelySummedEvent(client(GaussianEvent(0.5)), 400)
     assert refusal(load(plain), algorithm="nbafl", event=event).code == "epsilon-per-release"
     ask(load({**plain, "threat": "secure_aggregation"}), algorithm="nbafl", event=event)
 
 
 def test_what_cannot_be_accounted_for_is_refused(monkeypatch):
-    def failing(*_):
+    def failing(*_, **__):
         raise ValueError("no accountant for this")
 
     monkeypatch.setattr(privacy.accounting, "epsilon", failing)
@@ -171,10 +235,18 @@ def test_what_cannot_be_accounted_for_is_refused(monkeypatch):
     assert refused.code == "unaccountable" and "no accountant for this" in refused.reason
 
 
+def test_a_life_with_an_event_of_another_version_refuses_everything_in_words():
+    newer = UnknownEvent('{"kind":"NewerEvent","strength":3}')
+    refused = refusal(Policy.load(EXAMPLE), spent=newer)
+    assert refused.code == "unaccountable" and "kind=NewerEvent" in refused.reason
+    with pytest.raises(Refusal, match="what cannot be charged is not released"):
+        ask(Policy.simulation(), event=newer)
+
+
 def test_an_epsilon_that_is_not_a_number_is_refused(monkeypatch):
     spend = privacy.accounting.epsilon(PureEvent(1.0), 0.0)
     object.__setattr__(spend, "epsilon", math.nan)
-    monkeypatch.setattr(privacy.accounting, "epsilon", lambda *_: spend)
+    monkeypatch.setattr(privacy.accounting, "epsilon", lambda *_, **__: spend)
     assert refusal(Policy.load(EXAMPLE)).code == "epsilon-per-release"
 
 
@@ -183,7 +255,7 @@ def test_a_kind_of_event_that_no_policy_knows_is_refused():
         pass
 
     Event._kinds.pop("NewEvent")
-    assert refusal(Policy.load(EXAMPLE), event=NewEvent()).code == "mechanisms"
+    assert refusal(Policy.load(EXAMPLE), event=NewEvent()).code == "unaccountable"
 
 
 @pytest.mark.parametrize(
@@ -202,11 +274,11 @@ def test_every_mechanism_has_a_weakest_setting(load, plain, name, strong, weak):
     limit = MECHANISMS[name].strength(strong)
     loose = {**plain, "epsilon_per_release": "1000", "epsilon_per_lifetime": "1000"}
     policy = load({**loose, "mechanisms": {name: {key: str(limit)}}})
-    ask(policy, event=strong)
-    assert f"mechanisms.{name}.{key}" in refusal(policy, event=weak).reason
+    ask(policy, event=client(strong))
+    assert f"mechanisms.{name}.{key}" in refusal(policy, event=client(weak)).reason
     other = next(other for other in MECHANISMS if other != name)
     policy = load({**loose, "mechanisms": {other: {MECHANISMS[other].limit: "0.1"}}})
-    assert refusal(policy, event=strong).code == "mechanisms"
+    assert refusal(policy, event=client(strong)).code == "mechanisms"
 
 
 def test_a_policy_without_arguments_allows_nothing():

@@ -78,7 +78,7 @@ def test_any_two_clipped_vectors_differ_in_at_most_the_sensitivity_charged():
             for _ in range(2)
         )
         assert np.count_nonzero(a != b) <= 14
-    assert release.event() == RandomizedBitsEvent(0.1, 200, 14)
+    assert release.event().event == RandomizedBitsEvent(0.1, 200, 14)
 
 
 def test_mask_uploads_its_share_and_draws_the_same_coordinates_from_the_same_stream():
@@ -88,7 +88,7 @@ def test_mask_uploads_its_share_and_draws_the_same_coordinates_from_the_same_str
     assert len(np.unique(first)) == 251
     assert np.array_equal(first, release.coordinates(np.random.default_rng(3)))
     assert not np.array_equal(first, release.coordinates(np.random.default_rng(4)))
-    assert release.event() == RandomizedBitsEvent(0.1, 251, 251)
+    assert release.event().event == RandomizedBitsEvent(0.1, 251, 251)
     assert WeightBits(1001, 0.1).coordinates(np.random.default_rng(3)) is None
 
 
