@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from privacy.accounting import Threat, epsilon, gaussian
-from privacy.events import ComposedEvent, RepeatedEvent, event_from_dict
+from privacy.events import ComposedEvent, Release, RepeatedEvent, event_from_dict
 from privacy.mechanisms import DistributedGaussian
+from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 from privacy.policy import Policy, Refusal
 
@@ -64,7 +65,8 @@ def test_with_one_honest_client_nothing_is_shared():
 
 
 def test_a_policy_for_sums_counts_the_sum_and_insists_on_its_size():
-    event = DistributedGaussian.calibrated(2.0, 1e-5, 1.0, honest_clients=50).event()
+    noise = DistributedGaussian.calibrated(2.0, 1e-5, 1.0, honest_clients=50).event()
+    event = Release(noise, Unit.CLIENT, Adjacency.ADD_REMOVE)
     rules = {"epsilon_per_release": {"x": 2.0}, "epsilon_per_lifetime": 2.0, "delta": 1e-5}
     asked = {
         "algorithm": "x",
