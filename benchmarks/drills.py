@@ -22,9 +22,10 @@ MASKED = [
 PHASES = {
     "advertise": ("query", 2),
     "share": ("query", 3),
+    "check": ("query", 4),
     "mask": ("train", 1),
-    "confirm": ("query", 4),
-    "reveal": ("query", 5),
+    "confirm": ("query", 5),
+    "reveal": ("query", 6),
 }
 ALL = "federation.quorum=1.0"
 LONG = "strategy.local.epochs=500"  # long enough to be killed in

@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine
 from fl_app.device.secure_node import SecureNode
-from learning.contribution import BitCodec
-from privacy.secure_aggregation import SecureSumSettings
+from learning.contribution import BitCodec, Sum
+from privacy.secure_aggregation import OwnerRules, SecureSumSettings
 from rounds.secure_journal import Journal
 from rounds.secure_sum import RECORD, SecureRound
 from rounds.setup import Round
@@ -108,13 +108,16 @@ def ours(
         "this project" + (f", {settings.neighbours} neighbours" * bool(settings.neighbours))
     )
     n, codec = len(vectors), BitCodec(vectors.shape[1])
-    nodes = {c: SecureNode(settings, folder / str(c), lambda client: True) for c in range(n)}
+    nodes = {
+        c: SecureNode(settings, folder / str(c), lambda client: True, OwnerRules())
+        for c in range(n)
+    }
     grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id - 1].answer(
         message.content))  # fmt: skip
     about = Round(1, asked={c + 1: [c] for c in range(n)})
     begun = time.perf_counter()
     journal = Journal(1, None)
-    secure = SecureRound(settings, "benchmark", about, codec, 1, grid, 60.0, journal)  # type: ignore[arg-type]
+    secure = SecureRound(settings, "benchmark", about, codec, 1, grid, 60.0, journal, [range(n)])  # type: ignore[arg-type]
     invited = secure.prepare()
     for node, clients in invited.items():
         (client,) = clients
@@ -132,9 +135,10 @@ def ours(
         cost.up += len(recorddict_to_proto(RecordDict({"c": masked})).SerializeToString())
         grid.paused += time.perf_counter() - pause
         secure.collect(clients, masked["masked"].numpy())
-    survivors, total, _ = secure.finish()
+    found = Sum(codec)
+    secure.finish(found, lambda client: 1)
     cost.server_seconds = time.perf_counter() - begun - grid.paused
-    cost.exact = bool(np.array_equal(total, vectors[survivors].sum(axis=0)))
+    cost.exact = bool(np.array_equal(found.total, vectors[found.clients].sum(axis=0)))
     return cost
 
 

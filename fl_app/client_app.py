@@ -50,7 +50,9 @@ def _answer(message: Message, context: Context) -> Message:
     if site.own is not None:
         privacy: PrivacySettings = build(config.privacy, "privacy")
         hosts = site.own.clients.__contains__
-        secure = SecureNode(privacy.secure_sums(), secure_folder(site.folder), hosts)
+        secure = SecureNode(
+            privacy.secure_sums(), secure_folder(site.folder), hosts, site.sum_rules
+        )
         if secure.answers(message.content):
             return Message(secure.answer(message.content), reply_to=message)
     from fl_app.device.node import node_for

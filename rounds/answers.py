@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
@@ -12,8 +10,7 @@ from learning.contribution import MalformedError, Sum
 from learning.rows import Rows
 from rounds.secure_sum import SecureRound
 from rounds.untrusted_text import said
-
-Weigh = Callable[[int], int]
+from rounds.weights import Weigh, require_weight
 
 
 def accept(
@@ -42,15 +39,6 @@ def accept(
     elif answered and isinstance(total, Sum):
         _add(total, answered, content, weigh)
     return answered, {client: said(why) for client, why in zip(refused, reasons, strict=True)}
-
-
-def require_weight(weight: object, answered: list[int], weigh: Weigh | None) -> int:
-    """``weight`` if these clients can have it together, else MalformedError."""
-    if type(weight) is not int:
-        raise MalformedError(f"weight={weight!r:.40}: must be an integer")
-    if weigh is not None and weight != (right := sum(weigh(client) for client in answered)):
-        raise MalformedError(f"weight={weight}: by these clients' public sizes it is {right}")
-    return weight
 
 
 def values(content: RecordDict, name: str) -> NDArray:

@@ -21,7 +21,7 @@ from privacy.secure_aggregation import Phase, Terms
 if TYPE_CHECKING:
     from rounds.setup import Round
 
-_FACTS = "facts"  # JSON as bytes, beside the arrays
+_FACTS, _TOTAL = "facts", "total"  # JSON as bytes, beside the arrays
 
 
 class Storage(Protocol):
@@ -35,19 +35,18 @@ class Storage(Protocol):
 
 
 class Journal:
-    """The secure sum of round ``number``; empty, or as an interrupted server left it.
+    """The secure sums of round ``number``; empty, or as an interrupted server left them.
 
-    ``terms``: None before the clients have advertised keys. ``masked``: whose vectors are in
-    ``total``, the masked sum; None before phase MASK is over. ``participations``: of the whole
-    run, as they were then.
+    ``terms``: of each sum; none before the clients were asked. ``masked``: of each sum, whose
+    vectors are in it, and the masked total; None before phase MASK is over. ``participations``:
+    of the whole run, as they were then.
     """
 
     def __init__(self, number: int, storage: Storage | None) -> None:
         self.number, self.storage = number, storage
-        self.terms: Terms | None = None
+        self.terms: list[Terms] = []
         self.replies: dict[Phase, dict[int, bytes]] = {}
-        self.masked: list[int] | None = None
-        self.total: NDArray | None = None
+        self.masked: list[tuple[list[int], NDArray]] | None = None
         self.participations: dict[int, int] = {}
         self._about: dict[str, Any] = {}
         content = None if storage is None else storage.load_secure_sum()
@@ -57,34 +56,36 @@ class Journal:
     def restore(self, about: Round) -> None:
         """Add what had happened in the round before the interruption to ``about``."""
         if self._about:
-            about.failed = {int(c): why for c, why in self._about["failed"].items()} | about.failed
+            for name in ("failed", "accused"):
+                before = {int(c): why for c, why in self._about[name].items()}
+                setattr(about, name, before | getattr(about, name))
             about.away += self._about["away"]
             about.bytes_up += self._about["bytes_up"]
             about.bytes_down += self._about["bytes_down"]
 
-    def keep_replies(
-        self, terms: Terms, phase: Phase, replies: Mapping[int, bytes], about: Round
-    ) -> None:
+    def keep_replies(self, phase: Phase, replies: Mapping[int, bytes], about: Round) -> None:
         """``replies`` are all that came in ``phase``."""
         if self.storage is not None:
-            self.terms, self.replies[phase] = terms, dict(replies)
+            self.replies[phase] = dict(replies)
             self._keep(self.storage, about)
 
     def keep_masked(
-        self, masked: list[int], total: NDArray, participations: Mapping[int, int], about: Round
+        self,
+        masked: list[tuple[list[int], NDArray]],
+        participations: Mapping[int, int],
+        about: Round,
     ) -> None:
         """Phase MASK is over."""
         if self.storage is not None:
-            self.masked, self.total, self.participations = masked, total, dict(participations)
+            self.masked, self.participations = masked, dict(participations)
             self._keep(self.storage, about)
 
     def _keep(self, storage: Storage, about: Round) -> None:
-        assert self.terms is not None
-        names = ("away", "failed", "bytes_up", "bytes_down")
+        names = ("away", "failed", "accused", "bytes_up", "bytes_down")
         facts = {
             "round": self.number,
-            "terms": self.terms.to_dict(),
-            "masked": self.masked,
+            "terms": [terms.to_dict() for terms in self.terms],
+            "masked": None if self.masked is None else [clients for clients, _ in self.masked],
             "participations": self.participations,
             "about": {name: getattr(about, name) for name in names},
         }
@@ -92,17 +93,22 @@ class Journal:
         for phase, replies in self.replies.items():
             for client, reply in replies.items():
                 arrays[f"{phase}.{client}"] = np.frombuffer(reply, np.uint8)
-        if self.total is not None:
-            arrays["total"] = self.total
+        for place, (_, total) in enumerate(self.masked or []):
+            arrays[f"{_TOTAL}.{place}"] = total
         storage.save_secure_sum(save(arrays))
 
     def _read(self, arrays: dict[str, NDArray]) -> None:
         facts = json.loads(arrays.pop(_FACTS).tobytes())
         if facts["round"] != self.number:
             return  # a round that was finished
-        self.terms, self.masked = Terms.from_dict(facts["terms"]), facts["masked"]
+        self.terms = [Terms.from_dict(terms) for terms in facts["terms"]]
         self.participations = {int(c): n for c, n in facts["participations"].items()}
-        self._about, self.total = facts["about"], arrays.pop("total", None)
+        self._about = facts["about"]
+        if facts["masked"] is not None:
+            self.masked = [
+                (clients, arrays.pop(f"{_TOTAL}.{place}"))
+                for place, clients in enumerate(facts["masked"])
+            ]
         for name, reply in arrays.items():
             phase, _, client = name.partition(".")
             self.replies.setdefault(Phase(phase), {})[int(client)] = reply.tobytes()

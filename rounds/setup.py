@@ -63,7 +63,7 @@ class Round:
 
     ``asked``: the cohort by node; ``away``: how many of it no node could be asked for;
     ``invited``: those asked to train, which are fewer where somebody dropped out of a secure sum
-    before.
+    before; ``failed``: who did not contribute, and why; ``accused``: who was proven to have lied.
     """
 
     number: int
@@ -72,5 +72,6 @@ class Round:
     invited: dict[int, list[int]] = field(default_factory=dict)
     accepted: list[int] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
+    accused: dict[int, str] = field(default_factory=dict)
     bytes_down: int = 0
     bytes_up: int = 0

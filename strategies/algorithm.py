@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from learning.contribution import Codec, Integers
 from learning.evaluation import area_under_curve, evaluate_logits
 from learning.seeding import experiment_rng
-from rounds.answers import Weigh
 from rounds.privacy_report import Accountable
 from rounds.setup import ServerSetup
+from rounds.weights import Weigh
 
 Parameters = NDArray[np.float32]
 

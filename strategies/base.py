@@ -19,10 +19,12 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from learning.contribution import MalformedError, Sum
+from learning.seeding import experiment_rng
 from privacy.accounting import Adjacency, Unit
-from privacy.secure_aggregation import SecureSumError
-from rounds.answers import accept, require_weight
+from rounds.answers import accept
+from rounds.blame import Blame
 from rounds.message_size import message_size
+from rounds.secure_groups import groups_of
 from rounds.secure_journal import Journal, Storage
 from rounds.secure_sum import RECORD, SecureRound
 from rounds.setup import Round, ServerSetup
@@ -49,6 +51,7 @@ class CohortStrategy(Algorithm, Strategy):
         self.secure_round: SecureRound | None = None
         self.storage: Storage | None = None  # for secure sums that an interruption must not lose
         self.least_survivors = 0  # of any sum that was taken; 0: none was
+        self.blame = Blame(int(setup.secure_sums.liars * setup.num_clients))
         self.model: Parameters = np.zeros(0, np.float32)
         self.evaluation: ClientEvaluation | None = None
 
@@ -75,6 +78,7 @@ class CohortStrategy(Algorithm, Strategy):
         return {
             **self.state(),
             "least_survivors": np.array([self.least_survivors], np.int64),
+            **self.blame.state(),
             **{f"{_EVALUATION}{name}": values for name, values in evaluation.items()},
         }
 
@@ -82,6 +86,7 @@ class CohortStrategy(Algorithm, Strategy):
         """The inverse of ``snapshot``."""
         state = dict(snapshot)
         self.least_survivors = int(state.pop("least_survivors")[0])
+        self.blame.restore({"blame": state.pop("blame")})
         names = [name for name in state if name.startswith(_EVALUATION)]
         evaluation = {name.removeprefix(_EVALUATION): state.pop(name) for name in names}
         if self.evaluation is not None and evaluation:
@@ -149,8 +154,13 @@ class CohortStrategy(Algorithm, Strategy):
             self.setup.hosts.forget(node)
         if self.secure_round is not None:
             self.secure_round.keep(self.participations)
-            self._take_secure_sum(self.secure_round, total)
-        self._remember_survivors(len(total.clients))
+            sizes = self.secure_round.finish(total, self.weigh())
+            named = self.blame.add(self.round.accused, self.secure_round.spoiled)
+            self.round.accused |= named
+        else:
+            # What a secure sum over these clients would have been over.
+            sizes = [len(set(group) & set(total.clients)) for group in self._groups()]
+        self._remember_survivors(sizes)
         self.round.accepted = sorted(total.clients)
         self._give_up_when_nobody_answers()
         if len(total.clients) < self._least_answers():
@@ -183,10 +193,11 @@ class CohortStrategy(Algorithm, Strategy):
 
     def _assign(self, journal: Journal, grid: Grid) -> None:
         """Find the nodes of the round's cohort; whoever has none is reported and pays nothing."""
-        if journal.terms is None:
-            cohort = self.cohort(self.round.number).tolist()
-        else:  # a cohort that was drawn from the noise stream could not be drawn again
-            cohort = list(journal.terms.clients)
+        if journal.terms:  # a cohort that was drawn from the noise stream cannot be drawn again
+            cohort = [client for terms in journal.terms for client in terms.clients]
+        else:
+            drawn = self.cohort(self.round.number).tolist()
+            cohort = [client for client in drawn if client not in self.blame.accused]
         placement = self.setup.hosts.place(grid, cohort)
         self.round.asked = placement.asked
         self.round.away = len(placement.away)
@@ -205,6 +216,7 @@ class CohortStrategy(Algorithm, Strategy):
                 grid,
                 self.setup.round_timeout,
                 journal,
+                self._groups(),
             )
         except ValueError as error:  # a cohort that was drawn too small for its own rules
             clients = [client for clients in self.round.asked.values() for client in clients]
@@ -214,21 +226,17 @@ class CohortStrategy(Algorithm, Strategy):
             self.participations = Counter(journal.participations)
         return self.secure_round.prepare()
 
-    def _take_secure_sum(self, secure: SecureRound, total: Sum) -> None:
-        """Let the survivors reveal their sum, and put it into ``total``."""
-        try:
-            clients, integers, weight = secure.finish()
-            total.add_total(clients, integers, require_weight(weight, clients, self.weigh()))
-        except MalformedError as error:
-            self._remember_survivors(secure.revealed)
-            secure.abort(f"the sum is not possible: {error}")
-        except SecureSumError as error:
-            secure.abort(str(error))
+    def _groups(self) -> list[list[int]]:
+        """Who sums with whom in this round."""
+        cohort = [client for clients in self.round.asked.values() for client in clients]
+        setup = self.setup
+        rng = experiment_rng(setup.seed, "secure groups", self.round.number)
+        return groups_of(cohort, setup.secure_sums, setup.cohort_size, rng)
 
-    def _remember_survivors(self, count: int) -> None:
-        """A sum over ``count`` clients was seen; 0: none was."""
-        if count:
-            self.least_survivors = min(self.least_survivors or count, count)
+    def _remember_survivors(self, sizes: Iterable[int]) -> None:
+        """Sums over so many clients each were seen; 0: none was."""
+        seen = [size for size in (self.least_survivors, *sizes) if size]
+        self.least_survivors = min(seen, default=0)
 
     def _fail(self, clients: list[int], reason: str) -> None:
         # They may have released something before the failure, so they count as participants.
@@ -236,8 +244,9 @@ class CohortStrategy(Algorithm, Strategy):
         self.round.failed.update(dict.fromkeys(clients, reason))
 
     def _give_up_when_nobody_answers(self) -> None:
-        answered = bool(self.round.accepted) or not self._cohort_size()
-        self.silent_rounds = 0 if answered else self.silent_rounds + 1
+        # Whoever is accused now is not asked again, so that the next round is better off.
+        helped = self.round.accepted or self.round.accused or not self._cohort_size()
+        self.silent_rounds = 0 if helped else self.silent_rounds + 1
         if self.silent_rounds == PATIENCE:
             client, reason = next(iter(self.round.failed.items()))
             raise RuntimeError(

@@ -63,7 +63,9 @@ class Node:
         # Read once: a configuration's values are slow to reach, and every client's charge needs it.
         self.algorithm = str(config.strategy.name)
         self.ledger = Ledger(folder / "ledger.sqlite")
-        self.secure = SecureNode(privacy.secure_sums(), secure_folder(folder), self._hosts)
+        self.secure = SecureNode(
+            privacy.secure_sums(), secure_folder(folder), self._hosts, site.sum_rules
+        )
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.

@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 
 from fl_app.config.run_config import run_folder_path
 from privacy.policy import Policy
+from privacy.secure_aggregation import OwnerRules, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
 _LARGEST_LOG = 2**20  # bytes; twice that is kept
@@ -35,13 +36,14 @@ class DeviceError(Exception):
 class Own:
     """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device.data``.
 
-    ``compute``: what trains, cpu or cuda.
+    ``compute``: what trains, cpu or cuda. ``sums``: what the owner asks of secure sums.
     """
 
     clients: tuple[int, ...]
     data: str | None
     public: str | None
     compute: Literal["cpu", "cuda"] = "cpu"
+    sums: OwnerRules = field(default_factory=OwnerRules)
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Own:
@@ -60,7 +62,24 @@ class Own:
             None if data is None else str(data),
             None if public is None else str(public),
             compute,
+            _sum_rules(node_config),
         )
+
+
+def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
+    """``colluders=N``, ``honest_clients=N``, ``peers=FILE`` of public keys, if given."""
+    peers = node_config.get("peers")
+    try:
+        return OwnerRules(
+            int(node_config.get("colluders", 0)),
+            int(node_config.get("honest_clients", 1)),
+            None if peers is None else read_peers(Path(str(peers)).expanduser()),
+        )
+    except (ValueError, TypeError, OSError) as error:
+        raise DeviceError(
+            "colluders, honest_clients, peers in this device's node-config: must be whole numbers "
+            "of at least 0 and 1, and a file of public keys"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,11 @@ class Site:
     policy: Policy
     simulated: bool
     own: Own | None = None
+
+    @property
+    def sum_rules(self) -> OwnerRules:
+        """What is asked of secure sums beside the run's own settings."""
+        return OwnerRules() if self.own is None else self.own.sums
 
     @property
     def memory(self) -> Path:

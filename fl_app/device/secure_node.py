@@ -1,9 +1,9 @@
 """A node's part in secure sums: its clients run the protocol, it forwards their messages.
 
-Four of the five phases (keys, shares, confirmation, revelation) carry nothing of a client's data
-and are answered here. Phase MASK comes with the request to train and goes the way of every
-release: policy, charge, training, mechanism, mask, stored reply. In simulation a node hosts many
-clients; each still has a state of its own, as on a device, and masks its own contribution.
+All phases but MASK carry nothing of a client's data and are answered here. MASK comes with the
+request to train and goes the way of every release: policy, charge, training, mechanism, mask,
+stored reply. In simulation a node hosts many clients; each still has a state and a long-term key
+of its own, as on a device, and masks its own contribution.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from fl_app.device.node_settings import DeviceError
 from learning.contribution import Codec
 from privacy.events import Event, SecurelySummedEvent
 from privacy.secure_aggregation import (
+    OwnerRules,
     Phase,
     SecureClient,
     SecureSumError,
     SecureSumSettings,
     StateFile,
     Terms,
+    identity_in,
 )
 
 RECORD = "secure_sum"
@@ -44,9 +46,13 @@ class SecureNode:
     """The secure sums of the clients ``hosts`` says are here; their states lie in ``folder``."""
 
     def __init__(
-        self, settings: SecureSumSettings, folder: Path, hosts: Callable[[int], bool]
+        self,
+        settings: SecureSumSettings,
+        folder: Path,
+        hosts: Callable[[int], bool],
+        rules: OwnerRules,
     ) -> None:
-        self.settings, self.folder, self.hosts = settings, folder, hosts
+        self.settings, self.folder, self.hosts, self.rules = settings, folder, hosts, rules
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
@@ -86,6 +92,10 @@ class SecureNode:
             raise SecureSumError(f"client {client} is not hosted here")
         return StateFile(self.folder / f"{client}.json")
 
+    def identity(self, client: int) -> bytes:
+        """The long-term key of ``client``, which is made here."""
+        return identity_in(self.folder / f"{client}.key")
+
     def _answer(self, request: Request, client: int, message: bytes) -> bytes:
         if not self.settings.is_on:
             raise SecureSumError("secure aggregation is off at this client")
@@ -93,14 +103,15 @@ class SecureNode:
         if (again := file.answered(request.run, request.round, question)) is not None:
             return again
         if request.phase is Phase.ADVERTISE:
-            terms = request.terms()
+            terms, message = request.terms(message), b""
             self.settings.accept(terms)
-            party = SecureClient.join(terms, client)
+            self.rules.accept(terms)
+            party = SecureClient.join(terms, client, self.identity(client))
             file.begin(party)
         else:
             party = file.load(request.run, request.round)
         try:
-            answer = party.answer(request.phase, message)
+            answer = party.answer(request.phase, message, self.rules.peers)
         except Exception:
             file.save(party)  # it takes no further part
             raise
@@ -127,10 +138,10 @@ class Request:
             raise ValueError("run, round: must be a name and an integer")
         self._fields = fields
 
-    def terms(self) -> Terms:
-        """The terms that the server proposes."""
+    def terms(self, message: bytes) -> Terms:
+        """The terms that the server proposes, which are its message in phase ADVERTISE."""
         try:
-            plain = json.loads(str(self._fields.get("terms")))
+            plain = json.loads(message)
         except (ValueError, RecursionError) as error:
             raise ValueError("terms: they are not JSON") from error
         if not isinstance(plain, dict):
@@ -142,8 +153,7 @@ class Request:
 
     def question(self, message: bytes) -> str:
         """A digest of what one client is asked, the same for the same question."""
-        asked = (self.phase.value, str(self._fields.get("terms")), message)
-        return hashlib.sha256(repr(asked).encode()).hexdigest()
+        return hashlib.sha256(repr((self.phase.value, message)).encode()).hexdigest()
 
     @property
     def max_weight(self) -> int:
@@ -182,6 +192,7 @@ class MaskedVectors:
     def event(self, client: int, event: Event) -> Event:
         """``event``, hidden among the fewest honest clients whose sum this client lets out."""
         party = self._load(client)
+        party.included_in(self.request.messages[client])  # before it is charged
         return SecurelySummedEvent(event, party.terms.minimum - party.terms.colluders)
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:

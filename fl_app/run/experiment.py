@@ -81,7 +81,7 @@ class Experiment:
         settings, size = self.privacy.secure_sums(), self.federation.cohort_size
         if settings.is_on:
             try:
-                settings.terms("check", 0, range(size), 1, 1)
+                settings.terms("check", 0, range(size // settings.groups), 1, 1)
                 self.strategy.max_weight()
             except ValueError as error:
                 raise ConfigError(f"privacy.secure_sum with a cohort of {size}: {error}") from error
@@ -141,6 +141,7 @@ class Experiment:
             **self._spent(),
             "answered": len(strategy.round.accepted),
             "failed": {str(client): why for client, why in strategy.round.failed.items()},
+            "accused": {str(client): why for client, why in strategy.round.accused.items()},
             "bytes_down": strategy.round.bytes_down,
             "bytes_up": strategy.round.bytes_up,
             "seconds": round(now - self.last, 4),

@@ -1,4 +1,4 @@
-"""One client in one secure sum: five phases, each done once and in order.
+"""One client in one secure sum: six phases, each done once and in order.
 
 Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017;
 the neighbour graph is that of Bell et al., "Secure single-server aggregation with
@@ -6,11 +6,12 @@ the neighbour graph is that of Bell et al., "Secure single-server aggregation wi
 
     y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(s_uv) − Σ_{v < u} PRG(s_uv)     over its neighbours v
 
-Symbols: x_u = ``vector``, b_u = ``seed``, s_uv = X25519 agreement of the ``mask`` key pairs.
-b_u and the private ``mask`` key are Shamir-shared among the neighbours. For a client that
+Symbols: x_u = ``vector``, b_u = ``seed``, s_uv = agreement of the ``mask`` key pairs. b_u and the
+private ``mask`` key are shared among the neighbours, verifiably (``shares``). For a client that
 survived, holders reveal their share of b_u; for one that dropped out, of its mask key; never both.
-Instead of the paper's signatures, which need a PKI, clients confirm the list of survivors to each
-other under their pairwise keys.
+
+Phase CHECK is added to the paper's: whoever was sent shares that do not open, or do not fit,
+proves it (``evidence``), and the sum goes on without the liar. Nobody has sent data by then.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.secure_aggregation import masks, shares
-from privacy.secure_aggregation.keys import KEY_BYTES, Entropy, agree, derive, public_key
+from privacy.secure_aggregation import masks
+from privacy.secure_aggregation.advertisement import ADVERTISED_BYTES, Advertisement
+from privacy.secure_aggregation.evidence import disclose
+from privacy.secure_aggregation.identity import SIGNATURE_BYTES, is_signed, new_identity, sign
+from privacy.secure_aggregation.keys import Entropy, agree, derive, public_key, scalar
 from privacy.secure_aggregation.messages import (
     OVERHEAD,
     Phase,
@@ -37,13 +41,18 @@ from privacy.secure_aggregation.messages import (
     part_ids,
     seal,
 )
+from privacy.secure_aggregation.shares import (
+    KEY,
+    SEED,
+    SHARE_BYTES,
+    TEST_BYTES,
+    Dealing,
+    passes,
+    piece,
+)
 from privacy.secure_aggregation.terms import SecureSumError, Terms
 
-PUBLIC_BYTES = 2 * KEY_BYTES  # channel key, mask key
-ADVERTISED_BYTES = PUBLIC_BYTES + KEY_BYTES  # and the commitment to the seed
-SEALED_SHARES_BYTES = OVERHEAD + 2 * shares.SECRET_BYTES
-REVEALED_BYTES = 1 + shares.SECRET_BYTES
-SEED, KEY = b"s", b"k"  # which of a client's secrets a revealed share belongs to
+SEALED_BYTES = OVERHEAD + SHARE_BYTES
 _ORDER = tuple(Phase)
 _Method = TypeVar("_Method", bound=Callable[..., bytes])
 
@@ -59,9 +68,15 @@ def self_mask_key(seed: bytes, terms: Terms, client: int) -> bytes:
     return derive(seed, terms.digest(), b"self mask", client)
 
 
-def commitment(seed: bytes, terms: Terms, client: int) -> bytes:
-    """What shows that a restored seed is the one that ``client`` used, and nothing else."""
-    return derive(seed, terms.digest(), b"seed commitment", client)
+def about_dealing(terms: Terms, dealer: int) -> bytes:
+    """What binds a dealer's shares to one sum."""
+    return terms.digest() + dealer.to_bytes(8, "big")
+
+
+def word_on(included: Sequence[int], survivors: Sequence[int], terms: Terms) -> tuple[bytes, ...]:
+    """What a client signs in CONFIRM."""
+    lists = (join_ids(ids, terms.clients) for ids in (included, survivors))
+    return (terms.digest(), b"survivors", *lists)
 
 
 def _once(phase: Phase) -> Callable[[_Method], _Method]:
@@ -87,75 +102,114 @@ def _once(phase: Phase) -> Callable[[_Method], _Method]:
 class SecureClient:
     """The state of client ``me`` between two phases, of which ``done`` are behind it.
 
-    Every method raises SecureSumError where going on would be unsafe; the client then takes no
-    further part. A state whose secrets were used must never be used again: whoever stores it
-    stores the new one before the answer leaves (``store.StateFile``).
+    ``identity``: the device's long-term private key. Every method raises SecureSumError where
+    going on would be unsafe; the client then takes no further part. A state whose secrets were
+    used must never be used again: whoever stores it stores the new one before the answer leaves
+    (``store.StateFile``).
     """
 
     terms: Terms
     me: int
+    identity: bytes = field(repr=False)
     channel: bytes = field(repr=False)
     mask: bytes = field(repr=False)
     seed: bytes = field(repr=False)
     done: int = 0
-    public: dict[int, bytes] = field(default_factory=dict)  # neighbours' two public keys
-    shares: dict[int, bytes] = field(default_factory=dict, repr=False)  # seed share, key share
+    public: dict[int, bytes] = field(default_factory=dict)  # what neighbours have advertised
+    shares: dict[int, bytes] = field(default_factory=dict, repr=False)  # of others' secrets
+    included: tuple[int, ...] = ()  # whose masks may be in the sum
     survivors: tuple[int, ...] = ()
 
     @classmethod
-    def join(cls, terms: Terms, me: int, entropy: Entropy = os.urandom) -> SecureClient:
-        """Take part in a new sum with fresh secrets; ``entropy`` differs in tests only."""
+    def join(
+        cls,
+        terms: Terms,
+        me: int,
+        identity: bytes | None = None,
+        entropy: Entropy = os.urandom,
+    ) -> SecureClient:
+        """Take part in a new sum with fresh secrets.
+
+        ``identity``: None for a key of this sum's only. ``entropy`` differs in tests only.
+        """
         if me not in terms.clients:
             raise SecureSumError(f"client {me} is not in the cohort that the server names")
-        return cls(terms, me, entropy(KEY_BYTES), entropy(KEY_BYTES), entropy(KEY_BYTES))
+        lasting = new_identity(entropy) if identity is None else identity
+        return cls(terms, me, lasting, scalar(entropy), scalar(entropy), scalar(entropy))
 
     @_once(Phase.ADVERTISE)
     def advertise(self) -> bytes:
-        """Phase 1: two public keys and the commitment to the seed."""
-        committed = commitment(self.seed, self.terms, self.me)
-        return public_key(self.channel) + public_key(self.mask) + committed
+        """Phase 1: the public halves of all four keys, signed."""
+        secrets = (self.channel, self.mask, self.seed)
+        return Advertisement.sign(self.identity, self.terms, self.me, *map(public_key, secrets))
 
     @_once(Phase.SHARE)
-    def share(self, message: bytes) -> bytes:
-        """Phase 2: from neighbours' public keys to one sealed pair of shares for each."""
-        public = self._from_neighbours(message, PUBLIC_BYTES)
-        self._require_holders(len(public) + 1)
-        own = {public_key(self.channel), public_key(self.mask)}
-        seen = {pair[i : i + KEY_BYTES] for pair in public.values() for i in (0, KEY_BYTES)} | own
-        if len(seen) != 2 * len(public) + 2:
-            raise SecureSumError("the same public key was advertised twice")
-        self.public = public
-        holders, threshold = self.terms.holders_of(self.me), self.terms.threshold
-        seeds = shares.split(self.seed, threshold, len(holders))
-        keys = shares.split(self.mask, threshold, len(holders))
-        pairs = {
-            holder: seeds[i] + keys[i]
-            for i, holder in enumerate(holders)
-            if holder in public or holder == self.me
+    def share(self, message: bytes, peers: frozenset[bytes] | None = None) -> bytes:
+        """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
+
+        ``peers``: public identities, beside which this client takes part with nobody.
+        """
+        sent = self._from_neighbours(message, ADVERTISED_BYTES)
+        keys = {v: Advertisement.read(ad, self.terms, v) for v, ad in sent.items()}
+        self._require_holders(len(keys) + 1)
+        if peers is not None:
+            found = [ad.identity for ad in keys.values()]
+            if not peers.issuperset(found) or len(set(found)) < len(found):
+                raise SecureSumError(
+                    "a client's key is not among the peers that this device's owner has pinned, "
+                    "or two have one"
+                )
+        self.public = sent
+        holders = self.terms.holders_of(self.me)
+        about = about_dealing(self.terms, self.me)
+        dealing, dealt = Dealing.of(self.seed, self.mask, self.terms.threshold, len(holders), about)
+        parts = dict(zip(holders, dealt, strict=True))
+        self.shares = {self.me: parts[self.me]}
+        boxes = {
+            v: seal(agree(self.channel, ad.channel), self.terms, self.me, v, parts[v])
+            for v, ad in keys.items()
         }
-        self.shares = {self.me: pairs.pop(self.me)}
-        return join({v: self._seal(Phase.SHARE, v, pair) for v, pair in pairs.items()})
+        return dealing.to_bytes() + join(boxes, self._neighbours)
+
+    @_once(Phase.CHECK)
+    def check(self, message: bytes) -> bytes:
+        """Phase 3: from neighbours' sealed shares to evidence against those who sent rubbish."""
+        sent = self._from_neighbours(message, SEALED_BYTES + TEST_BYTES)
+        if not sent.keys() <= self.public.keys():
+            raise SecureSumError("shares arrived from a client whose keys did not")
+        evidence = {}
+        for v, found in sent.items():
+            channel = self._advertised(v).channel
+            try:
+                box, secret = found[:SEALED_BYTES], agree(self.channel, channel)
+                share = open_sealed(secret, self.terms, v, self.me, box)
+            except SecureSumError:
+                share = b""
+            if passes(share, found[SEALED_BYTES:]):
+                self.shares[v] = share
+            else:
+                evidence[v] = disclose(self.channel, channel, self.terms.digest())
+        self._require_holders(len(self.shares))
+        return join(evidence, self._neighbours)
+
+    def included_in(self, message: bytes) -> tuple[int, ...]:
+        """Whose masks are to be in the sum, by phase 4's message; nothing is done yet."""
+        self.require_due(Phase.MASK)
+        return self._included(message)
 
     @_once(Phase.MASK)
     def add_masks(self, vector: NDArray[np.int64], message: bytes) -> bytes:
-        """Phase 3: from ``vector`` (length,) and the neighbours' sealed shares to y_u, packed."""
+        """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed."""
         terms = self.terms
         if vector.dtype != np.int64 or vector.shape != (terms.length,):
             raise ValueError(
                 f"vector={vector.dtype}{list(vector.shape)}: must be int64[{terms.length}]"
             )
-        sealed = self._from_neighbours(message, SEALED_SHARES_BYTES)
-        if not sealed.keys() <= self.public.keys():
-            raise SecureSumError("shares arrived from a client whose keys did not")
-        self._require_holders(len(sealed) + 1)
-        if terms.neighbours is None and len(sealed) + 1 < terms.minimum:
-            raise SecureSumError(self._too_few(len(sealed) + 1))
-        for v, box in sealed.items():
-            self.shares[v] = self._open(Phase.SHARE, v, box)
+        self.included = self._included(message)
         own = self_mask_key(self.seed, terms, self.me)
         total = masks.to_words(vector, terms.bits) + masks.expand(own, terms.length, terms.bits)
-        for v in sealed:
-            key = mask_key(self.mask, self.public[v][KEY_BYTES:], terms, self.me, v)
+        for v in self._alive(self.included):
+            key = mask_key(self.mask, self._advertised(v).mask, terms, self.me, v)
             pairwise = masks.expand(key, terms.length, terms.bits)
             if v > self.me:
                 total += pairwise
@@ -165,35 +219,35 @@ class SecureClient:
 
     @_once(Phase.CONFIRM)
     def confirm(self, message: bytes) -> bytes:
-        """Phase 4: from the list of survivors to this client's word on it for each neighbour."""
-        survivors = part_ids(message)
-        alive = self._alive(survivors)
-        if self.me not in survivors or not set(survivors) <= set(self.terms.clients):
-            raise SecureSumError("the list of survivors is not one of this cohort's")
-        if len(survivors) < self.terms.minimum:
-            raise SecureSumError(self._too_few(len(survivors)))
-        if not set(alive) <= self.shares.keys():
-            raise SecureSumError("a client is said to have survived that had sent no shares")
-        self._require_holders(len(alive) + 1)
+        """Phase 5: from the list of survivors to this client's signature of it."""
+        survivors = part_ids(message, self.terms.clients)
+        if self.me not in survivors or not set(survivors) <= set(self.included):
+            raise SecureSumError("the list of survivors is not one of this sum's")
+        self._require_minimum(len(survivors))
+        self._require_holders(len(self._alive(survivors)) + 1)
+        if not self.terms.stays_connected(survivors):
+            raise SecureSumError("without the others the survivors' sum would fall apart")
         self.survivors = survivors
-        return join({v: self._seal(Phase.CONFIRM, v, b"", message) for v in alive})
+        return sign(self.identity, *word_on(self.included, survivors, self.terms))
 
     @_once(Phase.REVEAL)
     def reveal(self, message: bytes) -> bytes:
-        """Phase 5: from the neighbours' words to one share for each client whose mask must go."""
-        words = self._from_neighbours(message, OVERHEAD)
-        if not words.keys() <= set(self._alive(self.survivors)):
-            raise SecureSumError("a client confirms that did not survive")
-        about = join_ids(self.survivors)
-        for v, box in words.items():
-            self._open(Phase.CONFIRM, v, box, about)
-        self._require_holders(len(words) + 1)
-        half = shares.SECRET_BYTES
+        """Phase 6: from neighbours' signatures to one share for each client that was included."""
+        words = self._from_neighbours(message, SIGNATURE_BYTES)
+        about, alive = (
+            word_on(self.included, self.survivors, self.terms),
+            self._alive(self.survivors),
+        )
+        agreed = sum(
+            v in words and is_signed(self._advertised(v).identity, words[v], *about) for v in alive
+        )
+        self._require_holders(agreed + 1)
         return join(
             {
-                v: SEED + pair[:half] if v in self.survivors else KEY + pair[half:]
-                for v, pair in self.shares.items()
-            }
+                v: piece(self.shares[v], SEED if v in self.survivors else KEY)
+                for v in (self.me, *self._alive(self.included))
+            },
+            self.terms.holders_of(self.me),
         )
 
     def require_due(self, phase: Phase) -> None:
@@ -204,12 +258,14 @@ class SecureClient:
                 f"phase {phase} was asked for, {due} is due: each is answered once"
             )
 
-    def answer(self, phase: Phase, message: bytes) -> bytes:
+    def answer(self, phase: Phase, message: bytes, peers: frozenset[bytes] | None = None) -> bytes:
         """The answer in any phase that needs no data of the client's."""
         if phase is Phase.ADVERTISE:
             return self.advertise()
         if phase is Phase.SHARE:
-            return self.share(message)
+            return self.share(message, peers)
+        if phase is Phase.CHECK:
+            return self.check(message)
         if phase is Phase.CONFIRM:
             return self.confirm(message)
         if phase is Phase.REVEAL:
@@ -229,28 +285,44 @@ class SecureClient:
     def from_bytes(cls, stored: bytes) -> SecureClient:
         """The inverse of ``to_bytes``."""
         plain = json.loads(stored)
+        secrets = {
+            name: bytes.fromhex(plain[name]) for name in ("identity", "channel", "mask", "seed")
+        }
         return cls(
             terms=Terms.from_dict(plain["terms"]),
             me=plain["me"],
-            channel=bytes.fromhex(plain["channel"]),
-            mask=bytes.fromhex(plain["mask"]),
-            seed=bytes.fromhex(plain["seed"]),
+            **secrets,
             done=plain["done"],
             public={int(k): bytes.fromhex(v) for k, v in plain["public"].items()},
             shares={int(k): bytes.fromhex(v) for k, v in plain["shares"].items()},
+            included=tuple(plain["included"]),
             survivors=tuple(plain["survivors"]),
         )
 
     # Helpers --------------------------------------------------------------------------------
 
-    def _from_neighbours(self, message: bytes, size: int) -> dict[int, bytes]:
-        items = part(message, size)
-        if not items.keys() <= set(self.terms.neighbours_of(self.me)):
-            raise SecureSumError("a message came from a client that is no neighbour")
-        return items
+    @property
+    def _neighbours(self) -> tuple[int, ...]:
+        return self.terms.neighbours_of(self.me)
 
-    def _alive(self, survivors: Sequence[int]) -> list[int]:
-        return [v for v in self.terms.neighbours_of(self.me) if v in set(survivors)]
+    def _from_neighbours(self, message: bytes, size: int) -> dict[int, bytes]:
+        return part(message, size, self._neighbours)
+
+    def _advertised(self, client: int) -> Advertisement:
+        return Advertisement.of(self.public[client])
+
+    def _included(self, message: bytes) -> tuple[int, ...]:
+        included = part_ids(message, self.terms.clients)
+        near = [v for v in self._neighbours if v in set(included)]
+        if self.me not in included or not set(near) <= self.shares.keys():
+            raise SecureSumError("a client is to be in the sum whose shares were not accepted")
+        self._require_minimum(len(included))
+        self._require_holders(len(near) + 1)
+        return included
+
+    def _alive(self, clients: Sequence[int]) -> list[int]:
+        left = set(clients)
+        return [v for v in self._neighbours if v in left]
 
     def _require_holders(self, count: int) -> None:
         if count < self.terms.threshold:
@@ -259,16 +331,12 @@ class SecureClient:
                 "are needed to remove its masks"
             )
 
-    def _too_few(self, count: int) -> str:
-        return f"{count} clients survive; the sum of fewer than {self.terms.minimum} stays masked"
-
-    def _seal(self, phase: Phase, to: int, plaintext: bytes, about: bytes = b"") -> bytes:
-        secret = agree(self.channel, self.public[to][:KEY_BYTES])
-        return seal(secret, self.terms, phase, self.me, to, plaintext, about)
-
-    def _open(self, phase: Phase, sender: int, box: bytes, about: bytes = b"") -> bytes:
-        secret = agree(self.channel, self.public[sender][:KEY_BYTES])
-        return open_sealed(secret, self.terms, phase, sender, self.me, box, about)
+    def _require_minimum(self, count: int) -> None:
+        least = self.terms.minimum
+        if count < least:
+            raise SecureSumError(
+                f"{count} clients are left; the sum of fewer than {least} stays masked"
+            )
 
 
 def _plain(value: Any) -> Any:

@@ -1,22 +1,22 @@
 """What clients send each other through the server, and how several messages become one.
 
-Between two clients everything is AES-256-GCM under a key that HKDF derives for one sender, one
-receiver and one phase of one sum; the terms of the sum (run, round, cohort, threshold, …) are
-part of the key, and all of it is repeated as associated data. A message that was altered,
-replayed from another round, phase or pair, or sent on to somebody else does not open.
+Between two clients shares travel under AES-256-GCM, with a key that HKDF derives for one sender
+and one receiver of one sum; the terms of the sum (run, round, cohort, threshold, …) are part of
+the key, and all of it is repeated as associated data. A message that was altered, replayed from
+another sum or pair, or sent on to somebody else does not open.
 """
 
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from privacy.secure_aggregation.keys import derive
+from privacy.secure_aggregation.keys import derive, framed
 from privacy.secure_aggregation.terms import SecureSumError, Terms
 
 _NONCE = 12
@@ -24,90 +24,69 @@ OVERHEAD = _NONCE + 16  # nonce and tag
 
 
 class Phase(StrEnum):
-    """The five phases of a sum, in order."""
+    """The phases of a sum, in order; clients pay in MASK, and what one can spoil fails before."""
 
     ADVERTISE = "advertise"  # public keys
     SHARE = "share"  # encrypted shares of the two secrets
+    CHECK = "check"  # complaints about shares
     MASK = "mask"  # the masked vector
     CONFIRM = "confirm"  # agreement on who survived
     REVEAL = "reveal"  # the shares that remove the masks
 
 
-def seal(
-    secret: bytes,
-    terms: Terms,
-    phase: Phase,
-    sender: int,
-    receiver: int,
-    plaintext: bytes,
-    about: bytes = b"",
-) -> bytes:
-    """``plaintext`` for ``receiver`` only; ``about`` is authenticated and not sent.
-
-    ``secret``: what X25519 gave the two.
-    """
-    key, bound = _bind(secret, terms, phase, sender, receiver)
+def seal(secret: bytes, terms: Terms, sender: int, receiver: int, plaintext: bytes) -> bytes:
+    """``plaintext`` for ``receiver`` only. ``secret``: what the two agree on."""
+    key, bound = _bind(secret, terms, sender, receiver)
     nonce = os.urandom(_NONCE)
-    return nonce + AESGCM(key).encrypt(nonce, plaintext, bound + about)
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, bound)
 
 
-def open_sealed(
-    secret: bytes,
-    terms: Terms,
-    phase: Phase,
-    sender: int,
-    receiver: int,
-    message: bytes,
-    about: bytes = b"",
-) -> bytes:
+def open_sealed(secret: bytes, terms: Terms, sender: int, receiver: int, message: bytes) -> bytes:
     """The plaintext of ``message``; SecureSumError if it is not exactly what ``sender`` sealed."""
-    key, bound = _bind(secret, terms, phase, sender, receiver)
+    key, bound = _bind(secret, terms, sender, receiver)
     try:
-        return AESGCM(key).decrypt(message[:_NONCE], message[_NONCE:], bound + about)
+        return AESGCM(key).decrypt(message[:_NONCE], message[_NONCE:], bound)
     except (InvalidTag, ValueError) as error:
         raise SecureSumError(
-            f"the {phase} message from client {sender} to {receiver} was altered, replayed or "
-            "meant for somebody else"
+            f"the shares from client {sender} to {receiver} were altered, replayed or meant for "
+            "somebody else"
         ) from error
 
 
-def _bind(
-    secret: bytes, terms: Terms, phase: Phase, sender: int, receiver: int
-) -> tuple[bytes, bytes]:
-    name = phase.encode()
-    key = derive(secret, terms.digest(), b"message", name, sender, receiver)
-    return key, terms.digest() + struct.pack(">QQ", sender, receiver) + name
+def _bind(secret: bytes, terms: Terms, sender: int, receiver: int) -> tuple[bytes, bytes]:
+    key = derive(secret, terms.digest(), b"message", sender, receiver)
+    return key, framed(terms.digest(), sender, receiver)
 
 
-def join(items: Mapping[int, bytes]) -> bytes:
-    """Equally long messages by client id as one string of bytes."""
-    sizes = {len(message) for message in items.values()}
-    if len(sizes) > 1:
-        raise ValueError("messages of different lengths")
-    ids = sorted(items)
-    head = struct.pack(">II", len(ids), sizes.pop() if sizes else 0)
-    return head + struct.pack(f">{len(ids)}Q", *ids) + b"".join(items[i] for i in ids)
+def join(items: Mapping[int, bytes], among: Sequence[int]) -> bytes:
+    """Equally long messages by client as one string of bytes.
+
+    ``among``: who could be in it, which both ends know: a bit for each says who is.
+    """
+    chosen = [client for client in among if client in items]
+    if len(chosen) != len(items) or len({len(message) for message in items.values()}) > 1:
+        raise ValueError("messages of different lengths, or of clients that cannot be in it")
+    there = np.packbits(np.isin(among, chosen)).tobytes()
+    return there + b"".join(items[client] for client in chosen)
 
 
-def part(joined: bytes, size: int) -> dict[int, bytes]:
+def part(joined: bytes, size: int, among: Sequence[int]) -> dict[int, bytes]:
     """The inverse of ``join`` for messages of ``size`` bytes; SecureSumError for anything else."""
-    if len(joined) < 8:
-        raise SecureSumError("a list of messages is cut short")
-    count, found = struct.unpack_from(">II", joined)
-    if (count and found != size) or len(joined) != 8 + count * (8 + found):
+    head = (len(among) + 7) // 8
+    there = np.unpackbits(np.frombuffer(joined[:head], np.uint8))
+    if len(there) != 8 * head or there[len(among) :].any():
+        raise SecureSumError("a list of messages is damaged: it does not say from whom they are")
+    ids = [client for client, is_there in zip(among, there, strict=False) if is_there]
+    if len(joined) != head + size * len(ids):
         raise SecureSumError(f"a list of messages is damaged: {size} bytes each were expected")
-    ids = struct.unpack_from(f">{count}Q", joined, 8)
-    if list(ids) != sorted(set(ids)):
-        raise SecureSumError("a list of messages names a client twice, or is out of order")
-    body = 8 + 8 * count
-    return {i: joined[body + k * size : body + (k + 1) * size] for k, i in enumerate(ids)}
+    return {client: joined[head + k * size : head + (k + 1) * size] for k, client in enumerate(ids)}
 
 
-def join_ids(ids: Iterable[int]) -> bytes:
-    """Client ids as one string of bytes, in increasing order."""
-    return join(dict.fromkeys(ids, b""))
+def join_ids(ids: Iterable[int], among: Sequence[int]) -> bytes:
+    """Some of the clients ``among`` as one string of bytes."""
+    return join(dict.fromkeys(ids, b""), among)
 
 
-def part_ids(joined: bytes) -> tuple[int, ...]:
+def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
     """The inverse of ``join_ids``."""
-    return tuple(part(joined, 0))
+    return tuple(part(joined, 0, among))

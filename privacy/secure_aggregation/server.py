@@ -1,30 +1,34 @@
 """The server in one secure sum: forwards, adds up masked vectors, removes the masks of the sum.
 
-It trusts no reply: one that no honest client could have sent counts as a dropout, with its
-reason in ``dropped``. It holds one running total; a vector without its mask never exists here.
+It trusts no reply. Whoever sends what no honest client can send is ``accused``, with the reason;
+whoever is left out through no proven fault of its own is ``dropped``. It holds one running total;
+a vector without its mask never exists here.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.secure_aggregation import masks, shares
+from privacy.secure_aggregation import masks
+from privacy.secure_aggregation.advertisement import Advertisement
 from privacy.secure_aggregation.client import (
-    ADVERTISED_BYTES,
-    KEY,
-    PUBLIC_BYTES,
-    REVEALED_BYTES,
-    SEALED_SHARES_BYTES,
-    SEED,
-    commitment,
+    SEALED_BYTES,
+    about_dealing,
     mask_key,
     self_mask_key,
+    word_on,
 )
-from privacy.secure_aggregation.keys import KEY_BYTES, public_key
-from privacy.secure_aggregation.messages import OVERHEAD, Phase, join, join_ids, part
+from privacy.secure_aggregation.decoding import restore
+from privacy.secure_aggregation.evidence import EVIDENCE_BYTES, disclosed
+from privacy.secure_aggregation.identity import SIGNATURE_BYTES, is_signed
+from privacy.secure_aggregation.keys import KEY_BYTES
+from privacy.secure_aggregation.messages import Phase, join, join_ids, open_sealed, part
+from privacy.secure_aggregation.shares import KEY, SEED, Dealing, passes
 from privacy.secure_aggregation.terms import SecureSumError, Terms
 
 
@@ -38,53 +42,86 @@ class SecureServer:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.dropped: dict[int, str] = {}
-        self.sharers: set[int] = set()  # whose secrets others hold shares of
+        self.accused: dict[int, str] = {}
+        self.included: tuple[int, ...] = ()  # whose masks may be in the sum
         self.survivors: tuple[int, ...] = ()  # whose vectors are in the sum
-        self._advertised: dict[int, bytes] = {}
+        self._advertised: dict[int, Advertisement] = {}
+        self._dealings: dict[int, Dealing] = {}
+        self._sealed: dict[int, dict[int, bytes]] = {}
         self._masked: set[int] = set()
         self._total = np.zeros(terms.length, masks.word(terms.bits))
 
     def keys(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
         """After ADVERTISE: its neighbours' public keys for each client."""
-        for client, advertised in replies.items():
-            if len(advertised) == ADVERTISED_BYTES and client in self.terms.clients:
+        for client, sent in sorted(replies.items()):
+            with self._blaming(client):
+                advertised = Advertisement.read(sent, self.terms, client)
+                advertised.require_valid()
                 self._advertised[client] = advertised
-            else:
-                self.dropped[client] = "its public keys are malformed"
+        # Keys are fresh and nobody has seen another's yet, so those with one key are in league.
+        seen = Counter(key for ad in self._advertised.values() for key in ad.keys)
+        for client, ad in list(self._advertised.items()):
+            if any(seen[key] > 1 for key in ad.keys):
+                del self._advertised[client]
+                self.accused[client] = "it advertised a public key of another client's"
         self._require(len(self._advertised), Phase.ADVERTISE)
         return {
-            client: join(
-                {
-                    v: self._advertised[v][:PUBLIC_BYTES]
-                    for v in self.terms.neighbours_of(client)
-                    if v in self._advertised
-                }
-            )
+            client: self._to(client, {v: replies[v] for v in self._among(client, self._advertised)})
             for client in self._advertised
         }
 
     def shares(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
-        """After SHARE: what its neighbours sealed for each client."""
-        sealed: dict[int, dict[int, bytes]] = {}
-        for client, boxes in self._parted(replies, SEALED_SHARES_BYTES, self._advertised):
-            wanted = set(self.terms.neighbours_of(client)) & self._advertised.keys()
-            if boxes.keys() == wanted:
-                sealed[client] = boxes
-            else:
-                self.dropped[client] = "it did not send shares to all of its neighbours"
-        self.sharers = set(sealed)
-        self._require(len(sealed), Phase.SHARE)
+        """After SHARE: what its neighbours sealed for each client, and how to test it."""
+        terms = self.terms
+        size = Dealing.size(terms.threshold, terms.holders)
+        for client, sent in self._expected(replies, self._advertised):
+            with self._blaming(client):
+                boxes = part(sent[size:], SEALED_BYTES, terms.neighbours_of(client))
+                if list(boxes) != self._among(client, self._advertised):
+                    raise SecureSumError("it did not send shares to all of its neighbours")
+                ad, about = self._advertised[client], about_dealing(terms, client)
+                self._dealings[client] = Dealing.read(
+                    sent[:size], terms.threshold, terms.holders, about, ad.seed, ad.mask
+                )
+                self._sealed[client] = boxes
+        self._require(len(self._sealed), Phase.SHARE)
         return {
-            client: join({v: sealed[v][client] for v in self._among(client, self.sharers)})
-            for client in sorted(sealed)
+            client: self._to(
+                client,
+                {
+                    v: self._sealed[v][client] + self._dealings[v].test(self._place(v, client))
+                    for v in self._among(client, self._sealed)
+                },
+            )
+            for client in self._sealed
         }
+
+    def checked(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
+        """After CHECK: who is to be in the sum, for each of them; who complained was heard."""
+        answered = set()
+        for client, sent in self._expected(replies, self._sealed):
+            with self._blaming(client):
+                evidence = part(sent, EVIDENCE_BYTES, self.terms.neighbours_of(client))
+                for dealer, shown in evidence.items():
+                    if dealer not in self.accused:
+                        self._hear(client, dealer, shown)
+                answered.add(client)
+        included = answered - self.accused.keys()
+        while lonely := [c for c in sorted(included) if self._holders(c, included) < self._needed]:
+            # It would refuse to go on: what it masks could not be unmasked.
+            included.difference_update(lonely)
+            self.dropped |= dict.fromkeys(lonely, "too few of its neighbours are left")
+        self.included = tuple(sorted(included))
+        self._require(len(included), Phase.CHECK)
+        return dict.fromkeys(self.included, join_ids(self.included, self.terms.clients))
 
     def add(self, client: int, packed: bytes) -> None:
         """During MASK: add one client's masked vector to the total."""
-        if client not in self.sharers or client in self._masked:
+        if client not in self.included or client in self._masked:
             raise SecureSumError(f"client {client} was not asked for a vector, or sent two")
-        self._total += masks.unpack(packed, self.terms.length, self.terms.bits)
-        self._masked.add(client)
+        with self._blaming(client):
+            self._total += masks.unpack(packed, self.terms.length, self.terms.bits)
+            self._masked.add(client)
 
     @property
     def masked(self) -> tuple[list[int], NDArray]:
@@ -95,92 +132,129 @@ class SecureServer:
         """Go on after MASK where an interrupted server was, with its ``masked``."""
         self._masked, self._total = set(clients), total.copy()
 
-    def survivors_list(self) -> bytes:
+    def survivors_list(self) -> dict[int, bytes]:
         """After MASK: the list of survivors, to be confirmed by each of them."""
         self.survivors = tuple(sorted(self._masked))
         self._require(len(self.survivors), Phase.MASK)
         self._require_holders(set(self.survivors), Phase.MASK)
-        return join_ids(self.survivors)
+        return dict.fromkeys(self.survivors, join_ids(self.survivors, self.terms.clients))
 
     def confirmations(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
-        """After CONFIRM: the words of its neighbours for each client that gave its own."""
-        words: dict[int, dict[int, bytes]] = {}
-        for client, boxes in self._parted(replies, OVERHEAD, self.survivors):
-            if boxes.keys() == set(self._among(client, set(self.survivors))):
-                words[client] = boxes
-            else:
-                self.dropped[client] = "it did not confirm the survivors to all of its neighbours"
+        """After CONFIRM: its neighbours' signatures for each client that gave its own."""
+        words: dict[int, bytes] = {}
+        about = word_on(self.included, self.survivors, self.terms)
+        for client, word in self._expected(replies, self.survivors):
+            with self._blaming(client):
+                identity = self._advertised[client].identity
+                if len(word) != SIGNATURE_BYTES or not is_signed(identity, word, *about):
+                    raise SecureSumError("its word on the list of survivors is not signed by it")
+                words[client] = word
         self._require_holders(words.keys(), Phase.CONFIRM)
-        return {
-            client: join({v: words[v][client] for v in self._among(client, words.keys())})
-            for client in words
-        }
+        return {c: self._to(c, {v: words[v] for v in self._among(c, words)}) for c in words}
 
     def total(self, replies: Mapping[int, bytes], signed: bool = False) -> NDArray[np.int64]:
         """After REVEAL: the exact sum (length,) of the survivors' vectors modulo 2^bits.
 
         In [0, 2^bits), or in two's complement where ``signed``.
         """
-        held: dict[int, dict[int, bytes]] = {client: {} for client in self.sharers}
-        for holder, revealed in self._parted(replies, REVEALED_BYTES, self.survivors):
-            expected = {holder, *self._among(holder, self.sharers)}
-            if revealed.keys() != expected or any(
-                share[:1] != (SEED if owner in self.survivors else KEY)
-                for owner, share in revealed.items()
-            ):
-                self.dropped[holder] = "it did not reveal the shares that were asked for"
-                continue
-            for owner, share in revealed.items():
-                index = self.terms.holders_of(owner).index(holder)
-                held[owner][index] = share[1:]
-        for owner in self.sharers:
+        held: dict[int, dict[int, bytes]] = {client: {} for client in self.included}
+        for holder, sent in self._expected(replies, self.survivors):
+            with self._blaming(holder):
+                revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
+                if revealed.keys() != {holder, *self._among(holder, self.included)} or not all(
+                    self._dealings[owner].is_share(
+                        self._place(owner, holder), self._due(owner), share
+                    )
+                    for owner, share in revealed.items()
+                ):
+                    raise SecureSumError("it did not reveal the shares that it had accepted")
+                for owner, share in revealed.items():
+                    held[owner][self._place(owner, holder)] = share
+        for owner in self.included:
             if self._needs_removal(owner):
                 self._remove(owner, held[owner])
         return masks.from_words(self._total, self.terms.bits, signed)
 
     # Helpers --------------------------------------------------------------------------------
 
+    def _hear(self, client: int, dealer: int, evidence: bytes) -> None:
+        """Who of the two has lied: accuse the dealer, or raise SecureSumError about the client."""
+        if dealer not in self._sealed:
+            raise SecureSumError("it complained of a client that had sent it nothing")
+        mine, other = self._advertised[client].channel, self._advertised[dealer].channel
+        secret = disclosed(mine, other, evidence, self.terms.digest())
+        try:
+            box = self._sealed[dealer][client]
+            share = open_sealed(secret, self.terms, dealer, client, box)
+        except SecureSumError:
+            self.accused[dealer] = f"the shares that it sent to client {client} do not open"
+            return
+        if passes(share, self._dealings[dealer].test(self._place(dealer, client))):
+            raise SecureSumError(f"it complained of client {dealer}'s shares, which are right")
+        self.accused[dealer] = f"the shares that it sent to client {client} are wrong"
+
     def _remove(self, owner: int, held: Mapping[int, bytes]) -> None:
-        terms = self.terms
-        if len(held) < terms.threshold:
+        terms, ad = self.terms, self._advertised[owner]
+        if len(held) < self._needed:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
-                f"{owner}'s secrets, {terms.threshold} are needed"
+                f"{owner}'s secrets, {self._needed} are needed"
             )
-        secret = shares.combine(held, terms.threshold)
-        advertised = self._advertised[owner]
-        if owner in self.survivors:
-            if commitment(secret, terms, owner) != advertised[PUBLIC_BYTES:]:
-                raise SecureSumError(_wrong_share(owner))
+        survived = self._due(owner) == SEED
+        try:
+            secret, wrong = restore(held, self._needed, ad.seed if survived else ad.mask)
+        except SecureSumError as error:
+            self.accused[owner] = "it and others have shared what restores no secret"
+            raise SecureSumError(
+                f"aborted in phase {Phase.REVEAL}: client {owner}: {error}"
+            ) from error
+        if wrong:  # an honest holder would have complained
+            liars = (owner, *(terms.holders_of(owner)[place] for place in wrong))
+            self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
+        if survived:
             key = self_mask_key(secret, terms, owner)
             self._total -= masks.expand(key, terms.length, terms.bits)
             return
-        if public_key(secret) != advertised[KEY_BYTES:PUBLIC_BYTES]:
-            raise SecureSumError(_wrong_share(owner))
-        for v in self._among(owner, set(self.survivors)):
-            key = mask_key(secret, self._advertised[v][KEY_BYTES:PUBLIC_BYTES], terms, owner, v)
+        for v in self._among(owner, self.survivors):
+            key = mask_key(secret, self._advertised[v].mask, terms, owner, v)
             pairwise = masks.expand(key, terms.length, terms.bits)
             if v < owner:  # v added it, owner would have subtracted it
                 self._total -= pairwise
             else:
                 self._total += pairwise
 
+    @property
+    def _needed(self) -> int:
+        return self.terms.threshold
+
+    def _due(self, owner: int) -> int:
+        return SEED if owner in self.survivors else KEY
+
     def _needs_removal(self, owner: int) -> bool:
-        return owner in self.survivors or bool(self._among(owner, set(self.survivors)))
+        return owner in self.survivors or bool(self._among(owner, self.survivors))
 
-    def _among(self, client: int, group: Container[int]) -> list[int]:
-        return [v for v in self.terms.neighbours_of(client) if v in group]
+    def _among(self, client: int, group: Iterable[int]) -> list[int]:
+        chosen = set(group)
+        return [v for v in self.terms.neighbours_of(client) if v in chosen]
 
-    def _parted(
-        self, replies: Mapping[int, bytes], size: int, expected: Container[int]
-    ) -> Iterator[tuple[int, dict[int, bytes]]]:
-        for client, reply in sorted(replies.items()):
-            if client not in expected:
-                continue
-            try:
-                yield client, part(reply, size)
-            except SecureSumError as error:
-                self.dropped[client] = str(error)
+    def _place(self, owner: int, holder: int) -> int:
+        return self.terms.holders_of(owner).index(holder)
+
+    def _to(self, client: int, messages: Mapping[int, bytes]) -> bytes:
+        return join(messages, self.terms.neighbours_of(client))
+
+    @contextmanager
+    def _blaming(self, client: int) -> Iterator[None]:
+        """Accuse ``client`` of what a SecureSumError says."""
+        try:
+            yield
+        except SecureSumError as error:
+            self.accused[client] = str(error)
+
+    def _expected(
+        self, replies: Mapping[int, bytes], expected: Container[int]
+    ) -> Iterator[tuple[int, bytes]]:
+        return ((client, sent) for client, sent in sorted(replies.items()) if client in expected)
 
     def _require(self, count: int, phase: Phase) -> None:
         if count < self.terms.minimum:
@@ -189,18 +263,14 @@ class SecureServer:
                 f"left, a sum needs {self.terms.minimum}"
             )
 
+    def _holders(self, owner: int, left: Container[int]) -> int:
+        return sum(v in left for v in self.terms.holders_of(owner))
+
     def _require_holders(self, left: Container[int], phase: Phase) -> None:
-        for owner in self.sharers:
-            holders = sum(v in left for v in self.terms.holders_of(owner))
-            if self._needs_removal(owner) and holders < self.terms.threshold:
+        for owner in self.included:
+            holders = self._holders(owner, left)
+            if self._needs_removal(owner) and holders < self._needed:
                 raise SecureSumError(
                     f"aborted after phase {phase}: {holders} clients are left that hold shares "
-                    f"of client {owner}'s secrets, {self.terms.threshold} are needed"
+                    f"of client {owner}'s secrets, {self._needed} are needed"
                 )
-
-
-def _wrong_share(owner: int) -> str:
-    return (
-        f"aborted in phase {Phase.REVEAL}: somebody revealed a wrong share of client {owner}'s "
-        "secrets"
-    )

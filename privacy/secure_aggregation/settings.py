@@ -16,6 +16,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "neighbours": (int, NoneType),
     "colluders": (int,),
     "max_weight": (int, NoneType),
+    "groups": (int,),
+    "liars": (float, int),
 }
 
 
@@ -28,7 +30,9 @@ class SecureSumSettings:
     [0.5, 1). ``minimum``: share of the cohort that must be in a sum, in (0, 1]; None: as
     ``threshold``. ``neighbours``: see ``Terms``; None: all. ``colluders``: clients that may side
     with the server; their noise is not counted. ``max_weight``: the largest weight of one client
-    where the server does not know the clients' sizes.
+    where the server does not know the clients' sizes. ``groups``: into how many a cohort is
+    divided anew each round, with a sum each. ``liars``: share of the federation's clients that may
+    lie, on which naming one by group testing rests; 0: only proofs count.
     """
 
     mode: str = "off"
@@ -37,6 +41,8 @@ class SecureSumSettings:
     neighbours: int | None = None
     colluders: int = 0
     max_weight: int | None = None
+    groups: int = 1
+    liars: float = 0.1
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -58,6 +64,10 @@ class SecureSumSettings:
             raise ValueError(f"colluders={self.colluders}: must be at least 0")
         if self.max_weight is not None and self.max_weight < 1:
             raise ValueError(f"max_weight={self.max_weight}: must be at least 1, or null")
+        if self.groups < 1:
+            raise ValueError(f"groups={self.groups}: must be at least 1")
+        if not 0 <= self.liars < 0.5:
+            raise ValueError(f"liars={self.liars}: must lie in [0, 0.5)")
 
     @property
     def is_on(self) -> bool:
@@ -66,12 +76,10 @@ class SecureSumSettings:
 
     def least_survivors(self, cohort: int) -> int:
         """The fewest clients of a cohort of that size whose sum is revealed."""
-        share = self.threshold if self.minimum is None else self.minimum
-        least = max(2, self.colluders + 2, math.ceil(share * cohort))
-        return max(least, self._threshold(cohort)) if self._is_complete(cohort) else least
+        return self._minimum(max(cohort // self.groups, 1))
 
     def terms(self, run: str, round: int, clients: Sequence[int], length: int, bits: int) -> Terms:
-        """The terms of one sum over ``clients``.
+        """The terms of one sum over ``clients``, all of a group.
 
         ValueError when so few clients cannot meet the settings.
         """
@@ -85,7 +93,7 @@ class SecureSumSettings:
             length=length,
             bits=bits,
             threshold=self._threshold(holders),
-            minimum=self.least_survivors(len(cohort)),
+            minimum=self._minimum(len(cohort)),
             neighbours=neighbours,
             colluders=self.colluders,
         )
@@ -103,6 +111,11 @@ class SecureSumSettings:
             raise ValueError(
                 f"neighbours={terms.neighbours}: this client takes part with {own.neighbours} only"
             )
+
+    def _minimum(self, cohort: int) -> int:
+        share = self.threshold if self.minimum is None else self.minimum
+        least = max(2, self.colluders + 2, math.ceil(share * cohort))
+        return max(least, self._threshold(cohort)) if self._is_complete(cohort) else least
 
     def _is_complete(self, cohort: int) -> bool:
         return self.neighbours is None or self.neighbours >= cohort

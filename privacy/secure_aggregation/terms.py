@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 
 class SecureSumError(Exception):
@@ -88,6 +91,21 @@ class Terms:
         """With whom ``client`` exchanges keys, shares and masks."""
         return tuple(other for other in _graph(self)[client] if other != client)
 
+    def stays_connected(self, survivors: Sequence[int]) -> bool:
+        """Whether masks tie all of ``survivors`` together whichever of them are colluders.
+
+        A ring falls apart where two of its arcs of half the neighbours have nobody left; a sum
+        that falls apart can be read in parts.
+        """
+        if self.neighbours is None:
+            return True
+        half, ring = self.neighbours // 2, _ring(self)
+        alive = np.isin(ring, survivors).astype(np.int64)
+        arcs = sum(np.roll(alive, -step) for step in range(half))
+        apart = range(half + 1, len(ring) - half)  # so that somebody is between the two
+        least = min((int((arcs + np.roll(arcs, -step)).min()) for step in apart), default=len(ring))
+        return least > self.colluders
+
     def digest(self) -> bytes:
         """SHA-256 of all of the terms."""
         return _digest(self)
@@ -105,22 +123,31 @@ class Terms:
             raise ValueError(f"not the terms of a secure sum: {error}") from error
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _digest(terms: Terms) -> bytes:
     text = json.dumps(terms.to_dict(), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(b"murmur secure sum, version 1\0" + text.encode()).digest()
+    return hashlib.sha256(b"murmur secure sum, version 2\0" + text.encode()).digest()
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _graph(terms: Terms) -> dict[int, tuple[int, ...]]:
     """Holders by client: all, or a ring in an order that the digest decides (a Harary graph)."""
-    clients = terms.clients
     if terms.neighbours is None:
-        return dict.fromkeys(clients, clients)
-    seed = terms.digest()
-    ring = sorted(clients, key=lambda c: hashlib.sha256(seed + c.to_bytes(8, "big")).digest())
+        return dict.fromkeys(terms.clients, terms.clients)
+    ring = _ring(terms)
     n, half = len(ring), terms.neighbours // 2
     return {
         client: tuple(sorted(ring[(place + step) % n] for step in range(-half, half + 1)))
         for place, client in enumerate(ring)
     }
+
+
+@lru_cache(maxsize=64)
+def _ring(terms: Terms) -> tuple[int, ...]:
+    """The cohort in an order that the digest decides."""
+    seed = terms.digest()
+
+    def place(client: int) -> bytes:
+        return hashlib.sha256(seed + client.to_bytes(8, "big")).digest()
+
+    return tuple(sorted(terms.clients, key=place))

@@ -94,7 +94,7 @@ def test_server_receives_masked_contributions_and_nothing_else_of_the_data(tmp_p
 
 # Interruptions ----------------------------------------------------------------------------------
 
-MOMENTS = ["advertise", "share", "mask", "confirm", "reveal", "checkpoint"]
+MOMENTS = ["advertise", "share", "check", "mask", "confirm", "reveal", "checkpoint"]
 
 
 def die_in_round_2(monkeypatch, moment):
@@ -182,7 +182,7 @@ def test_a_client_that_leaves_after_its_masked_vector_is_in_the_sum(
     assert secure.rows()[1]["answered"] == 6
 
 
-@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE])
+@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.CHECK])
 def test_a_client_that_leaves_before_it_is_asked_to_train_releases_nothing(
     tmp_path, monkeypatch, phase
 ):

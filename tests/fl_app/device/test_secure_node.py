@@ -13,6 +13,7 @@ from fl_app.device.node_settings import Site
 from fl_app.run.experiment import Experiment
 from privacy.events import SecurelySummedEvent
 from privacy.secure_aggregation import SecureSumSettings
+from privacy.secure_aggregation.messages import join_ids
 from tests.fl_app.running import run_inline
 
 ON = "privacy.secure_aggregation=on"
@@ -47,9 +48,8 @@ def test_a_client_never_answers_a_server_that_forgets_the_masks(tmp_path):
 def test_a_client_without_secure_sums_does_not_join_one(tmp_path):
     node, _ = node_and_task(tmp_path, "privacy.secure_aggregation=off")
     record = ConfigRecord(
-        {"phase": "advertise", "run": "r", "round": 1, "clients": [0], "messages": [b""],
-         "terms": json.dumps({})}
-    )  # fmt: skip
+        {"phase": "advertise", "run": "r", "round": 1, "clients": [0], "messages": [b"{}"]}
+    )
     reply = node.answer(RecordDict({"secure_sum": record})).config_records["secure_sum"]
     assert reply["clients"] == [] and "off at this client" in reply["reasons"][0]
 
@@ -58,9 +58,14 @@ def test_terms_below_the_clients_own_minimum_are_refused_before_anything_happens
     node, _ = node_and_task(tmp_path)
     proposed = SecureSumSettings("on", threshold=0.5).terms("r", 1, range(6), 41, 3)
     record = ConfigRecord(
-        {"phase": "advertise", "run": "r", "round": 1, "clients": [0], "messages": [b""],
-         "terms": json.dumps(proposed.to_dict())}
-    )  # fmt: skip
+        {
+            "phase": "advertise",
+            "run": "r",
+            "round": 1,
+            "clients": [0],
+            "messages": [json.dumps(proposed.to_dict()).encode()],
+        }
+    )
     reply = node.answer(RecordDict({"secure_sum": record})).config_records["secure_sum"]
     assert reply["reasons"][0].startswith("ValueError: threshold=4: this client takes part from 5")
     assert list((tmp_path / "clients" / "secure_sum").glob("*")) == []
@@ -89,7 +94,7 @@ def test_a_repeated_request_gets_the_stored_reply_and_another_one_nothing(tmp_pa
         node.answer(content).array_records["contribution"]["masked"].numpy(), first
     )
     record = content.config_records["secure_sum"]
-    record["messages"] = list(reversed(record["messages"]))
+    record["messages"] = [join_ids(range(5), range(6))] * 6
     report = node.answer(content).config_records["report"]
     assert report["clients"] == [] and len(report["refused"]) == 6
 
@@ -101,7 +106,7 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path
     assert event.honest_clients == 5  # floor(0.67 · 6) + 1 share holders
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     states = [
-        json.loads(p.read_text()) for p in (node.site.folder / "clients/secure_sum").iterdir()
+        json.loads(p.read_text()) for p in (node.site.folder / "clients/secure_sum").glob("*.json")
     ]
     assert len(states) == 6 and all(state["state"] is None for state in states)
 

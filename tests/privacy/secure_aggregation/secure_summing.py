@@ -66,7 +66,7 @@ def secure_sum(
     states: dict[int, bytes] = {}
     for client in agreed.clients:
         noise = NoiseGenerator.seeded(entropy, client) if entropy else None
-        joined = SecureClient.join(agreed, client, *([noise.bytes] if noise else []))
+        joined = SecureClient.join(agreed, client, None, *([noise.bytes] if noise else []))
         states[client] = joined.to_bytes()
     silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
 
@@ -98,10 +98,10 @@ def secure_sum(
     try:
         keys = server.keys(ask(Phase.ADVERTISE, dict.fromkeys(agreed.clients, b"")))
         sealed = server.shares(ask(Phase.SHARE, keys))
-        for client, packed in ask(Phase.MASK, sealed).items():
+        included = server.checked(ask(Phase.CHECK, sealed))
+        for client, packed in ask(Phase.MASK, included).items():
             server.add(client, packed)
-        listed = server.survivors_list()
-        words = server.confirmations(ask(Phase.CONFIRM, dict.fromkeys(server.survivors, listed)))
+        words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
         it.total = server.total(ask(Phase.REVEAL, words), signed)
         it.survivors = server.survivors
     except SecureSumError as error:

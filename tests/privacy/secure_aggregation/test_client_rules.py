@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from privacy.secure_aggregation import (
@@ -11,7 +10,10 @@ from privacy.secure_aggregation import (
     SecureSumError,
     SecureSumSettings,
 )
+from privacy.secure_aggregation.identity import public_identity
 from privacy.secure_aggregation.messages import join, join_ids, part
+from privacy.secure_aggregation.shares import SEED, piece
+from privacy.secure_aggregation.terms import _ring
 from tests.privacy.secure_aggregation.secure_summing import secure_sum, terms, vectors
 
 
@@ -25,39 +27,67 @@ def before_confirm(agreed, me=0):
 def test_clients_do_not_confirm_fewer_survivors_than_the_minimum(survivors):
     party = before_confirm(terms(6, minimum=0.8))
     assert party.terms.minimum == 5
-    with pytest.raises(SecureSumError, match=r"stays masked|not one of this cohort"):
-        party.confirm(join_ids(survivors))
+    with pytest.raises(SecureSumError, match=r"stays masked|not one of this sum"):
+        party.confirm(join_ids(survivors, range(6)))
 
 
 @pytest.mark.parametrize(
-    ("survivors", "match"),
-    [
-        ([1, 2, 3, 4, 5], "not one of this cohort"),
-        ([0, 1, 2, 3, 99], "not one of this cohort"),
-    ],
-    ids=["without itself", "with a stranger"],
+    "message",
+    [join_ids([1, 2, 3, 4, 5], range(6)), b"\xff", b"", b"\0\0"],
+    ids=["without itself", "with a stranger", "nothing", "longer"],
 )
-def test_clients_do_not_confirm_a_list_that_cannot_be(survivors, match):
-    with pytest.raises(SecureSumError, match=match):
-        before_confirm(terms(6, minimum=0.8)).confirm(join_ids(survivors))
+def test_clients_do_not_confirm_a_list_that_cannot_be(message):
+    with pytest.raises(SecureSumError, match=r"not one of this sum's|is damaged"):
+        before_confirm(terms(6, minimum=0.8)).confirm(message)
 
 
 def test_clients_do_not_confirm_survivors_that_never_sent_them_shares():
     agreed = terms(6)
     outcome = secure_sum(agreed, vectors(agreed), {5: Phase.SHARE, 0: Phase.CONFIRM})
-    with pytest.raises(SecureSumError, match="sent no shares"):
-        outcome.clients[0].confirm(join_ids(range(6)))
+    with pytest.raises(SecureSumError, match="not one of this sum's"):
+        outcome.clients[0].confirm(join_ids(range(6), range(6)))
+
+
+@pytest.mark.parametrize(
+    ("included", "match"),
+    [
+        ([0, 1, 2, 3, 4, 5], "shares were not accepted"),
+        ([1, 2, 3, 4], "shares were not accepted"),
+        ([0, 1, 2], "stays masked"),
+    ],
+    ids=["with one that sent no shares", "without itself", "too few"],
+)
+def test_clients_mask_with_those_only_whose_shares_they_have_accepted(included, match):
+    agreed = terms(6, minimum=0.6)
+    outcome = secure_sum(agreed, vectors(agreed), {5: Phase.SHARE, 0: Phase.MASK})
+    with pytest.raises(SecureSumError, match=match):
+        outcome.clients[0].included_in(join_ids(included, range(6)))
+
+
+def test_a_graph_that_would_fall_apart_is_not_confirmed():
+    agreed = terms(30, neighbours=6, threshold=0.6, minimum=0.6)
+    ring = _ring(agreed)
+    everybody = secure_sum(agreed, vectors(agreed), dict.fromkeys(range(30), Phase.CONFIRM))
+    apart = sorted(set(ring) - set(ring[3:6]) - set(ring[18:21]))
+    with pytest.raises(SecureSumError, match="fall apart"):
+        everybody.clients[ring[10]].confirm(join_ids(apart, agreed.clients))
+    together = sorted(set(ring) - set(ring[3:6]) - set(ring[18:20]))
+    assert agreed.stays_connected(together)
+    # One colluder between two such gaps would do the same.
+    reckoned = dataclasses.replace(agreed, colluders=1, threshold=5)
+    ring = _ring(reckoned)
+    assert not reckoned.stays_connected(sorted(set(ring) - set(ring[3:6]) - set(ring[18:20])))
+    assert reckoned.stays_connected(range(30))
 
 
 def test_clients_reveal_nothing_before_enough_neighbours_said_the_same():
     agreed = terms(6, threshold=0.6)
     assert agreed.threshold == 4
-    held = {}
 
     def fewer(phase, client, message):
         if (phase, client) == (Phase.REVEAL, 0):
-            held["words"] = part(message, 28)
-            return join({c: held["words"][c] for c in (1, 2)})
+            words = part(message, 64, range(1, 6))
+            return join({c: words[c] for c in (1, 2)}, range(1, 6))
         return message
 
     outcome = secure_sum(agreed, vectors(agreed), to_client=fewer)
@@ -72,16 +102,18 @@ def reveal_after(told, agreed):
     """
     outcome = secure_sum(agreed, vectors(agreed), dict.fromkeys(agreed.clients, Phase.CONFIRM))
     parties = {c: outcome.clients[c] for c in told}
-    words = {c: part(parties[c].confirm(join_ids(told[c])), 28) for c in told}
+    words = {c: parties[c].confirm(join_ids(told[c], agreed.clients)) for c in told}
     shown, refused = {}, {}
     for c, party in parties.items():
-        passed_on = {v: words[v][c] for v in words if c in words[v] and told[v] == told[c]}
-        for attempt in (passed_on, {v: words[v][c] for v in words if c in words[v]}):
-            again = SecureClient.from_bytes(party.to_bytes())
-            try:
-                shown[c] = part(again.reveal(join(attempt)), 33)
-            except SecureSumError as error:
-                refused[c] = str(error)
+        passed_on = {v: word for v, word in words.items() if v != c}
+        try:
+            revealed = party.reveal(join(passed_on, agreed.neighbours_of(c)))
+            shown[c] = {
+                owner: "seed" if share == piece(party.shares[owner], SEED) else "key"
+                for owner, share in part(revealed, 32, agreed.clients).items()
+            }
+        except SecureSumError as error:
+            refused[c] = str(error)
     return shown, refused
 
 
@@ -100,8 +132,8 @@ def test_of_two_stories_one_at_most_is_believed_and_its_sum_keeps_the_minimum():
     shown, refused = reveal_after(stories, agreed)
     assert set(shown) == {0, 1, 2} and 3 in refused
     # Client 4's key may be restored (its vector stays behind its own mask), its seed may not.
-    kinds = {owner: {shown[c][owner][:1] for c in shown} for owner in range(5)}
-    assert kinds == {0: {b"s"}, 1: {b"s"}, 2: {b"s"}, 3: {b"s"}, 4: {b"k"}}
+    kinds = {**dict.fromkeys(range(4), "seed"), 4: "key"}
+    assert all(found == kinds for found in shown.values())
 
 
 def test_everybody_believes_a_story_that_all_were_told():
@@ -132,34 +164,42 @@ def test_clients_do_not_join_under_terms_laxer_than_their_own(name, value):
         own.accept(dataclasses.replace(agreed, **{name: value}))
 
 
-@pytest.mark.parametrize("which", ["a client's own", "another's"])
-def test_a_public_key_that_appears_twice_is_refused(which):
+def share_with(agreed, public, peers=None):
+    party = SecureClient.join(agreed, 0)
+    party.advertise()
+    return party.share(join(public, agreed.neighbours_of(0)), peers)
+
+
+def test_keys_that_somebody_else_signed_are_refused():
     agreed = terms(3)
-    parties = {c: SecureClient.join(agreed, c) for c in range(3)}
-    public = {c: party.advertise()[:64] for c, party in parties.items()}
-    twin = public[0] if which == "a client's own" else public[2]
-    with pytest.raises(SecureSumError, match="advertised twice"):
-        parties[0].share(join({1: twin, 2: public[2]}))
+    public = {c: SecureClient.join(agreed, c).advertise() for c in (1, 2)}
+    with pytest.raises(SecureSumError, match="not signed by its own device's key"):
+        share_with(agreed, {1: public[2], 2: public[1]})
 
 
-@pytest.mark.parametrize("half", [0, 32], ids=["channel key", "mask key"])
-def test_a_public_key_of_low_order_is_refused(half):
-    # With the all-zero point every exchange gives zero, whatever the private key.
+def test_a_client_with_pinned_peers_takes_part_with_nobody_else():
     agreed = terms(3)
-    parties = {c: SecureClient.join(agreed, c) for c in range(3)}
-    public = {c: bytearray(party.advertise()[:64]) for c, party in parties.items()}
-    public[1][half : half + 32] = bytes(32)
+    identities = {c: bytes([c]) * 32 for c in (1, 2)}
+    public = {c: SecureClient.join(agreed, c, key).advertise() for c, key in identities.items()}
+    peers = frozenset(public_identity(key) for key in identities.values())
+    assert share_with(agreed, public, peers=peers)
+    with pytest.raises(SecureSumError, match="not among the peers"):
+        share_with(agreed, public, peers=frozenset(list(peers)[:1]))
+    twice = {c: SecureClient.join(agreed, c, identities[1]).advertise() for c in (1, 2)}
+    with pytest.raises(SecureSumError, match="or two have one"):
+        share_with(agreed, twice, peers=peers)
 
-    def go():
-        parties[0].share(join({1: bytes(public[1]), 2: bytes(public[2])}))
-        boxes = {v: bytes(92) for v in (1, 2)}
-        parties[0].add_masks(np.zeros(agreed.length, np.int64), join(boxes))
 
+@pytest.mark.parametrize("start", [32, 65], ids=["channel key", "mask key"])
+def test_a_public_key_that_is_no_point_is_refused(start):
+    agreed = terms(3)
+    public = [bytearray(SecureClient.join(agreed, c).advertise()) for c in (1, 2)]
+    public[0][start : start + 33] = bytes(33)
     with pytest.raises(SecureSumError):
-        go()
+        share_with(agreed, {1: bytes(public[0]), 2: bytes(public[1])})
 
 
-@pytest.mark.parametrize("message", [b"", b"\0" * 7, join({9: bytes(64)}), join({1: bytes(63)})])
+@pytest.mark.parametrize("message", [b"", b"\0" * 7, b"\xff" + bytes(390), b"\x80" + bytes(63)])
 def test_garbage_is_refused_in_words(message):
     party = SecureClient.join(terms(3), 0)
     party.advertise()

@@ -6,7 +6,6 @@ import stat
 
 import numpy as np
 import pytest
-from Crypto.Protocol.SecretSharing import Shamir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +16,14 @@ from privacy.secure_aggregation import (
     SecureSumSettings,
     StateFile,
     Terms,
+    identity_in,
     masks,
+    read_peers,
     shares,
 )
-from privacy.secure_aggregation.keys import agree, derive, public_key
+from privacy.secure_aggregation.decoding import restore
+from privacy.secure_aggregation.evidence import disclose, disclosed
+from privacy.secure_aggregation.keys import agree, derive, public_key, scalar
 from privacy.secure_aggregation.messages import join, part
 from tests.privacy.secure_aggregation.secure_summing import terms
 
@@ -30,53 +33,131 @@ SECRET = bytes(range(32))
 # Shares -----------------------------------------------------------------------------------------
 
 
+def dealt(threshold, holders, seed=SECRET, key=SECRET[::-1]):
+    dealing, shares_of = shares.Dealing.of(seed, key, threshold, holders, b"about")
+    public = (public_key(seed), public_key(key))
+    read = shares.Dealing.read(dealing.to_bytes(), threshold, holders, b"about", *public)
+    return read, shares_of
+
+
 @pytest.mark.parametrize(("threshold", "holders"), [(1, 1), (1, 3), (2, 3), (3, 5), (5, 5)])
-def test_any_threshold_of_the_shares_restores_the_secret(threshold, holders):
-    split = dict(enumerate(shares.split(SECRET, threshold, holders)))
+def test_any_threshold_of_the_shares_restores_both_secrets(threshold, holders):
+    dealing, found = dealt(threshold, holders)
+    assert all(shares.passes(share, dealing.test(i)) for i, share in enumerate(found))
     for chosen in itertools.combinations(range(holders), threshold):
-        assert shares.combine({i: split[i] for i in chosen}, threshold) == SECRET
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.binary(min_size=32, max_size=32), st.integers(2, 9), st.data())
-def test_restoring_agrees_with_pycryptodome(secret, threshold, data):
-    holders = data.draw(st.integers(threshold, 70))
-    chosen = data.draw(st.permutations(range(holders)))[:threshold]
-    split = shares.split(secret, threshold, holders)
-    halves = [
-        Shamir.combine([(i + 1, split[i][cut]) for i in chosen], ssss=False)
-        for cut in (slice(0, 16), slice(16, 32))
-    ]
-    assert b"".join(halves) == secret
-    assert shares.combine({i: split[i] for i in chosen}, threshold) == secret
+        for place, secret in enumerate((SECRET, SECRET[::-1])):
+            pieces = {i: shares.piece(found[i], place) for i in chosen}
+            assert shares.combine(pieces, threshold) == secret
+            assert all(dealing.is_share(i, place, share) for i, share in pieces.items())
 
 
 def test_one_share_too_few_says_nothing_about_the_secret():
-    split = dict(enumerate(shares.split(SECRET, 3, 5)))
+    _, found = dealt(3, 5)
+    split = {i: shares.piece(share, shares.SEED) for i, share in enumerate(found)}
     with pytest.raises(ValueError, match="2 shares: 3 are needed"):
         shares.combine({i: split[i] for i in (0, 1)}, 3)
     guesses = {shares.combine({0: split[0], 1: split[1], 2: bytes([b]) * 32}, 3) for b in range(99)}
     assert len(guesses) == 99  # every third share gives another secret: all are still possible
-    assert SECRET not in shares.split(SECRET, 2, 3)
 
 
-def test_two_splits_of_one_secret_have_nothing_in_common():
-    assert set(shares.split(SECRET, 2, 5)).isdisjoint(shares.split(SECRET, 2, 5))
+def test_two_sharings_of_one_secret_have_nothing_in_common():
+    assert set(dealt(2, 5)[1]).isdisjoint(dealt(2, 5)[1])
 
 
-@pytest.mark.parametrize(
-    ("secret", "threshold", "holders"), [(SECRET[:16], 2, 3), (SECRET, 4, 3), (SECRET, 0, 3)]
-)
-def test_impossible_splits_are_refused(secret, threshold, holders):
+@pytest.mark.parametrize("place", range(3))
+def test_a_share_that_was_altered_does_not_pass(place):
+    dealing, found = dealt(3, 5)
+    wrong = bytearray(found[1])
+    wrong[32 * place + 31] ^= 1
+    assert not shares.passes(bytes(wrong), dealing.test(1))
+    assert not shares.passes(found[2], dealing.test(1))
+    assert not shares.passes(b"", dealing.test(1))
+
+
+def test_a_sharing_of_other_secrets_than_those_published_is_refused():
+    dealing, _ = dealt(3, 5)
+    public = public_key(SECRET), public_key(SECRET[::-1])
+    for wrong in (
+        public[::-1],
+        (public[0], public_key(scalar())),
+        (public_key(scalar()), public[1]),
+    ):
+        with pytest.raises(SecureSumError, match="not the secrets behind its public keys"):
+            shares.Dealing.read(dealing.to_bytes(), 3, 5, b"about", *wrong)
+    with pytest.raises(SecureSumError, match="malformed"):
+        shares.Dealing.read(dealing.to_bytes()[:-1], 3, 5, b"about", *public)
+
+
+def test_a_sharing_of_too_high_a_degree_passes_nobodys_test():
+    # Five shares on a polynomial of degree 4, said to be of degree 2: the answer cannot fit.
+    dealing, found = dealt(5, 5)
+    cut = dataclasses.replace(dealing, answer=dealing.answer[:3])
+    assert not any(shares.passes(share, cut.test(i)) for i, share in enumerate(found))
+
+
+@pytest.mark.parametrize("wrong", [(), (0,), (8,), (1, 4, 6)])
+def test_shares_that_dealer_and_holder_agreed_on_are_found_and_do_not_matter(wrong):
+    _, found = dealt(4, 10)
+    pieces = {i: shares.piece(share, shares.KEY) for i, share in enumerate(found)}
+    pieces |= {i: scalar() for i in wrong}
+    secret, named = restore(pieces, 4, public_key(SECRET[::-1]))
+    assert secret == SECRET[::-1]
+    assert named == {i for i in wrong if any(w < 4 for w in wrong)}  # else they were not used
+    with pytest.raises(SecureSumError, match="too many"):
+        restore(pieces | {i: scalar() for i in range(4)}, 4, public_key(SECRET[::-1]))
+
+
+@pytest.mark.parametrize(("threshold", "holders"), [(4, 3), (0, 3)])
+def test_impossible_splits_are_refused(threshold, holders):
     with pytest.raises(ValueError, match="must"):
-        shares.split(secret, threshold, holders)
+        shares.Dealing.of(SECRET, SECRET, threshold, holders, b"")
+
+
+# Evidence ---------------------------------------------------------------------------------------
+
+
+def test_a_shared_secret_is_disclosed_with_a_proof_that_nothing_else_has():
+    one, other, third = (scalar() for _ in range(3))
+    ends = public_key(one), public_key(other)
+    shown = disclose(one, ends[1], b"sum")
+    assert disclosed(*ends, shown, b"sum") == agree(one, ends[1]) == agree(other, ends[0])
+    forged = disclose(third, ends[1], b"sum")
+    for attempt in (
+        (*ends, forged, b"sum"),
+        (*ends, shown, b"another sum"),
+        (ends[0], public_key(third), shown, b"sum"),
+        (*ends, shown[:33] + bytes(64), b"sum"),
+        (*ends, shown[:-1] + bytes([shown[-1] ^ 1]), b"sum"),
+        (*ends, b"\xff" * 97, b"sum"),
+        (*ends, b"", b"sum"),
+    ):
+        with pytest.raises(SecureSumError):
+            disclosed(*attempt)
+
+
+def test_a_devices_key_is_made_once_and_for_its_owner_only(tmp_path):
+    first = identity_in(tmp_path / "deep" / "3.key")
+    assert identity_in(tmp_path / "deep" / "3.key") == first
+    assert stat.S_IMODE((tmp_path / "deep" / "3.key").stat().st_mode) == 0o600
+    assert identity_in(tmp_path / "4.key") != first
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["3.key"]
+
+
+def test_peers_are_public_keys_one_in_each_line(tmp_path):
+    file = tmp_path / "peers"
+    file.write_text("00" * 32 + " a hospital\n\n" + "ff" * 32 + "\n")
+    assert read_peers(file) == {bytes(32), b"\xff" * 32}
+    for wrong in ("", "00", "xyz", "00" * 31):
+        file.write_text(wrong)
+        with pytest.raises(ValueError, match="peers: "):
+            read_peers(file)
 
 
 # Keys and masks ---------------------------------------------------------------------------------
 
 
 def test_both_ends_agree_on_a_key_and_every_use_has_its_own():
-    one, other = bytes(range(32)), bytes(range(32, 64))
+    one, other = bytes(range(32)), bytes(range(1, 33))
     secret = agree(one, public_key(other))
     assert secret == agree(other, public_key(one))
     uses = [(b"a", b"bc"), (b"ab", b"c"), (b"abc",), (b"a", b"bc", 1), (b"a", b"bc", 2)]
@@ -84,11 +165,10 @@ def test_both_ends_agree_on_a_key_and_every_use_has_its_own():
     assert derive(secret, b"salt", b"a") != derive(secret, b"other", b"a")
 
 
-def test_points_of_low_order_are_refused():
-    with pytest.raises(SecureSumError, match="not a valid X25519 key"):
-        agree(SECRET, bytes(32))
-    with pytest.raises(SecureSumError, match="not a valid X25519 key"):
-        agree(SECRET, bytes(31))
+@pytest.mark.parametrize("wrong", [bytes(33), b"\2" + b"\xff" * 32, b"\0", bytes(32)])
+def test_what_is_no_point_of_the_curve_is_refused(wrong):
+    with pytest.raises(SecureSumError, match="not a point of P-256"):
+        agree(SECRET, wrong)
 
 
 def test_masks_are_the_keystream_of_aes_256_in_counter_mode():
@@ -123,9 +203,11 @@ def test_sign_is_read_from_the_highest_bit_of_the_modulus():
 # Messages ---------------------------------------------------------------------------------------
 
 
-@given(st.dictionaries(st.integers(0, 2**63 - 1), st.binary(min_size=5, max_size=5), max_size=6))
+@given(st.dictionaries(st.integers(0, 2**63 - 1), st.binary(min_size=5, max_size=5), max_size=20))
 def test_joined_messages_come_apart_again(items):
-    assert part(join(items), 5) == items
+    among = sorted({*items, 7, 2**40})
+    assert part(join(items, among), 5, among) == items
+    assert len(join(items, among)) == -(-len(among) // 8) + 5 * len(items)
 
 
 @pytest.mark.parametrize(
@@ -133,15 +215,15 @@ def test_joined_messages_come_apart_again(items):
     [
         lambda m: m[:-1],
         lambda m: m + b"x",
-        lambda m: m[:7],
-        lambda m: m[:4] + b"\0\0\0\6" + m[8:],
-        lambda m: m[:8] + m[16:24] + m[8:16] + m[24:],
+        lambda m: b"",
+        lambda m: b"\xe0" + m[1:],
+        lambda m: b"\x61" + m[1:],
     ],
-    ids=["cut", "longer", "no head", "other size", "out of order"],
+    ids=["cut", "longer", "empty", "one more", "a stranger"],
 )
 def test_damaged_lists_are_refused(damage):
     with pytest.raises(SecureSumError):
-        part(damage(join({1: b"aaaaa", 2: b"bbbbb"})), 5)
+        part(damage(join({1: b"aaaaa", 2: b"bbbbb"}, range(3))), 5, range(3))
 
 
 # Terms and settings -----------------------------------------------------------------------------

@@ -5,8 +5,9 @@ import pytest
 from scipy import stats
 
 from privacy.secure_aggregation import Phase, SecureServer, masks
-from privacy.secure_aggregation.client import ADVERTISED_BYTES, KEY, REVEALED_BYTES, SEED
+from privacy.secure_aggregation.advertisement import ADVERTISED_BYTES
 from privacy.secure_aggregation.messages import part
+from privacy.secure_aggregation.shares import KEY, SEED
 from tests.privacy.secure_aggregation.secure_summing import secure_sum, terms, vectors
 
 # One false alarm in ten thousand; the keys are seeded, so the outcome is always the same.
@@ -73,17 +74,19 @@ def test_shares_are_revealed_of_one_secret_of_each_client_and_never_of_both():
     outcome = secure_sum(agreed, vectors(agreed), drops)
     assert outcome.survivors == (1, 2, 3, 5, 6)
     kinds = {}
-    for message in received(outcome, Phase.REVEAL).values():
-        for owner, share in part(message, REVEALED_BYTES).items():
-            kinds.setdefault(owner, set()).add(share[:1])
+    for holder, message in received(outcome, Phase.REVEAL).items():
+        for owner, share in part(message, 32, agreed.clients).items():
+            dealing = outcome.server._dealings[owner]
+            found = {kind for kind in (SEED, KEY) if dealing.is_share(holder, kind, share)}
+            kinds.setdefault(owner, set()).update(found)
     assert kinds == {0: {KEY}, 4: {KEY}, **{c: {SEED} for c in (1, 2, 3, 5, 6)}}
 
 
 def test_no_client_that_dropped_before_its_shares_were_out_is_asked_about():
     agreed = terms(5, length=20)
     outcome = secure_sum(agreed, vectors(agreed), {0: Phase.ADVERTISE, 1: Phase.SHARE})
-    owners = [part(m, REVEALED_BYTES).keys() for m in received(outcome, Phase.REVEAL).values()]
-    assert owners == [{2, 3, 4}] * 3
+    revealed = received(outcome, Phase.REVEAL).values()
+    assert [part(m, 32, agreed.clients).keys() for m in revealed] == [{2, 3, 4}] * 3
 
 
 def test_the_running_total_stays_masked_until_the_last_mask_is_gone(monkeypatch):

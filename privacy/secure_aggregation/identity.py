@@ -1,0 +1,76 @@
+"""A device's long-term key (Ed25519): it signs what the device says in secure sums.
+
+Made once on the device and kept beside its state, for its owner only. Whoever has pinned the
+public keys of its peers takes part with nobody else; without that the server says whose key is
+whose.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from privacy.secure_aggregation.keys import Entropy, framed
+
+IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64
+
+
+def identity_in(path: Path) -> bytes:
+    """The private key in the file ``path``, which is made, mode 600, if it is not there."""
+    try:
+        return bytes.fromhex(path.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(new_identity().hex())
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(FileExistsError):  # the first of two processes decides
+        os.link(draft, path)
+    draft.unlink()
+    return bytes.fromhex(path.read_text(encoding="ascii"))
+
+
+def new_identity(entropy: Entropy = os.urandom) -> bytes:
+    """A private key."""
+    return entropy(IDENTITY_BYTES)
+
+
+def public_identity(identity: bytes) -> bytes:
+    """The public half, by which peers know the device."""
+    return Ed25519PrivateKey.from_private_bytes(identity).public_key().public_bytes_raw()
+
+
+def sign(identity: bytes, *parts: bytes | int) -> bytes:
+    """A signature of ``parts``."""
+    return Ed25519PrivateKey.from_private_bytes(identity).sign(framed(*parts))
+
+
+def is_signed(public: bytes, signature: bytes, *parts: bytes | int) -> bool:
+    """Whether the owner of ``public`` has signed ``parts``."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, framed(*parts))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def read_peers(path: Path) -> frozenset[bytes]:
+    """Public keys, one in each line in hexadecimal; what follows a space is a remark.
+
+    ValueError for a file that is anything else, or names nobody.
+    """
+    lines = [line.split()[0] for line in path.read_text("utf-8").splitlines() if line.strip()]
+    try:
+        peers = frozenset(bytes.fromhex(word) for word in lines)
+    except ValueError as error:
+        raise ValueError("peers: a line does not begin with a public key") from error
+    if not peers or any(len(peer) != IDENTITY_BYTES for peer in peers):
+        raise ValueError(f"peers: public keys have {IDENTITY_BYTES} bytes, one in each line")
+    return peers

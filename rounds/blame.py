@@ -1,0 +1,81 @@
+"""Who has lied in a run's secure sums: by proof, or because nobody else can have.
+
+Most lies are proven within their sum (``SecureServer.accused``). A masked vector that makes the
+sum impossible is not: any of the sum's clients may have sent it. With the cohort in groups, drawn
+anew each round, such sums overlap in few. This is group testing with a bound: if at most
+``most`` of the federation's clients lie, whoever is in every set of so few clients that would
+explain all impossible sums is one of them. That is logic, not chance; it rests on the bound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+DEDUCED = "no few other clients explain all the sums that were impossible"
+
+
+class Blame:
+    """``accused``: for the rest of the run, with reasons. ``spoiled``: unexplained sums' clients.
+
+    ``most``: how many clients of the federation may lie.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.accused: dict[int, str] = {}
+        self.spoiled: list[tuple[int, ...]] = []
+
+    def add(self, accused: Mapping[int, str], spoiled: Sequence[Sequence[int]]) -> dict[int, str]:
+        """Take up what a round has shown; who is named for the first time, and why."""
+        found = {c: why for c, why in accused.items() if c not in self.accused}
+        self.accused |= found
+        self.spoiled += [tuple(clients) for clients in spoiled]
+        while named := self._deduced():
+            found |= named
+            self.accused |= named
+        return found
+
+    def state(self) -> dict[str, NDArray]:
+        """For a checkpoint."""
+        plain = {"accused": self.accused, "spoiled": self.spoiled}
+        return {"blame": np.frombuffer(json.dumps(plain).encode(), np.uint8)}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        plain = json.loads(state["blame"].tobytes())
+        self.accused = {int(client): why for client, why in plain["accused"].items()}
+        self.spoiled = [tuple(clients) for clients in plain["spoiled"]]
+
+    def _deduced(self) -> dict[int, str]:
+        """Those without whom the impossible sums need more liars than there may be."""
+        # A sum with a known liar in it is explained.
+        self.spoiled = [each for each in self.spoiled if not self.accused.keys() & set(each)]
+        left = self.most - len(self.accused)
+        if left < 1 or fewest_liars(self.spoiled) > left:
+            return {}  # more have lied than may: nothing follows
+        suspects = set().union(*self.spoiled)
+        guilty = [c for c in sorted(suspects) if fewest_liars(self.spoiled, c) > left]
+        return dict.fromkeys(guilty, DEDUCED)
+
+
+def fewest_liars(sums: Sequence[Sequence[int]], honest: int | None = None) -> float:
+    """The size of the smallest set with somebody of each of ``sums``, and without ``honest``.
+
+    Infinity where there is none.
+    """
+    clients = sorted(set().union(*sums) - {honest})
+    if not sums or not clients:
+        return np.inf if sums else 0
+    incidence = np.array([[client in each for client in clients] for each in sums], float)
+    found = milp(
+        np.ones(len(clients)),
+        integrality=np.ones(len(clients)),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(incidence, lb=1),
+    )
+    return round(found.fun) if found.success else np.inf
