@@ -18,14 +18,14 @@ MASKED = [
     "privacy.secure_sum.threshold=0.5",  # two of three suffice
     "privacy.secure_sum.max_weight=1000",
 ]
-# When a device is in a phase of a secure sum; its first question is whom it hosts.
+# When a device is in a phase of a secure sum.
 PHASES = {
-    "advertise": ("query", 2),
-    "share": ("query", 3),
-    "check": ("query", 4),
+    "advertise": ("query", 1),
+    "share": ("query", 2),
+    "check": ("query", 3),
     "mask": ("train", 1),
-    "confirm": ("query", 5),
-    "reveal": ("query", 6),
+    "confirm": ("query", 4),
+    "reveal": ("query", 5),
 }
 ALL = "federation.quorum=1.0"
 LONG = "strategy.local.epochs=500"  # long enough to be killed in

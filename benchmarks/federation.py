@@ -13,7 +13,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-from benchmarks.loopback import NAME, Federation, wait_for
+from benchmarks.loopback import Federation, wait_for
 from benchmarks.network import Network
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
@@ -94,7 +94,7 @@ class Attempt:
     def __init__(self, devices: Devices, path: Path, words: list[str]) -> None:
         self.devices, self.folder, self.words = devices, RunFolder(path), words
         self.seen = {kind: devices.heard(kind) for kind in ("query", "train")}
-        command = ["engine=deploy", f"engine.superlink={NAME}", *words, f"run_dir={path}"]
+        command = [*devices.federation.words, *words, f"run_dir={path}"]
         self.process = devices.federation.murmur(*command)
 
     def wait_until_heard(self, kind: str, number: int) -> None:

@@ -55,8 +55,9 @@ class Federation:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.certificates, self.home = folder / "certificates", folder / "flwr"
-        self.port = free_port()
+        self.port, self.table = free_port(), folder / "enrolled.txt"
         self.started: list[subprocess.Popen] = []
+        (folder / "supernode.secret").write_bytes(os.urandom(32))
         script("certificates.sh", self.certificates, "127.0.0.1")
         self.home.mkdir(exist_ok=True)
         (self.home / "config.toml").write_text(
@@ -103,11 +104,17 @@ class Federation:
             return False
 
     def enrol(self, number: int) -> Path:
-        """A key pair for node ``number``, its public half enrolled; the private key."""
+        """A key pair for node ``number``, enrolled as the host of that client; the private key."""
         key = self.folder / f"node-{number}.key"
         script("node-key.sh", key)
-        self.flwr("supernode", "register", f"{key}.pub", NAME)
+        enter = ["murmur", "enrol", f"{key}.pub", "--clients", str(number), "--superlink", NAME]
+        self._run(*enter, "--table", str(self.table))
         return key
+
+    @property
+    def words(self) -> list[str]:
+        """What a run on these devices is started with."""
+        return ["engine=deploy", f"engine.superlink={NAME}", f"federation.enrolled={self.table}"]
 
     def device(self, client: int) -> dict[str, Any]:
         """The node-config of a device that hosts ``client``, with its data from ``data/``."""
@@ -128,15 +135,26 @@ class Federation:
         *options: str,
         port: int | None = None,
         ca: Path | None = None,
+        runs_sent_code: bool = False,
     ) -> subprocess.Popen:
-        """Start SuperNode ``number``; ``port``: of the SuperLink, or of what stands before it."""
+        """Start SuperNode ``number`` and the device beside it; the SuperNode's process.
+
+        ``port``: of the SuperLink, or of what stands before it. ``runs_sent_code``: without a
+        device, as Flower starts a SuperNode by default.
+        """
         pairs = {k: f'"{v}"' if isinstance(v, str) else v for k, v in config.items()}
         words = " ".join(f"{key}={value}" for key, value in pairs.items())
+        runtime, secret = free_port(), str(self.folder / "supernode.secret")
         command = ["flower-supernode", "--superlink", f"127.0.0.1:{port or self.port}"]
         command += ["--root-certificates", str(ca or self.certificates / "ca.pem")]
-        command += ["--auth-supernode-private-key", str(key), "--port", str(free_port())]
-        command += ["--node-config", words, *options]
-        return self._start(f"node-{number}", command)
+        command += ["--auth-supernode-private-key", str(key), "--port", str(runtime), *options]
+        name = f"node-{number}"
+        if runs_sent_code:
+            return self._start(name, [*command, "--node-config", words])
+        shared = ["--superexec-auth-secret-file", secret]
+        device = ["murmur", "device", "--runtime-api-address", f"127.0.0.1:{runtime}", *shared]
+        self._start(name, [*device, "--node-config", words], log=f"device-{number}")
+        return self._start(name, [*command, "--isolation", "process", *shared])
 
     def online(self) -> int:
         """How many nodes the SuperLink has."""
@@ -145,19 +163,17 @@ class Federation:
 
     def flwr(self, *words: str) -> str:
         """Flower's command with these words; RuntimeError where it fails."""
-        done = subprocess.run(
-            ["flwr", *words], env=self.environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"flwr {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
+        return self._run("flwr", *words)
 
     def murmur(self, *words: str) -> subprocess.Popen:
         """`murmur` with these words, started; its output is in murmur.log."""
         return self._start("murmur", ["murmur", *words])
 
     def kill(self, name: str) -> None:
-        """End all processes of ``name`` (superlink, node-0) at once, as a power cut does."""
+        """End all processes of ``name`` (superlink, node-0) at once, as a power cut does.
+
+        A SuperNode and the device beside it are one: ``node-0``.
+        """
         while self.send(name, signal.SIGKILL):
             pass  # one that was starting another is found by its child
         for process in self.started:
@@ -174,7 +190,7 @@ class Federation:
         return found
 
     def log(self, name: str) -> str:
-        """What ``name`` (superlink, node-0, murmur) has written."""
+        """What ``name`` (superlink, node-0, device-0, murmur) has written."""
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -191,14 +207,24 @@ class Federation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, name: str, command: Sequence[str], **environment: str) -> subprocess.Popen:
+    def _run(self, *command: str) -> str:
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _start(
+        self, name: str, command: Sequence[str], log: str | None = None, **environment: str
+    ) -> subprocess.Popen:
         mark = {_MARK: f"{self.folder}/{name}"}
-        with open(self.folder / f"{name}.log", "ab") as log:
+        with open(self.folder / f"{log or name}.log", "ab") as output:
             process = subprocess.Popen(
                 list(command),
                 env={**self.environment, **environment, **mark},
                 cwd=self.folder,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )

@@ -9,4 +9,4 @@ if [ -e "$1" ]; then
 fi
 ssh-keygen -q -t ecdsa -b 384 -N "" -C "" -f "$1"
 chmod 644 "$1.pub"
-echo "enrol $1.pub with: flwr supernode register $1.pub NAME"
+echo "on the server: murmur enrol $1.pub --clients IDS --table enrolled.txt --superlink NAME"

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 TOOLS = {
     "advise": "find the best rounds and clients per round for NbAFL",
     "audit": "attack a release and measure its epsilon",
+    "device": "answer a SuperNode with the code that is installed here, and with no other",
     "doctor": "check a device or a server, and say what is missing",
     "export": "write the public pool that devices need a copy of",
+    "enrol": "enter a device's key and its clients into the server's table",
     "experiments": "list the settings that are ready to run, with time and expected result",
     "ledger": "print or verify a device's ledger",
     "plan": "share a total budget in KD-DPFL, and say why",

@@ -6,7 +6,7 @@ message needs it, and no error's text leaves but what is written to be told (``D
 
 from __future__ import annotations
 
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
@@ -15,8 +15,6 @@ from fl_app.config.run_config import require_plain
 from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import DeviceError, device_folder, is_simulated, log_error, site_of
 from fl_app.device.secure_node import SecureNode, secure_folder
-
-HOSTED = "hosted"  # the server's question whom a node hosts; see rounds.client_placement
 
 app = ClientApp()
 
@@ -44,9 +42,6 @@ def answer(message: Message, context: Context) -> Message:
 def _answer(message: Message, context: Context) -> Message:
     config = from_run_config(context.run_config)
     site = site_of(config, context.node_config, context.run_id)
-    if HOSTED in message.content.config_records:
-        clients = ConfigRecord({"clients": [] if site.own is None else list(site.own.clients)})
-        return Message(RecordDict({HOSTED: clients}), reply_to=message)
     if site.own is not None:
         privacy: PrivacySettings = build(config.privacy, "privacy")
         hosts = site.own.clients.__contains__

@@ -138,7 +138,6 @@ class CohortStrategy(Algorithm, Strategy):
                 continue  # a duplicate, or a node that was not asked
             if reply.has_error():
                 self._fail(clients, f"node failed: {said(reply.error.reason)}")
-                self.setup.hosts.forget(node)
                 continue
             try:
                 self.round.bytes_up += message_size(reply.content)
@@ -149,9 +148,8 @@ class CohortStrategy(Algorithm, Strategy):
                 continue
             self.participations.update(answered)
             self.round.failed.update(refusals)
-        for node, clients in waiting.items():
+        for clients in waiting.values():
             self._fail(clients, "no answer before the deadline")
-            self.setup.hosts.forget(node)
         if self.secure_round is not None:
             self.secure_round.keep(self.participations)
             sizes = self.secure_round.finish(total, self.weigh())

@@ -17,6 +17,7 @@ class FederationSettings:
     """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
 
     ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
+    ``enrolled``: the table of their nodes' keys (``rounds.enrolment``), which the server reads.
     """
 
     num_clients: int
@@ -26,6 +27,7 @@ class FederationSettings:
     quorum: float
     round_timeout: float
     devices: Mapping[str, Any] | None = None
+    enrolled: str | None = None
 
     def __post_init__(self) -> None:
         if self.num_clients < 1:

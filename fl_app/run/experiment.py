@@ -27,6 +27,7 @@ from fl_app.tracking import Tracker
 from privacy.accounting import epsilon
 from privacy.releases import assumptions_of
 from rounds.client_placement import DeviceHosts, Hosts, VirtualHosts
+from rounds.enrolment import Enrolment
 from rounds.setup import ServerSetup
 from strategies.base import CohortStrategy
 
@@ -74,7 +75,16 @@ class Experiment:
     def _hosts(self) -> Hosts:
         if self.federation.devices is None:
             return VirtualHosts()
-        return DeviceHosts(self.federation.quorum, self.federation.round_timeout)
+        if self.federation.enrolled is None:
+            raise ConfigError(
+                "federation.enrolled=null: on devices it must name the table of the nodes' keys "
+                "and clients; `murmur enrol` makes it"
+            )
+        try:
+            enrolment = Enrolment.load(self.federation.enrolled)
+        except ValueError as error:
+            raise ConfigError(f"federation.enrolled={error}") from error
+        return DeviceHosts(enrolment, self.federation.quorum, self.federation.round_timeout)
 
     def _check_secure_sums(self) -> None:
         """ConfigError where this cohort cannot sum securely."""

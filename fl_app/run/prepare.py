@@ -15,7 +15,14 @@ from fl_app.config.composition import build, compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 
-PATHS = ("dataset.root", "dataset.path", "dataset.cache", "features.weights", "privacy.policy")
+PATHS = (
+    "dataset.root",
+    "dataset.path",
+    "dataset.cache",
+    "features.weights",
+    "federation.enrolled",
+    "privacy.policy",
+)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 OK, WARN, FAIL = "ok", "warn", "fail"
 SOON = 30  # days before an expiry at which one is told
 LEAST_DISK, SMALL_DISK = 200 * 2**20, 2**30  # bytes: too little, little
+LEAST_SECRET = 16  # bytes
 CLOCK_SECONDS = 60.0  # how far two clocks may be apart
 
 
@@ -116,6 +117,18 @@ def private_key(file: Path, certificate: Path | None = None) -> Check:
         if mine.split()[:2] != public.read_bytes().split()[:2]:
             return Check(name, FAIL, f"does not fit {public.name}", "enrol the key's own .pub")
     return Check(name, OK, "readable by its owner only")
+
+
+def secret(file: Path) -> Check:
+    """A secret that only its owner can read, and nobody can guess."""
+    mode = file.stat().st_mode
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        found = f"others may read it ({stat.filemode(mode)})"
+        return Check("secret", FAIL, found, f"chmod 600 {file}")
+    if (size := file.stat().st_size) < LEAST_SECRET:
+        advice = f"head -c 32 /dev/urandom > {file}"
+        return Check("secret", FAIL, f"{size} bytes: can be guessed", advice)
+    return Check("secret", OK, "readable by its owner only")
 
 
 def certificate(file: Path, authority: Path | None = None, now: datetime | None = None) -> Check:

@@ -1,7 +1,7 @@
 """``murmur doctor device|server ...``: what is missing on this machine, and what to do about it.
 
-A device is asked about with the words with which its SuperNode is started. The exit status is 1
-where anything fails.
+A device is asked about with the words with which its two processes are started. The exit status is
+1 where anything fails.
 """
 
 from __future__ import annotations
@@ -16,16 +16,23 @@ from typing import Any
 from fl_app.tools import checkup
 from fl_app.tools.checkup import FAIL, OK, SOON, WARN, Check, attempt
 
+_ISOLATED = "flower-supernode --isolation process, and murmur device beside it: deploy/README.md"
+
 
 def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur doctor``; the exit status."""
     parser = argparse.ArgumentParser(prog="murmur doctor", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     device = kinds.add_parser("device", help="a machine that runs a SuperNode")
-    device.add_argument("--node-config", default="", help="as given to flower-supernode")
-    device.add_argument("--auth-supernode-private-key", type=Path, help="as given to it")
+    device.add_argument("--node-config", default="", help="as given to murmur device")
+    device.add_argument(
+        "--auth-supernode-private-key", type=Path, help="as given to flower-supernode"
+    )
     device.add_argument("--root-certificates", type=Path, help="as given to it: ca.pem")
     device.add_argument("--superlink", help="as given to it: HOST:PORT")
+    device.add_argument("--isolation", help="as given to it: process, or its default")
+    device.add_argument("--superexec-auth-secret-file", type=Path, help="as given to it")
+    device.add_argument("--trusted-entities", type=Path, help="as given to it")
     device.add_argument("--shape", help="of the run's images: CHANNELS,HEIGHT,WIDTH")
     device.add_argument("--classes", help="of the run: how many, or their names with commas")
     server = kinds.add_parser("server", help="the machine of the SuperLink")
@@ -84,6 +91,7 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     from fl_app.device.node_settings import device_folder
 
     yield from _machine()
+    yield from _sent_code(arguments)
     config = _node_config(arguments.node_config)
     yield attempt("policy", partial(policy, config), "see deploy/policy.example.yaml")
     folder = device_folder(config)
@@ -101,6 +109,24 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
         yield attempt("certificate authority", check, "get ca.pem from the server")
     if arguments.superlink and (authority is None or authority.exists()):
         yield from checkup.superlink(arguments.superlink, authority)
+
+
+def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
+    """Whether this device runs code that a server sends."""
+    name, secret = "sent code", arguments.superexec_auth_secret_file
+    if arguments.isolation == "process":
+        yield Check(name, OK, "is not run: murmur device answers")
+        if secret is None:
+            found = "none: every account here can answer in this device's name"
+            yield Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
+        else:
+            advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
+            yield attempt("secret", partial(checkup.secret, secret), advice)
+    elif arguments.trusted_entities is not None:
+        yield Check(name, WARN, "is run where a trusted entity signed it", _ISOLATED)
+    else:
+        found = "is run: whoever starts a run can read the data, the policy and the keys"
+        yield Check(name, FAIL, found, _ISOLATED)
 
 
 def _node_config(text: str) -> dict[str, Any]:

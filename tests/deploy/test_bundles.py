@@ -38,7 +38,7 @@ def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path
     words += [f"federation.quorum={answers / (PICKY + 1)}", f"run_dir={folder}"]
     if bundle is not None:
         words.append(f"engine.bundle='{bundle}'")
-    command = ["engine=deploy", "engine.superlink=loopback", "strategy=privatekt", *words]
+    command = [*federation.words, "strategy=privatekt", *words]
     assert federation.murmur(*command).wait(ENDS) == 0, federation.log("murmur")
     (_, row) = RunFolder(folder).rows()
     assert row["answered"] == answers

@@ -43,11 +43,12 @@ ORDER = [
     "server: start the SuperLink",
     "server: is anything missing?",
     "device: install, in a checkout",
-    "device: a key of its own",
-    "server: enrol it",
+    "device: a key of its own, and a secret for its two processes",
+    "server: enrol it, with the ids of the clients that it hosts",
     "server: the file that devices name as public=",
     "device: is anything missing?",
-    "device: start the SuperNode",
+    "device: start the SuperNode, which holds the key and runs nothing",
+    "device: start what answers, under an account of its own",
     "server: run",
 ]
 
@@ -74,6 +75,7 @@ def shell(tmp_path):
         "PORT": str(free_port()),
         "RUNTIME_PORT": str(free_port()),
         "NODE_CONFIG": " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()),
+        "CLIENTS": "0",
         "SHAPE": "1,8,8",
         "CLASSES": "10",
         "SETTINGS": " ".join(SETTINGS),
@@ -124,7 +126,7 @@ def test_the_commands_lead_from_nothing_to_a_finished_run(shell, tmp_path):
             connection = CONNECTION.replace("HOST:PORT", f"127.0.0.1:{shell.environment['PORT']}")
             connection = connection.replace("/absolute/path", str(tmp_path))
             (tmp_path / "flwr" / "config.toml").write_text(connection)
-        elif name == "device: start the SuperNode":
+        elif name.startswith("device: start"):
             shell(name, wait=False)
         elif name == "device: is anything missing?":
             export(device, SETTINGS, shards=True)

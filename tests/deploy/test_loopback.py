@@ -28,7 +28,7 @@ def weights(folder):
 @pytest.mark.parametrize("name", RUNS)
 def test_devices_give_the_result_of_a_simulation_bit_for_bit(federation, tmp_path, name):
     words, folder = [*WORDS, *RUNS[name]], tmp_path / f"devices-{name}"
-    command = ["engine=deploy", "engine.superlink=loopback", *words, f"run_dir={folder}"]
+    command = [*federation.words, *words, f"run_dir={folder}"]
     assert federation.murmur(*command).wait(ENDS) == 0, federation.log("murmur")
     run_inline(tmp_path / "inline", *words, small=["engine=inline"])
     assert weights(folder) == weights(tmp_path / "inline")

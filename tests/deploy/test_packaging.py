@@ -21,6 +21,7 @@ DEPLOY = PROJECT / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NODES = sorted(name for name in SERVICES if name.startswith("node-"))
+DEVICES = sorted(name for name in SERVICES if name.startswith("device-"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 # What fl_app.device.node_settings reads from a node-config.
 WORDS = {"clients", "data", "public", "policy", "state"}
@@ -28,8 +29,9 @@ WORDS = {"clients", "data", "public", "policy", "state"}
 
 @functools.lru_cache
 def flags(program: str) -> frozenset[str]:
-    """The options that an installed program of Flower's knows."""
-    command = [str(Path(sys.executable).parent / program), "--help"]
+    """The options that an installed program knows; ``program`` may be one of murmur's tools."""
+    name, *tool = program.split()
+    command = [str(Path(sys.executable).parent / name), *tool, "--help"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return frozenset(re.findall(r"--[a-z][a-z-]+", text))
 
@@ -69,7 +71,7 @@ def mount_of(path: str, service: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_starts_with_flags_and_paths_that_exist(name):
     service = SERVICES[name]
-    program = "flower-supernode" if name in NODES else "flower-superlink"
+    program = " ".join(service.get("entrypoint", ["flower-superlink"]))
     found = options(service["command"])
     assert found.keys() <= flags(program), found.keys() - flags(program)
     for value in found.values():
@@ -79,7 +81,25 @@ def test_every_service_starts_with_flags_and_paths_that_exist(name):
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_a_nodes_owner_decides_on_files_that_its_container_cannot_change(name):
+def test_supernode_runs_nothing_that_it_is_sent_and_sees_no_data(name):
+    service = SERVICES[name]
+    found = options(service["command"])
+    assert found["--isolation"] == "process"
+    assert mount_of(found["--superexec-auth-secret-file"], service)
+    assert set(targets(service)) == {"/var/lib/murmur"} | {
+        f"/run/secrets/{file}" for file in ("ca.pem", "node.key", "supernode.secret")
+    }
+    device = SERVICES[name.replace("node", "device")]
+    assert device["network_mode"] == f"service:{name}"
+    assert device["entrypoint"] == ["murmur", "device"]
+    assert "/run/secrets/node.key" not in targets(device)
+    assert {s["source"] for s in device["secrets"]} < {
+        s["source"] for s in service["secrets"] if isinstance(s, dict)
+    }
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_devices_owner_decides_on_files_that_its_container_cannot_change(name):
     service = SERVICES[name]
     words = node_words(options(service["command"])["--node-config"])
     assert set(words) == WORDS
@@ -87,18 +107,18 @@ def test_a_nodes_owner_decides_on_files_that_its_container_cannot_change(name):
     for key in ("data", "public", "policy"):
         assert not writable[mount_of(words[key], service)], key
     assert writable[mount_of(words["state"], service)]
-    assert not writable["/run/secrets/node.key"]
 
 
-def test_nodes_share_neither_clients_nor_keys_nor_data_nor_state():
-    for pick in (
-        lambda s: node_words(options(s["command"])["--node-config"])["clients"],
-        lambda s: next(x["source"] for x in s["secrets"] if isinstance(x, dict)),
-        lambda s: next(v for v in s["volumes"] if v.endswith(":/data:ro")),
-        lambda s: next(v for v in s["volumes"] if v.endswith(":/var/lib/murmur")),
-        lambda s: next(v for v in s["volumes"] if ":/etc/murmur/policy.yaml" in v),
+def test_devices_share_neither_clients_nor_keys_nor_secrets_nor_data_nor_state():
+    for names, pick in (
+        (DEVICES, lambda s: node_words(options(s["command"])["--node-config"])["clients"]),
+        (NODES, lambda s: next(x["source"] for x in s["secrets"][1:] if x["target"] == "node.key")),
+        (DEVICES, lambda s: next(x["source"] for x in s["secrets"])),
+        (DEVICES, lambda s: next(v for v in s["volumes"] if v.endswith(":/data:ro"))),
+        (NODES + DEVICES, lambda s: next(v for v in s["volumes"] if ":/var/lib/murmur" in v)),
+        (DEVICES, lambda s: next(v for v in s["volumes"] if ":/etc/murmur/policy.yaml" in v)),
     ):
-        assert len({pick(SERVICES[name]) for name in NODES}) == len(NODES) == 3
+        assert len({pick(SERVICES[name]) for name in names}) == len(names) >= 3
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -137,9 +157,12 @@ def test_images_run_as_nobody_special_from_a_standard_image():
     assert re.findall(r"^FROM (\S+)", text, re.M) == ["python:3.11-slim", "base", "base"]
     assert "http" not in text
     assert text.count("\nUSER 10001:10001\n") == 2
-    for stage, program in (("client", "flower-supernode"), ("server", "flower-superlink")):
+    for stage, program in (
+        ("client", '["murmur", "device"]'),
+        ("server", '["flower-superlink"]'),
+    ):
         body = text.partition(f" AS {stage}\n")[2].partition("\nFROM ")[0]
-        assert f'ENTRYPOINT ["{program}"]' in body
+        assert f"ENTRYPOINT {program}" in body
         assert ("simulation" in body) == (stage == "server")
     for path in re.findall(r"^COPY (.+) \S+$", text, re.M):
         ignored = (DEPLOY / "Dockerfile.dockerignore").read_text()
@@ -153,13 +176,22 @@ def test_units_start_with_flags_that_exist(unit):
     (command,) = re.findall(r"^ExecStart=(.+)$", text, re.M)
     program, *words = command.split()
     found = options(words)
-    assert found.keys() <= flags(Path(program).name)
+    tool = " device" if words[0] == "device" else ""
+    assert found.keys() <= flags(Path(program).name + tool)
     if "supernode" in unit.name:
+        assert found["--isolation"] == "process" and "--superexec-auth-secret-file" in found
+    if tool:
         config = re.search(r"NODE_CONFIG='([^']+)'", text)
         words = node_words(config[1])
         assert set(words) == WORDS
         (state,) = re.findall(r"^StateDirectory=(.+)$", text, re.M)
         assert words["state"] == f"/var/lib/{state}".replace("%i", "NAME")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_every_unit_has_a_user_of_its_own_on_a_device(unit):
+    (user,) = re.findall(r"^User=(.+)$", unit.read_text(), re.M)
+    assert (user == "murmur-supernode") == ("supernode" in unit.name)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 from safetensors.numpy import load_file
 
@@ -21,6 +22,7 @@ from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
 from privacy.ledger import Ledger
 from tests.fl_app.running import run_inline
+from tests.node_keys import openssh, told
 
 WORDS = [
     "federation.num_clients=3",
@@ -53,6 +55,8 @@ def files(tmp_path_factory):
     also = "{discrete_gaussian: {min_noise_multiplier: 0.001}, randomized_response: {"
     policy = policy.replace("{randomized_response: {", also)
     (folder / "policy.yaml").write_text(policy)
+    table = "".join(f"{client} {openssh(client)}\n" for client in range(3))
+    (folder / "enrolled.txt").write_text(table)
     return folder
 
 
@@ -71,10 +75,14 @@ class Devices(InlineGrid):
         for context in self._contexts.values():
             context.run_config = run_config
 
+    def get_nodes(self):
+        return [NodeInfo(node_id=n, public_key=told(n - FIRST_NODE)) for n in self.get_node_ids()]
+
 
 def run_devices(files, folder, *words, off=(), name="run", **changed):
     """A run of that name over devices whose states are in ``folder``; its own folder."""
-    typed = [*DEPLOY, *WORDS, f"run_dir={folder}/{name}", *words]
+    table = f"federation.enrolled={files}/enrolled.txt"
+    typed = [*DEPLOY, table, *WORDS, f"run_dir={folder}/{name}", *words]
     run_config = to_run_config([*typed, *device_overrides(typed)])
     configs = [
         {

@@ -24,6 +24,9 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     for words in (["certificates.sh", folder, "127.0.0.1"], ["node-key.sh", folder / "node.key"]):
         subprocess.run([DEPLOY / words[0], *words[1:]], check=True, capture_output=True)
+    for name, content in (("secret", bytes(32)), ("open", bytes(32)), ("short", b"abc")):
+        (folder / name).write_bytes(content)
+        os.chmod(folder / name, 0o644 if name == "open" else 0o600)
     return folder
 
 
@@ -41,16 +44,38 @@ def device(tmp_path, made):
     }
 
 
-def words(config, made, *more):
+def words(config, made, *more, runs=None):
     text = " ".join(f"{key}={value}" for key, value in config.items())
     key = ["--auth-supernode-private-key", str(made / "node.key")]
     shape = ["--shape", "1,8,8", "--classes", "10"]
-    return ["device", "--node-config", text, *key, *shape, *more]
+    isolated = ["--isolation", "process", "--superexec-auth-secret-file", str(made / "secret")]
+    runs = isolated if runs is None else runs
+    return ["device", "--node-config", text, *key, *shape, *runs, *more]
 
 
 def test_device_that_lacks_nothing_passes(device, made, capsys):
     assert doctor.main(words(device, made)) == 0
     assert "5 examples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("runs", "status", "said"),
+    [
+        ([], 1, "whoever starts a run can read the data"),
+        (["--isolation", "subprocess"], 1, "whoever starts a run can read the data"),
+        (["--trusted-entities", "trusted.yaml"], 0, "is run where a trusted entity signed it"),
+        (["--isolation", "process"], 1, "every account here can answer in this device's name"),
+        (["--isolation", "process", "--superexec-auth-secret-file", "open"], 1, "may read it"),
+        (["--isolation", "process", "--superexec-auth-secret-file", "short"], 1, "be guessed"),
+        (["--isolation", "process", "--superexec-auth-secret-file", "none"], 1, "No such file"),
+    ],
+)
+def test_device_that_would_run_sent_code_fails(
+    device, made, capsys, monkeypatch, runs, status, said
+):
+    monkeypatch.chdir(made)
+    assert doctor.main(words(device, made, runs=runs)) == status
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

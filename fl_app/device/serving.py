@@ -1,0 +1,100 @@
+"""A device that answers: takes the SuperNode's tasks and lets the installed ClientApp answer them.
+
+The code that a server sends along with its run (Flower's bundle) is neither unpacked nor imported.
+Whose policy holds, which clients and data are here, is what the owner has told this process; what
+the SuperNode says of it is not looked at.
+
+Every message is answered by a fork of this process, which has imported everything and computes
+nothing. So no message finds what another left behind, what a message crashes or fills is gone with
+its process, and nothing is imported twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import time
+from collections.abc import Collection, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
+
+import fl_app.device.node  # noqa: F401 - so that forks need not
+from fl_app.client_app import app
+from fl_app.device.flower_runtime import Question, Runtime, Task
+from fl_app.device.node_settings import device_folder, log_error
+
+POLL_SECONDS = 0.5
+APP = "murmur"
+
+
+class Device:
+    """``owner``: the node-config; ``bundles``: SHA-256 of those that may ask, none: any."""
+
+    def __init__(self, owner: Mapping[str, Any], bundles: Collection[str] = ()) -> None:
+        self.owner, self.bundles = dict(owner), frozenset(bundles)
+
+    def serve(self, runtime: Runtime) -> None:
+        """Answer tasks one after the other, for ever; RuntimeApiError if the SuperNode refuses."""
+        fork = multiprocessing.get_context("fork")
+        while True:
+            task = runtime.claim()
+            if task is None:
+                time.sleep(POLL_SECONDS)
+                continue
+            began = time.monotonic()
+            process = fork.Process(target=self.work, args=(task,))
+            process.start()
+            try:
+                process.join()
+            finally:
+                process.terminate()
+            ended = "answered" if process.exitcode == 0 else f"failed ({process.exitcode})"
+            print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
+
+    def work(self, task: Task) -> None:
+        """Answer one task, in a process of its own."""
+        try:
+            with task.open() as opened:
+                question = opened.question()
+                refusal = self.refusal(task, question)
+                reply = self.answer(question) if refusal is None else _error(question, refusal)
+                opened.reply(question, reply)
+        except Exception as error:
+            log_error(device_folder(self.owner), f"task {task.number}", error)
+            raise SystemExit(1) from error
+
+    def refusal(self, task: Task, question: Question) -> str | None:
+        """Why a task is not given to the ClientApp, in words that the server may read."""
+        if not task.for_client:
+            return "this device answers ClientApp tasks only"
+        if question.app.rpartition("/")[2] != APP:
+            return f"this device runs no code that is sent to it; it answers runs of {APP} only"
+        mine = version(APP)
+        if mine.split(".")[:2] != question.version.split(".")[:2]:
+            return (
+                f"this device has {APP} {mine}, the run is of version {question.version:.20}; "
+                "both must be of one minor version"
+            )
+        if self.bundles and hashlib.sha256(question.bundle).hexdigest() not in self.bundles:
+            return "the run's bundle is none of those that this device's owner has named"
+        return None
+
+    def answer(self, question: Question) -> Message:
+        """What the installed ClientApp answers."""
+        asked = question.context
+        context = Context(
+            asked.run_id, asked.node_id, self.owner, RecordDict(), dict(asked.run_config)
+        )
+        try:
+            return app(question.message, context)
+        except Exception as error:  # a kind of message that the ClientApp does not have
+            log_error(device_folder(self.owner), f"run {asked.run_id}", error)
+            return _error(question, "failed; its own log says why")
+
+
+def _error(question: Question, reason: str) -> Message:
+    error = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason)
+    return Message(error, reply_to=question.message)

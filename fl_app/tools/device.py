@@ -1,0 +1,88 @@
+"""``murmur device``: answer a SuperNode's messages with the Murmur that is installed here.
+
+Runs beside ``flower-supernode --isolation process --superexec-auth-secret-file FILE`` on the same
+machine, under an account of its own: the SuperNode holds the node's key and speaks to the server,
+this process holds the data and speaks to the SuperNode. The code that a server sends is not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def main(argv: list[str]) -> int:
+    """Run the tool with the words after ``murmur device``; the exit status."""
+    parser = argparse.ArgumentParser(prog="murmur device", description=__doc__)
+    parser.add_argument(
+        "--node-config",
+        required=True,
+        help="what no server can set, such as 'clients=3 policy=...': see deploy/README.md",
+    )
+    parser.add_argument(
+        "--superexec-auth-secret-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="as given to flower-supernode",
+    )
+    parser.add_argument(
+        "--runtime-api-address",
+        type=_loopback,
+        default="127.0.0.1:9094",
+        metavar="HOST:PORT",
+        help="the SuperNode's --port on this machine (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--bundle-sha256",
+        type=_digest,
+        action="append",
+        default=[],
+        metavar="HEX",
+        help="refuse runs of any other bundle; may be given again (default: any; none is run)",
+    )
+    arguments = parser.parse_args(argv)
+    os.umask(0o077)
+    try:
+        from flwr.common.config import parse_config_args
+
+        owner = parse_config_args([arguments.node_config])
+        secret = arguments.superexec_auth_secret_file.expanduser().read_bytes()
+        if not secret:
+            raise ValueError(f"{arguments.superexec_auth_secret_file}: is empty")
+        from fl_app.device.flower_runtime import Runtime, RuntimeApiError
+    except (ImportError, OSError, ValueError) as error:
+        print(f"murmur device: {error}", file=sys.stderr)
+        return 2
+    from fl_app.device.serving import Device
+
+    try:
+        runtime = Runtime(arguments.runtime_api_address, secret)
+        Device(owner, arguments.bundle_sha256).serve(runtime)
+    except RuntimeApiError as error:
+        print(f"murmur device: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _loopback(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if host not in LOOPBACK or not port.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"{text}: must be HOST:PORT with a host of {', '.join(LOOPBACK)}: what passes there "
+            "is not encrypted"
+        )
+    return text
+
+
+def _digest(text: str) -> str:
+    if re.fullmatch(r"[0-9a-fA-F]{64}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text}: must be 64 hexadecimal digits")
+    return text.lower()

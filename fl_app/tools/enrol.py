@@ -1,0 +1,55 @@
+"""``murmur enrol KEY.pub --clients 0,3 --table FILE [--superlink NAME]``: let a device take part.
+
+Enters the public key of a node and the clients that it hosts into the table that runs name
+(``federation.enrolled=FILE``), and registers the key at the SuperLink. A run asks for a client on
+the node of its key and nowhere else. To end it: ``flwr supernode unregister``, and delete its line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from rounds.enrolment import Enrolment, parse_ids
+
+
+def main(argv: list[str]) -> int:
+    """Run the tool with the words after ``murmur enrol``; the exit status."""
+    parser = argparse.ArgumentParser(prog="murmur enrol", description=__doc__)
+    parser.add_argument("key", type=Path, metavar="KEY.pub", help="from deploy/node-key.sh")
+    parser.add_argument("--clients", required=True, help="the ids that live there: 3, or 0,3")
+    parser.add_argument("--table", type=Path, required=True, help="the server's; made if missing")
+    parser.add_argument(
+        "--superlink",
+        metavar="NAME",
+        help="also register the key there: a connection in FLWR_HOME/config.toml",
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        key = " ".join(arguments.key.read_text(encoding="utf-8").split()[:2])
+        clients = parse_ids(arguments.clients)
+        known = Enrolment.load(arguments.table) if arguments.table.exists() else Enrolment({})
+        known.with_node(key, clients)
+        if arguments.superlink is not None:
+            _register(arguments.key, arguments.superlink)
+        with open(arguments.table, "a", encoding="utf-8") as table:
+            table.write(f"{','.join(map(str, clients))} {key}\n")
+            table.flush()
+            os.fsync(table.fileno())
+    except (OSError, ValueError) as error:
+        print(f"murmur enrol: {error}", file=sys.stderr)
+        return 2
+    print(f"{arguments.table}: clients {arguments.clients} are hosted by {arguments.key}")
+    return 0
+
+
+def _register(key: Path, superlink: str) -> None:
+    """Flower's own command; ValueError with what it says where it fails."""
+    flwr = Path(sys.executable).parent / "flwr"
+    command = [str(flwr), "supernode", "register", str(key), superlink]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"flwr supernode register: {(done.stdout + done.stderr).strip()}")

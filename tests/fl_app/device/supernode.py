@@ -1,0 +1,85 @@
+"""A SuperNode for tests: Flower's own runtime API on a free port, and messages put in by hand."""
+
+import hashlib
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import uvicorn
+from flwr.app import Context, Message, RecordDict
+from flwr.supercore.constant import TaskType
+from flwr.supercore.fab import Fab
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.main import create_app
+from flwr.supernode.nodestate import NodeStateFactory
+from flwr.supernode.start_client_internal import _insert_message
+
+from benchmarks.loopback import free_port, wait_for
+
+SECRET = b"a secret of this machine"
+BUNDLE = b"not even an archive"  # nobody may unpack it
+FAB_HASH = hashlib.sha256(BUNDLE).hexdigest()
+NODE, RUN = 7, 1
+
+
+class SuperNode:
+    """Serves its API from construction until ``close``."""
+
+    def __init__(self):
+        factory = NodeStateFactory(ObjectStoreFactory())
+        self.state = factory.state()
+        self.state.set_node_id(NODE)
+        self.address = f"127.0.0.1:{free_port()}"
+        app = create_app(factory, SECRET)
+        port = int(self.address.rpartition(":")[2])
+        config = uvicorn.Config(app, port=port, log_level="warning")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        wait_for(lambda: self.server.started, 60, "the runtime API")
+
+    def close(self):
+        self.server.should_exit = True
+        self.thread.join()
+
+    def run(self, run_config, app="murmur/murmur", version="0.1.0"):
+        """What a server has started here; the SuperNode names another owner's files."""
+        fab = Fab(FAB_HASH, BUNDLE, {})
+        run = Run.create_empty(RUN)
+        run.fab_id, run.fab_version, run.fab_hash = app, version, fab.hash_str
+        self.state.store_run(run)
+        self.state.store_fab(fab)
+        context = Context(RUN, NODE, {"clients": 99}, RecordDict(), run_config)
+        self.state.set_run_series_context(run.series_id, context)
+
+    def ask(self, content, kind="train", task_type=TaskType.CLIENT_APP, late=0.0):
+        """Put in a task and, ``late`` seconds after it, its message; the task's number."""
+        TaskIdentity.task_id = TaskIdentity.run_id = RUN
+        TaskIdentity.node_id = 1
+        message = Message(content, dst_node_id=NODE, message_type=kind, group_id="1")
+        message.metadata.__dict__["_run_id"] = RUN
+        task = self.state.create_task(task_type.value, RUN, FAB_HASH)
+        time.sleep(late)
+        _insert_message(message, self.state, self.state.object_store)
+        return task
+
+    def reply(self, seconds=60.0):
+        """The next reply, as the SuperNode would send it on; without its content."""
+        found = []
+
+        def look():
+            found.extend(self.state.get_messages_legacy(is_reply=True))
+            return bool(found)
+
+        wait_for(look, seconds, "a reply")
+        return found[0]
+
+    def expire(self, task):
+        """As if a minute had passed without a sign of life."""
+        self.state.task_token_store[task].active_until = datetime.now(UTC) - timedelta(seconds=1)
+
+    def status(self, task):
+        (found,) = self.state.get_tasks(task_ids=[task])
+        return f"{found.status.status}:{found.status.sub_status}"

@@ -1,0 +1,210 @@
+"""`murmur device` answers a SuperNode's tasks with what is installed, and runs nothing else."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.supercore.constant import TaskType
+
+from benchmarks.loopback import wait_for
+from fl_app.cli import main
+from fl_app.config.run_config import to_run_config
+from fl_app.device import flower_runtime
+from fl_app.device.flower_runtime import Runtime, RuntimeApiError
+from fl_app.device.serving import Device
+from tests.fl_app.device.supernode import BUNDLE, SECRET, SuperNode
+from tests.fl_app.device_under_test import Device as Files
+from tests.fl_app.device_under_test import model_size, question
+
+SMALL = ["strategy=privatekt", "strategy.K=2", "model=mlp", "model.hidden=[4]"]
+
+
+@pytest.fixture
+def supernode():
+    node = SuperNode()
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+def asked(files, *more):
+    words = files.words(*SMALL, *more)
+    model = np.zeros(model_size(words), np.float32)
+    content = question(model, clients=(3,), arrays={"indices": np.arange(2)})
+    return to_run_config(words), content
+
+
+def answer(device, supernode):
+    """Let ``device`` answer the task that waits, in this process; the reply."""
+    task = Runtime(supernode.address, SECRET).claim()
+    device.work(task)
+    return supernode.reply()
+
+
+@pytest.fixture
+def serving(supernode, files, tmp_path):
+    """`murmur device` as it is started, with forks of its own."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET)
+    pairs = (f'{k}="{v}"' for k, v in files.node_config.items())
+    words = ["--node-config", " ".join(pairs), "--superexec-auth-secret-file", str(secret)]
+    command = [sys.executable, "-m", "fl_app.cli", "device", *words]
+    process = subprocess.Popen([*command, "--runtime-api-address", supernode.address])
+    yield process
+    process.terminate()
+    assert process.wait(30) == 0
+
+
+def test_message_is_answered_by_the_installed_app_with_its_owners_files(supernode, files):
+    # The SuperNode's words name client 99 and no policy, and the bundle cannot even be unpacked.
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    task = supernode.ask(content)
+    assert not answer(Device(files.node_config), supernode).has_error()
+    assert supernode.status(task) == "finished:completed"
+    assert [client for client, *_ in files.charged()] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("app", "version", "said"),
+    [
+        ("evil/app", "0.1.0", "runs no code that is sent to it"),
+        ("murmur/murmur", "9.1.0", "the run is of version 9.1.0"),
+    ],
+)
+def test_run_that_is_not_of_this_murmur_is_refused_in_words(supernode, files, app, version, said):
+    run_config, content = asked(files)
+    supernode.run(run_config, app, version)
+    supernode.ask(content)
+    assert said in answer(Device(files.node_config), supernode).error.reason
+    assert not files.state.exists()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_owner_may_name_the_bundles_that_may_ask(supernode, files, named):
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    supernode.ask(content)
+    digest = hashlib.sha256(BUNDLE if named else b"another").hexdigest()
+    assert answer(Device(files.node_config, [digest]), supernode).has_error() != named
+
+
+@pytest.mark.parametrize("kind", [TaskType.AGENT_APP, TaskType.SERVER_APP])
+def test_task_of_another_type_is_taken_and_refused(supernode, files, kind):
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    task = supernode.ask(content, task_type=kind)
+    reply = answer(Device(files.node_config), supernode)
+    assert "ClientApp tasks only" in reply.error.reason
+    assert supernode.status(task) == "finished:failed"
+    assert not files.state.exists()
+
+
+def test_message_of_a_kind_that_the_app_does_not_have_is_refused(supernode, files):
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    supernode.ask(content, kind="train.shell")
+    reply = answer(Device(files.node_config), supernode)
+    assert reply.error.reason == "failed; its own log says why"
+
+
+def test_reply_that_does_not_arrive_leaves_the_task_to_expire(supernode, files, monkeypatch):
+    # A task that ended as failed has no error reply, so that the server would wait for ever.
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    task = supernode.ask(content)
+
+    def lost(*_):
+        raise ConnectionError("cut")
+
+    monkeypatch.setattr(flower_runtime, "push_message", lost)
+    with pytest.raises(SystemExit):
+        answer(Device(files.node_config), supernode)
+    assert supernode.status(task) == "running:"
+    assert len(files.charged()) == 1
+
+
+def test_server_is_told_of_a_task_whose_process_died_before_it_had_begun(
+    supernode, files, monkeypatch
+):
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    task = supernode.ask(content)
+    monkeypatch.setattr(flower_runtime, "MESSAGE_LOOKS", 1)
+    with Runtime(supernode.address, SECRET).claim().open() as opened:
+        opened._message_tree()  # and then its process dies
+    supernode.expire(task)
+    again = Runtime(supernode.address, SECRET).claim()
+    assert again.number == task
+    with pytest.raises(SystemExit):
+        Device(files.node_config).work(again)
+    supernode.expire(task)
+    assert "stopped responding" in supernode.reply().error.reason
+
+
+def test_another_secret_is_refused_in_words(supernode):
+    with pytest.raises(RuntimeApiError, match="refuses the secret"):
+        Runtime(supernode.address, b"another").claim()
+
+
+def test_no_supernode_yet_is_waited_for():
+    assert Runtime("127.0.0.1:9", SECRET).claim() is None
+
+
+def test_another_version_of_flower_is_refused_in_words(monkeypatch):
+    monkeypatch.setattr(flower_runtime, "version", lambda _: "1.50.0")
+    with pytest.raises(RuntimeApiError, match=r"flwr 1\.50\.0 is installed.*1\.41"):
+        Runtime("127.0.0.1:9", SECRET)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--runtime-api-address", "10.0.0.8:9094"], "must be HOST:PORT with a host of 127.0.0.1"),
+        (["--bundle-sha256", "abc"], "must be 64 hexadecimal digits"),
+        (["--superexec-auth-secret-file", "/nowhere"], "No such file"),
+    ],
+)
+def test_bad_words_get_one_clear_error(tmp_path, capsys, words, said):
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET)
+    needed = ["--node-config", "clients=3", "--superexec-auth-secret-file", str(secret)]
+    try:
+        status = main(["device", *needed, *words])
+    except SystemExit as error:
+        status = error.code
+    assert status == 2
+    assert said in capsys.readouterr().err
+
+
+def test_nothing_of_one_message_is_left_for_the_next(serving, supernode, files):
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    supernode.ask(content, late=0.5)  # a task exists before its message does
+    assert not supernode.reply().has_error()
+    (files.folder / "policy.yaml").unlink()  # its owner takes part no longer
+    content["task"]["round"] = 2
+    supernode.ask(content)
+    supernode.reply()
+    assert len(files.charged()) == 1
+    assert (files.state / "ledger.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_device_outlives_a_message_whose_process_dies(serving, supernode, files):
+    run_config, content = asked(files, "strategy.local.epochs=100000")
+    supernode.run(run_config)
+    supernode.ask(content)
+    wait_for(files.charged, 60, "the charge")
+    (child,) = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    supernode.ask(content, kind="query.nothing")
+    assert supernode.reply().has_error()
