@@ -146,8 +146,8 @@ def measure(words: list[str], folder: Path) -> dict[str, object]:
 
 def pseudo_label_accuracy(run: RunFolder, config) -> float | None:
     """Share of the pseudo-labels that are right; None without any."""
-    state = run.load_checkpoint() or {}
-    targets = state.get("strategy.targets")
+    checkpoint = run.load_checkpoint()
+    targets = None if checkpoint is None else checkpoint.state.get("targets")
     if targets is None or not len(targets):
         return None
     labels = population(config).dataset.train.labels

@@ -50,6 +50,8 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"steps={self.steps}: must be at least 1")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size={self.batch_size}: must be at least 1")
         if self.decay_every < 1:
             raise ValueError(f"decay_every={self.decay_every}: must be at least 1 round")
         if not 0 < self.decay <= 1:

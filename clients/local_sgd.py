@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task
+from learning.training.batches import count_steps
 from learning.training.stack import Share
 
 
@@ -31,6 +32,7 @@ class LocalSgdClient(Client):
         proximal_mu: float = 0.0,
     ) -> None:
         super().__init__(setup)
+        count_steps(epochs, steps, 1, batch_size)  # refuses what cannot be trained
         self.sgd: dict[str, Any] = {
             "batch_size": batch_size,
             "lr": learning_rate,

@@ -152,7 +152,11 @@ def run(overrides: list[str]) -> int:
         (folder.path / "privacy.txt").read_text(), markup=False, highlight=False, soft_wrap=True
     )
     console.print(f"results: {folder.path}", markup=False, soft_wrap=True)
-    return 0
+    rounds = [row for row in folder.rows() if row["round"] > 0]
+    if any(row["counted"] for row in rounds):
+        return 0
+    print("murmur: no round was accepted: never did the quorum of clients answer", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

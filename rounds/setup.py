@@ -64,6 +64,7 @@ class Round:
     ``asked``: the cohort by node; ``away``: how many of it no node could be asked for;
     ``invited``: those asked to train, which are fewer where somebody dropped out of a secure sum
     before; ``failed``: who did not contribute, and why; ``accused``: who was proven to have lied.
+    ``counted``: whether the quorum answered, so that the round changed the model.
     """
 
     number: int
@@ -73,5 +74,6 @@ class Round:
     accepted: list[int] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
     accused: dict[int, str] = field(default_factory=dict)
+    counted: bool = False
     bytes_down: int = 0
     bytes_up: int = 0

@@ -163,6 +163,7 @@ class CohortStrategy(Algorithm, Strategy):
         self._give_up_when_nobody_answers()
         if len(total.clients) < self._least_answers():
             return None, None
+        self.round.counted = True
         model = self.update(self.round.number, self.model, total.total, total.weight)
         return ArrayRecord({"model": Array(model)}), None
 

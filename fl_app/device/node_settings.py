@@ -114,10 +114,10 @@ class Site:
         return clients / hashlib.sha256(self.run.encode()).hexdigest()[:16]
 
     @classmethod
-    def simulation(cls, folder: Path, policy: str | None = None) -> Site:
+    def simulation(cls, folder: Path, policy: str | None = None, run: str | None = None) -> Site:
         """Virtual clients of one run, in its folder; ``policy``: as if a device had this one."""
         rules = Policy.simulation() if policy is None else Policy.load(policy)
-        return cls(folder, folder.name, rules, simulated=policy is None)
+        return cls(folder, run or folder.name, rules, simulated=policy is None)
 
     @classmethod
     def device(cls, node_config: Mapping[str, Any], run: str) -> Site:
@@ -145,14 +145,15 @@ def log_error(folder: Path, about: str, error: Exception) -> None:
 def site_of(config: DictConfig, node_config: Mapping[str, Any], run_id: int) -> Site:
     """The site that this process's node is at.
 
-    A run keeps its name in a device's ledger when it is resumed: it is that of its folder. A
+    A run keeps its name in a device's ledger when it is resumed, also from a copy of its folder. A
     server that gives two runs one name gains nothing by it, for what was charged under a name is
     answered again only if the question is the same, and else refused.
     """
     folder = run_folder_path(config.run_dir, config.results_dir, run_id)
+    name = folder.name if config.run_name is None else str(config.run_name)
     if is_simulated(node_config):
-        return Site.simulation(folder, config.privacy.policy)
-    return Site.device(node_config, folder.name)
+        return Site.simulation(folder, config.privacy.policy, name)
+    return Site.device(node_config, name)
 
 
 def is_simulated(node_config: Mapping[str, Any]) -> bool:

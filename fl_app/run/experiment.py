@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.composition import ConfigError, build
 from fl_app.config.settings import FederationSettings, PrivacySettings
+from fl_app.run.checkpoint import Checkpoint, digest
 from fl_app.run.population import (
     Population,
     build_client,
@@ -22,7 +25,7 @@ from fl_app.run.population import (
     build_trainer,
     population,
 )
-from fl_app.run.results import RunFolder
+from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.tracking import Tracker
 from privacy.accounting import epsilon
 from privacy.releases import assumptions_of
@@ -100,12 +103,11 @@ class Experiment:
         """All rounds from the last checkpoint on; the final figures."""
         self.folder = folder
         model = self._begin()
-        settings = OmegaConf.to_container(self.config, resolve=True)
-        assert isinstance(settings, dict)
-        self.tracker.begin(folder.path, {str(k): v for k, v in settings.items()}, folder.rows())
+        self.tracker.begin(folder.path, self._settings(), folder.rows())
         self.started = self.last = time.monotonic()
         rounds = self.federation.num_rounds - self.strategy.first_round
         if rounds > 0:
+            folder.metrics_path.unlink(missing_ok=True)  # of a finished run that is extended
             result = self.strategy.start(
                 grid,
                 initial_arrays=ArrayRecord({"model": Array(model)}),
@@ -119,21 +121,58 @@ class Experiment:
 
     def _begin(self) -> np.ndarray:
         folder, strategy = self.folder, self.strategy
-        checkpoint = folder.load_checkpoint()
+        checkpoint = self.checkpoint(folder)
         strategy.storage = folder if self.config.keep_checkpoints else None
+        self.lines = [] if checkpoint is None else list(checkpoint.rows)
+        if checkpoint is not None:
+            # A kill before the new config.yaml is there must not make the old one a stranger.
+            own = digest(config_text(self.config))
+            folder.save_checkpoint(replace(checkpoint, configs=[*checkpoint.configs, own]))
+        folder.save_config(self.config)
+        folder.keep_rows(self.lines)
         if checkpoint is None:
-            folder.save_config(self.config)
-            folder.keep_rows(-1)
             return strategy.initial_parameters()
-        strategy.first_round = int(checkpoint["round"][0])
-        clients, counts = checkpoint["participation.clients"], checkpoint["participation.counts"]
-        strategy.participations.update(dict(zip(clients.tolist(), counts.tolist(), strict=True)))
-        prefix = "strategy."
-        strategy.resume(
-            {k.removeprefix(prefix): v for k, v in checkpoint.items() if k.startswith(prefix)}
-        )
-        folder.keep_rows(strategy.first_round)
-        return checkpoint["model"]
+        strategy.first_round = checkpoint.round
+        strategy.participations.update(checkpoint.participations)
+        strategy.resume(checkpoint.state)
+        return checkpoint.model
+
+    def checkpoint(self, folder: RunFolder) -> Checkpoint | None:
+        """Where the run in ``folder`` goes on, None: at its beginning.
+
+        ConfigError where it cannot go on: damaged files, other settings, a budget that was shared
+        out over another number of rounds.
+        """
+        checkpoint = folder.load_checkpoint()
+        if checkpoint is None:
+            if folder.rows() and self.config.keep_checkpoints:
+                raise ConfigError(f"{folder.checkpoint_path}: is missing; start the run anew")
+            return None
+        before = checkpoint.require_settings(self._settings())
+        if before != self.federation.num_rounds:
+            self._require_extendable(before)
+        return checkpoint
+
+    def _require_extendable(self, before: int) -> None:
+        """ConfigError where what a client releases depends on how many rounds there will be."""
+        budget, now = self.privacy.budget(before), self.federation.num_rounds
+        shared = budget.per == "run" and budget.is_private
+        if not shared:
+            earlier = copy.deepcopy(self.config)
+            OmegaConf.set_readonly(earlier, False)
+            earlier.federation.num_rounds = before
+            past = Experiment(earlier).strategy.release_event()
+            shared = past != self.strategy.release_event()
+        if shared:
+            raise ConfigError(
+                f"federation.num_rounds={now}: this run's budget was shared out over {before} "
+                "rounds; only a run with privacy.per=round can be extended"
+            )
+
+    def _settings(self) -> dict[str, Any]:
+        settings = OmegaConf.to_container(self.config, resolve=True)
+        assert isinstance(settings, dict)
+        return {str(key): value for key, value in settings.items()}
 
     def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         strategy = self.strategy
@@ -150,6 +189,7 @@ class Experiment:
             **scores,
             **self._spent(),
             "answered": len(strategy.round.accepted),
+            "counted": strategy.round.counted,
             "failed": {str(client): why for client, why in strategy.round.failed.items()},
             "accused": {str(client): why for client, why in strategy.round.accused.items()},
             "bytes_down": strategy.round.bytes_down,
@@ -159,12 +199,25 @@ class Experiment:
         if evaluation is not None and evaluation.failed:
             row["evaluation_failed"] = {str(c): why for c, why in evaluation.failed.items()}
         self.last = now
+        self.lines.append(row_line(row))
         if self.config.keep_checkpoints:
-            # Before the row: a row without its checkpoint would be done twice.
-            self.folder.save_checkpoint(number, model, strategy.snapshot(), strategy.participations)
+            # Before the row, which it holds as well: a kill in between loses neither.
+            self.folder.save_checkpoint(self._checkpoint(number, model))
         self.folder.append_row(row)
         self.tracker.row(row)
         return MetricRecord(dict(scores))
+
+    def _checkpoint(self, number: int, model: np.ndarray) -> Checkpoint:
+        strategy = self.strategy
+        return Checkpoint(
+            number,
+            model,
+            strategy.snapshot(),
+            strategy.participations,
+            self._settings(),
+            [digest(config_text(self.config))],
+            self.lines,
+        )
 
     def _spent(self) -> dict[str, float | str]:
         """ε of the most exposed client so far, proven and, if there are any, under assumptions."""

@@ -62,12 +62,15 @@ def prepare(
         path = new_run_dir(config.results_dir) if config.run_dir is None else Path(config.run_dir)
     words = [word for word in overrides if not word.startswith("run_dir=")]
     words += [*absolute_paths(config, base), f"run_dir={quoted(base / path)}"]
+    if config.run_name is None:
+        words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run
     settings = config.engine
     if warm and "warm" in settings and settings.warm is None:
         settings = OmegaConf.merge(settings, {"warm": True})
     experiment, engine = Experiment(config), build(settings, "engine")
     folder = RunFolder(base / path)
     with folder.claim():
+        experiment.checkpoint(folder)
         folder.save_overrides(words)
     return Ready(words, experiment, engine, folder)
 

@@ -5,7 +5,7 @@
 | ``config.yaml`` | the composed configuration |
 | ``overrides.json`` | what was typed |
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
-| ``checkpoint.safetensors`` | model and strategy state after the last finished round |
+| ``checkpoint.safetensors`` | the last finished round (``fl_app.run.checkpoint``) |
 | ``secure-sum.safetensors`` | where secure sums are on: the round's, as far as it has come |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
@@ -25,12 +25,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from fl_app.config.composition import ConfigError
+from fl_app.run.checkpoint import Checkpoint
 from learning.array_file import replace_file
 from privacy.statement import Statement
 
@@ -73,7 +73,7 @@ class RunFolder:
 
     def save_config(self, config: DictConfig) -> None:
         """``config.yaml``."""
-        self._write("config.yaml", OmegaConf.to_yaml(config).encode())
+        self._write("config.yaml", config_text(config).encode())
 
     def save_overrides(self, overrides: Sequence[str]) -> None:
         """``overrides.json``: what was typed, so that `murmur resume` can type it again."""
@@ -89,7 +89,7 @@ class RunFolder:
     def append_row(self, row: Mapping[str, Any]) -> None:
         """One round's row, on disk when this returns."""
         with open(self.rows_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+            file.write(row_line(row))
             file.flush()
             os.fsync(file.fileno())
 
@@ -97,28 +97,20 @@ class RunFolder:
         """All rows so far; a half-written last line is left out."""
         return read_rows(self.rows_path)
 
-    def keep_rows(self, last: int) -> None:
-        """Drop the rows after round ``last``: their rounds will be done again."""
-        kept = [row for row in self.rows() if row["round"] <= last]
-        self._write("rounds.jsonl", "".join(json.dumps(row) + "\n" for row in kept).encode())
+    def keep_rows(self, lines: Sequence[str]) -> None:
+        """Drop all rows but these: the rounds of the others will be done again."""
+        self._write("rounds.jsonl", "".join(lines).encode())
 
-    def save_checkpoint(
-        self, number: int, model: NDArray, state: Mapping[str, NDArray], counts: Mapping[int, int]
-    ) -> None:
-        """Model, strategy state and participation counts after round ``number``."""
-        clients = np.array(sorted(counts), np.int64)
-        arrays = {
-            "model": model,
-            "round": np.array([number], np.int64),
-            "participation.clients": clients,
-            "participation.counts": np.array([counts[int(c)] for c in clients], np.int64),
-        }
-        arrays |= {f"strategy.{name}": values for name, values in state.items()}
-        self._write("checkpoint.safetensors", save(arrays))
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Where the run goes on if it is interrupted now."""
+        checkpoint.save(self.checkpoint_path)
 
-    def load_checkpoint(self) -> dict[str, NDArray] | None:
-        """The arrays of the last checkpoint, or None."""
-        return load_file(self.checkpoint_path) if self.checkpoint_path.exists() else None
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint, or None; ConfigError where the run's files are damaged."""
+        checkpoint = Checkpoint.load(self.checkpoint_path)
+        if checkpoint is not None:
+            checkpoint.require_config(self.path / "config.yaml")
+        return checkpoint
 
     def save_secure_sum(self, content: bytes) -> None:
         """``secure-sum.safetensors``; see ``rounds.secure_journal``."""
@@ -166,6 +158,16 @@ class RunFolder:
 
     def _write(self, name: str, content: bytes) -> None:
         replace_file(self.path / name, content)
+
+
+def row_line(row: Mapping[str, Any]) -> str:
+    """A row as its line in ``rounds.jsonl``."""
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def config_text(config: DictConfig) -> str:
+    """What ``config.yaml`` holds."""
+    return OmegaConf.to_yaml(config)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

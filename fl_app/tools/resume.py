@@ -1,7 +1,8 @@
 """``murmur resume RUN``: go on with an interrupted run from its last checkpoint.
 
 The result is that of an uninterrupted run, and nothing is paid for twice: rounds that the clients
-have answered before are answered from their ledgers.
+have answered before are answered from their ledgers. The run goes on in the folder that is given,
+which may be a copy. ``murmur resume RUN federation.num_rounds=20`` extends it, finished or not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 from pathlib import Path
 
 from fl_app.cli import run
-from fl_app.config.composition import ConfigError
+from fl_app.config.composition import ConfigError, compose
+from fl_app.run.prepare import quoted
 from fl_app.run.results import RunFolder
 
 
@@ -21,14 +23,27 @@ def main(argv: list[str]) -> int:
         prog="murmur resume", description="Go on with an interrupted run."
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    path = parser.parse_args(argv).run
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="federation.num_rounds=N extends the run; how it runs (engine=...) may change as well",
+    )
+    given = parser.parse_args(argv)
+    path = given.run
     try:
         if not path.is_dir():
             raise ConfigError(f"{path}: no such folder")
         folder = RunFolder(path)
-        if folder.metrics() is not None:
-            raise ConfigError(f"{path}: this run is finished")
-        return run(folder.overrides())
+        words = [word for word in folder.overrides() if not word.startswith("run_dir=")]
+        words += [*given.overrides, f"run_dir={quoted(path.absolute())}"]
+        done = folder.metrics()
+        if done is not None and compose(words).federation.num_rounds <= done["rounds"]:
+            raise ConfigError(
+                f"{path}: this run is finished; federation.num_rounds=N with more than "
+                f"{done['rounds']} extends it"
+            )
+        return run(words)
     except ConfigError as error:
         print(f"murmur resume: {error}", file=sys.stderr)
         return 2

@@ -19,7 +19,7 @@ def run(folder, *settings):
     """Weights and rows of a run."""
     results = RunFolder(folder)
     InlineEngine().run([*SMALL, *settings, f"run_dir={folder}"], results)
-    model = results.load_checkpoint()["model"]
+    model = results.load_checkpoint().model
     return model, results.rows()
 
 

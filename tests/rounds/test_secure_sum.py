@@ -279,10 +279,7 @@ def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):
 
 def test_the_smallest_sum_survives_a_checkpoint(secure_run):
     strategy = Experiment(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
-    saved = secure_run.load_checkpoint()
-    strategy.resume(
-        {k.removeprefix("strategy."): v for k, v in saved.items() if k.startswith("strategy.")}
-    )
+    strategy.resume(secure_run.load_checkpoint().state)
     assert strategy.least_survivors == 6
     assert strategy.secure_exposure(NonPrivateEvent()).per_round.honest_clients == 6
 

@@ -143,10 +143,10 @@ def test_resumed_run_has_the_same_result_and_no_device_pays_twice(files, tmp_pat
     whole = run_devices(files, tmp_path / "whole", "federation.num_rounds=3")
     save = RunFolder.save_checkpoint
 
-    def die(folder, number, *rest):
-        if number == 2:
+    def die(folder, checkpoint):
+        if checkpoint.round == 2:
             raise KeyboardInterrupt
-        save(folder, number, *rest)
+        save(folder, checkpoint)
 
     monkeypatch.setattr(RunFolder, "save_checkpoint", die)
     with pytest.raises(KeyboardInterrupt):

@@ -54,10 +54,11 @@ def test_interrupted_run_resumes_to_the_result_of_an_uninterrupted_one(tmp_path)
 def test_round_lost_between_ledger_and_checkpoint_is_answered_from_the_ledger(tmp_path):
     whole = run_inline(tmp_path / "whole", "federation.num_rounds=3")
     cut = run_inline(tmp_path / "cut", "federation.num_rounds=2")
-    before = cut.checkpoint_path.read_bytes()
+    before = {p: p.read_bytes() for p in (cut.checkpoint_path, cut.path / "config.yaml")}
     run_inline(tmp_path / "cut", "federation.num_rounds=3")
     # As if killed after round 3's answers were stored and before its checkpoint was.
-    cut.checkpoint_path.write_bytes(before)
+    for path, content in before.items():
+        path.write_bytes(content)
     resumed = run_inline(tmp_path / "cut", "federation.num_rounds=3")
     assert comparable(resumed) == comparable(whole)
     assert weights(resumed.path) == weights(whole.path)

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from PIL import Image
 
 from fl_app.config.composition import ConfigError
-from fl_app.run.results import RunFolder
+from fl_app.run.checkpoint import Checkpoint, digest
+from fl_app.run.results import RunFolder, config_text, row_line
 from privacy.statement import Statement
 from tests.fl_app.running import run_inline
 
@@ -46,19 +48,22 @@ def test_half_written_row_is_ignored(tmp_path):
     with open(run.rows_path, "a") as file:
         file.write('{"round": 2, "acc')
     assert run.rows() == [{"round": 1}]
-    run.keep_rows(1)
+    run.keep_rows(['{"round": 1}\n'])
     run.append_row({"round": 2})
     assert [row["round"] for row in run.rows()] == [1, 2]
 
 
 def test_checkpoint_reads_back(tmp_path):
     run = RunFolder(tmp_path)
-    run.save_checkpoint(7, np.ones(3, np.float32), {"x": np.arange(2)}, {3: 2, 1: 5})
-    arrays = run.load_checkpoint()
-    assert arrays["round"][0] == 7
-    assert arrays["participation.clients"].tolist() == [1, 3]
-    assert arrays["participation.counts"].tolist() == [5, 2]
-    assert arrays["strategy.x"].tolist() == [0, 1]
+    config, rows = OmegaConf.create({"seed": 1}), [row_line({"round": 0})]
+    run.save_config(config)
+    run.keep_rows(rows)
+    configs = [digest(config_text(config))]
+    state, counts = {"x": np.arange(2)}, {3: 2, 1: 5}
+    run.save_checkpoint(Checkpoint(7, np.ones(3), state, counts, {"seed": 1}, configs, rows))
+    found = run.load_checkpoint()
+    assert (found.round, found.participations, found.rows) == (7, counts, rows)
+    assert found.state["x"].tolist() == [0, 1]
 
 
 def test_unwritable_folder_is_refused_by_name(tmp_path):

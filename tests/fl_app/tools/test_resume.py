@@ -1,20 +1,29 @@
 """`murmur resume`: a run killed at any instant ends as if nothing had happened."""
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
 from safetensors.numpy import load_file
 
+from fl_app.cli import main as murmur
+from fl_app.run.experiment import Experiment
+from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from fl_app.tools.resume import main
 from privacy.ledger import Ledger
-from tests.fl_app.running import SMALL
+from tests.fl_app.running import SMALL, run_inline
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 WORDS = [*SMALL, "federation.num_rounds=12", "strategy.local.epochs=20"]
+
+
+def weights(folder):
+    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
 
 
 def test_killed_run_resumes_to_the_same_result_and_pays_once(tmp_path):
@@ -31,8 +40,7 @@ def test_killed_run_resumes_to_the_same_result_and_pays_once(tmp_path):
     running.wait()
     assert cut.metrics() is None, "the run ended before it could be killed"
     assert main([str(cut.path)]) == 0
-    a, b = load_file(whole / "model.safetensors"), load_file(cut.path / "model.safetensors")
-    assert {k: v.tobytes() for k, v in a.items()} == {k: v.tobytes() for k, v in b.items()}
+    assert weights(whole) == weights(cut.path)
     assert [row["round"] for row in cut.rows()] == list(range(13))
     with Ledger(cut.path / "ledger.sqlite") as ledger:
         ledger.verify()
@@ -52,3 +60,112 @@ def test_run_that_another_process_is_doing_is_left_alone(tmp_path, capsys):
         assert main([str(tmp_path)]) == 2
     assert "another process is doing this run" in capsys.readouterr().err
     assert folder.rows() == []
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """The folder of a run of four rounds that was interrupted after two."""
+    path = tmp_path_factory.mktemp("half") / "run"
+    words = [*SMALL, "federation.num_rounds=4", f"run_dir={path}"]
+    ready = prepare(words)
+    after = Experiment._after_round
+
+    def die(self, number, arrays):
+        if number == 3:
+            raise KeyboardInterrupt
+        return after(self, number, arrays)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Experiment, "_after_round", die)
+        ready.run()
+    return path
+
+
+@pytest.fixture
+def copy(half, tmp_path):
+    return shutil.copytree(half, tmp_path / "copy")
+
+
+def content(folder):
+    """All but the ledger, which this process may still have open."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: path.read_bytes() for path in files if not path.name.startswith("ledger")}
+
+
+def test_a_copy_goes_on_as_a_copy_and_pays_once(half, copy):
+    before = content(half)
+    assert main([str(copy)]) == 0
+    assert content(half) == before
+    whole = run_inline(copy.parent / "whole", "federation.num_rounds=4")
+    assert weights(copy) == weights(whole.path)
+    with Ledger(copy / "ledger.sqlite") as ledger:
+        assert all(len(ledger.events(client)) == 4 for client in ledger.clients())
+
+
+def test_a_finished_run_is_refused_and_can_be_extended(copy, capsys):
+    assert main([str(copy)]) == 0
+    assert main([str(copy)]) == 2
+    assert "this run is finished; federation.num_rounds=N" in capsys.readouterr().err
+    assert main([str(copy), "federation.num_rounds=5"]) == 0
+    whole = run_inline(copy.parent / "whole", "federation.num_rounds=5")
+    assert weights(copy) == weights(whole.path)
+    assert [row["round"] for row in RunFolder(copy).rows()] == list(range(6))
+    assert main([str(copy), "federation.num_rounds=3"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "match"),
+    [
+        ("seed=2", "seed=2: this run was started with 1"),
+        ("federation.num_rounds=1", "this run has done 2 already"),
+    ],
+)
+def test_other_settings_are_refused(copy, capsys, word, match):
+    assert main([str(copy), word]) == 2
+    assert match in capsys.readouterr().err
+
+
+def test_a_budget_that_was_shared_out_cannot_be_extended(tmp_path, capsys):
+    run = prepare([*SMALL, "privacy.per=run", f"run_dir={tmp_path / 'run'}"])
+    run.run()
+    assert main([str(run.folder.path), "federation.num_rounds=3"]) == 2
+    assert "budget was shared out over 2 rounds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "match"),
+    [
+        ("checkpoint.safetensors", lambda b: bytes([b[0] ^ 1]) + b[1:], "damaged or edited"),
+        ("checkpoint.safetensors", lambda b: b[:-9] + bytes([b[-9] ^ 1]) + b[-8:], "damaged"),
+        ("checkpoint.safetensors", None, "checkpoint.safetensors: is missing"),
+        ("rounds.jsonl", None, "rounds.jsonl: is missing, shortened or edited"),
+        ("rounds.jsonl", lambda b: b[: b.index(b"\n") + 1], "shortened"),
+        ("rounds.jsonl", lambda b: b.replace(b"failed", b"Failed"), "edited"),
+        ("config.yaml", lambda b: b.replace(b"seed: 1", b"seed: 2"), "config.yaml: was edited"),
+        ("config.yaml", None, "config.yaml: was edited"),
+    ],
+)
+def test_damage_is_refused_in_one_sentence(copy, capsys, name, damage, match):
+    path = copy / name
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    assert main([str(copy)]) == 2
+    said = capsys.readouterr().err
+    assert match in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["strategy.local.epochs=-1", "strategy.local.batch_size=0"])
+def test_training_that_cannot_be_is_refused_before_the_run(tmp_path, capsys, word):
+    assert murmur([*SMALL, word, f"run_dir={tmp_path / 'run'}"]) == 2
+    assert word.removeprefix("strategy.local.") in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_an_accepted_round_ends_with_an_error(tmp_path, capsys):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("nothing: like a policy")
+    words = [*SMALL, f"privacy.policy={policy}", f"run_dir={tmp_path / 'run'}"]
+    assert murmur(words) == 1
+    assert "no round was accepted" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 # What a run's result does not depend on: where and how it runs, and what is said about it.
 MACHINE = (
     "run_dir",
+    "run_name",
     "results_dir",
     "sweep",
     "keep_checkpoints",

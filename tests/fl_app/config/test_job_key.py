@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from fl_app.config.composition import CONF, compose
-from fl_app.sweep.job_key import job_key
+from fl_app.config.job_key import job_key
 
 HERE = Path("/here")
 

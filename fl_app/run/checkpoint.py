@@ -1,0 +1,148 @@
+"""A run's last finished round, and what must be as it was for the run to go on from there.
+
+``checkpoint.safetensors`` holds model, strategy state and participations, and as its facts the
+run's own settings, the versions that made it, and a digest of ``config.yaml`` and of every row so
+far: whatever was damaged or edited since is noticed, and the run does not go on from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_app.config.composition import ConfigError
+from fl_app.config.job_key import MACHINE
+from learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
+
+FORMAT = 1  # of the file; another one is refused
+_STRATEGY = "strategy."  # begins the names of its arrays
+_EXTENDABLE = "federation.num_rounds"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """``settings``: the resolved configuration. ``rows``: the lines of ``rounds.jsonl`` so far.
+
+    ``configs``: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.
+    """
+
+    round: int
+    model: NDArray
+    state: Mapping[str, NDArray]
+    participations: Mapping[int, int]
+    settings: Mapping[str, Any]
+    configs: Sequence[str]
+    rows: Sequence[str]
+
+    def save(self, path: Path) -> None:
+        """Replace ``path``."""
+        clients = np.array(sorted(self.participations), np.int64)
+        counts = [self.participations[int(client)] for client in clients]
+        arrays = {
+            "model": self.model,
+            "round": np.array([self.round], np.int64),
+            "participation.clients": clients,
+            "participation.counts": np.array(counts, np.int64),
+            **{f"{_STRATEGY}{name}": values for name, values in self.state.items()},
+        }
+        facts = {
+            "format": FORMAT,
+            "versions": {name: version(name) for name in ("murmur", "flwr", "torch", "numpy")},
+            "settings": self.settings,
+            "configs": list(self.configs),
+            "rows": len(self.rows),
+            "rows_digest": digest("".join(self.rows)),
+            "last_row": self.rows[-1] if self.rows else "",
+        }
+        replace_file(path, to_bytes(arrays, facts))
+
+    @classmethod
+    def load(cls, path: Path) -> Checkpoint | None:
+        """The checkpoint at ``path`` with the rows beside it; None where there is none.
+
+        ConfigError where any of the run's files is not what the run wrote.
+        """
+        lines = _lines(path.parent / "rounds.jsonl")
+        if not path.exists():
+            return None
+        try:
+            arrays, facts = from_bytes(path.read_bytes())
+        except DamagedError as error:
+            raise ConfigError(f"{path}: {error}; start the run anew") from error
+        if facts.get("format") != FORMAT:
+            raise ConfigError(f"{path}: was written by another version of Murmur; resume it there")
+        clients, counts = arrays["participation.clients"], arrays["participation.counts"]
+        return cls(
+            int(arrays["round"][0]),
+            arrays["model"],
+            {k.removeprefix(_STRATEGY): v for k, v in arrays.items() if k.startswith(_STRATEGY)},
+            dict(zip(clients.tolist(), counts.tolist(), strict=True)),
+            facts["settings"],
+            facts["configs"],
+            _rows_of(lines, facts, path.parent / "rounds.jsonl"),
+        )
+
+    def require_config(self, path: Path) -> None:
+        """ConfigError unless ``path`` is the run's own ``config.yaml``."""
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if digest(text) not in self.configs:
+            raise ConfigError(
+                f"{path}: was edited or damaged since the run wrote it; put it back, or start a "
+                "new run with the settings that you want"
+            )
+
+    def require_settings(self, settings: Mapping[str, Any]) -> int:
+        """The number of rounds that the run had so far; ConfigError unless all else is the same.
+
+        What a result does not depend on (``job_key.MACHINE``) may differ.
+        """
+        old, new = _flat(self.settings), _flat(settings)
+        for key in sorted(old.keys() | new.keys()):
+            machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
+            if not machine and key != _EXTENDABLE and old.get(key) != new.get(key):
+                raise ConfigError(
+                    f"{key}={new.get(key)}: this run was started with {old.get(key)}; only "
+                    f"{_EXTENDABLE} can be changed on the way"
+                )
+        rounds = int(new[_EXTENDABLE])
+        if rounds < self.round:
+            raise ConfigError(f"{_EXTENDABLE}={rounds}: this run has done {self.round} already")
+        return int(old[_EXTENDABLE])
+
+
+def digest(text: str) -> str:
+    """SHA-256 of ``text``."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _lines(path: Path) -> list[str]:
+    """Whole lines; what a kill cut off is left out."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _rows_of(lines: list[str], facts: Mapping[str, Any], path: Path) -> list[str]:
+    """The rows that the checkpoint knows; the last one may not have reached its file."""
+    count, last = facts["rows"], facts["last_row"]
+    rows = lines[:count] if len(lines) != count - 1 else [*lines, last]
+    if digest("".join(rows)) != facts["rows_digest"]:
+        raise ConfigError(f"{path}: is missing, shortened or edited; start the run anew")
+    return rows
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Values by dotted key; as JSON has them, since that is how a checkpoint keeps them."""
+    if isinstance(settings, Mapping) and settings:
+        items = [_flat(value, f"{prefix}.{key}".lstrip(".")) for key, value in settings.items()]
+        return {key: value for flat in items for key, value in flat.items()}
+    return {prefix: json.loads(json.dumps(settings))}
