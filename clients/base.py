@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from learning.contribution import Codec
 from learning.data.examples import LocalData
 from learning.seeding import experiment_rng
 from privacy.budget import Budget
+from privacy.cohorts import Cohorts
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
 
@@ -66,7 +67,8 @@ class ClientSetup:
     """What the host gives to a client class: its tools, its public data and its budget.
 
     ``client_sizes``: examples of every client, where the federation has made them public (in
-    simulation they are known; on devices None). ``memory``: what clients remember.
+    simulation they are known; on devices None). ``memory``: what clients remember. ``cohorts``:
+    what is public about them.
     """
 
     trainer: Trainer
@@ -76,6 +78,7 @@ class ClientSetup:
     seed: int
     memory: ClientMemory
     client_sizes: tuple[int, ...] | None = None
+    cohorts: Cohorts = field(default_factory=Cohorts)
 
 
 class TaskError(ValueError):

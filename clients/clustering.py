@@ -1,12 +1,12 @@
 """Federated deep embedded clustering, the client: train the autoencoder on images without labels.
 
 Xie et al., ICML 2016 (``learning.clustering`` has the losses). Targets P are computed once per
-round from the model that arrived and the server's public cluster frequencies. No protection: the
-statement of every such run says so; what is protected is the evaluation
-(``clients.protected_evaluation``).
+round from the model that arrived and the server's public cluster frequencies.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from privacy.events import Event
 
 
 class ClusteringClient(FedAvgClient):
-    """Answers with its locally trained weights, weighted by its number of examples.
+    """Answers with the update of local training, as the protection leaves it.
 
     ``pretrain_rounds``: rounds of reconstruction only. ``clustering_weight`` γ: afterwards.
     """
@@ -32,6 +32,7 @@ class ClusteringClient(FedAvgClient):
         learning_rate: float,
         pretrain_rounds: int,
         clustering_weight: float,
+        **averaging: Any,
     ) -> None:
         super().__init__(
             setup,
@@ -40,6 +41,7 @@ class ClusteringClient(FedAvgClient):
             batch_size=batch_size,
             learning_rate=learning_rate,
             proximal_mu=0.0,
+            **averaging,
         )
         self.module = clustering_model(setup.trainer)
         if not 0 <= clustering_weight < np.inf:
@@ -47,12 +49,12 @@ class ClusteringClient(FedAvgClient):
         self.pretrain_rounds, self.clustering_weight = pretrain_rounds, clustering_weight
 
     def event(self, task: Task) -> Event:
-        """Weights leave as they are."""
+        """What the protection leaves of the update."""
         self._frequencies(task)
         return super().event(task)
 
-    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
-        """Parameters (d,) after local training."""
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """The update (d,) of local training."""
         self.trainer.load(self.require_model(task))
         images = data.images[data.indices]
         soft = assignments(self.trainer, images)
@@ -66,7 +68,7 @@ class ClusteringClient(FedAvgClient):
             soft_targets=True,
             **self.sgd,
         )
-        return self.trainer.parameters()
+        return self.result(self.trainer.parameters(), task)
 
     def _frequencies(self, task: Task) -> NDArray[np.float64]:
         values = task.arrays.get("frequencies")

@@ -2,23 +2,28 @@
 
 McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
 AISTATS 2017. Li et al., "Federated optimization in heterogeneous networks", MLSys 2020: the local
-loss gains (μ/2)·‖w − w_global‖². No protection: the statement of every such run says so.
+loss gains (μ/2)·‖w − w_global‖². What protects the update is a choice (``privacy.protection``).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, Task
+from clients.base import ClientSetup, Task, TaskError
 from clients.local_sgd import LocalSgdClient
-from learning.contribution import WeightCodec
-from privacy.events import Event, NonPrivateEvent
+from learning.contribution import Codec, Parts
+from learning.grid_codec import vector_codec
+from privacy.events import Event
 from privacy.noise import NoiseGenerator
+from privacy.protection import Protection
 
 
 class FedAvgClient(LocalSgdClient):
-    """Answers with its locally trained weights, weighted by its public number of examples."""
+    """Answers with the update w_i − w of local training, as the protection leaves it."""
 
     def __init__(
         self,
@@ -29,6 +34,7 @@ class FedAvgClient(LocalSgdClient):
         batch_size: int,
         learning_rate: float,
         proximal_mu: float,
+        protection: Callable[..., Protection],
     ) -> None:
         super().__init__(
             setup,
@@ -38,31 +44,39 @@ class FedAvgClient(LocalSgdClient):
             learning_rate=learning_rate,
             proximal_mu=proximal_mu,
         )
-        if setup.budget.is_private:
-            raise ValueError(
-                f"epsilon={setup.budget.epsilon}: federated averaging adds no noise, so no "
-                "finite budget can be kept; set privacy=none, or choose a private strategy"
-            )
+        self.protection = protection(setup.budget, setup.cohorts)
+        self.parts = Parts(update=self.trainer.num_parameters)
 
-    def codec(self, task: Task) -> WeightCodec:
-        """All parameters (d,)."""
-        return WeightCodec(self.trainer.num_parameters)
+    def codec(self, task: Task) -> Codec:
+        """The arrays side by side, then what the protection adds."""
+        return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
 
     def event(self, task: Task) -> Event:
-        """Weights leave as they are."""
+        """What the protection leaves of the update."""
         self.require_model(task)
-        return NonPrivateEvent()
+        self._clip(task)
+        return self.protection.release_event()
 
-    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
-        """Parameters (d,) after local training."""
-        return model
+    def result(self, model: NDArray[np.float32], task: Task) -> NDArray:
+        """The update (d,) of local training."""
+        return model.astype(np.float64) - task.model
 
-    def privatize(
-        self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator
-    ) -> NDArray[np.float32]:
-        """The weights themselves."""
-        return update
+    def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
+        """What the protection leaves of it; ValueError if it is not finite."""
+        return self.protection.release(update, self._clip(task), noise)
 
     def weight(self, client: int) -> int:
-        """n_i where sizes are public; else every client counts alike."""
-        return 1 if self.setup.client_sizes is None else self.size(client)
+        """n_i where sizes are public and nothing is protected; else every client counts alike."""
+        known = self.setup.client_sizes is not None
+        return self.size(client) if self.protection.weighted and known else 1
+
+    def _clip(self, task: Task) -> float | None:
+        """The clipping norm that the server states; TaskError where it has to and does not."""
+        if "clip" not in self.protection.arrays():
+            return None
+        clip = task.arrays.get("clip")
+        if clip is None or clip.dtype != np.float64 or clip.shape != (1,):
+            raise TaskError("clip: the task must state the clipping norm as float64[1]")
+        if not (clip[0] > 0 and math.isfinite(clip[0])):
+            raise TaskError(f"clip={clip[0]}: must be finite and above 0")
+        return float(clip[0])

@@ -50,6 +50,10 @@ class LocalSgdClient(Client):
         """The parameters (d,) from which local training starts."""
         return self.require_model(task)
 
+    def correction(self, task: Task) -> NDArray[np.float32] | None:
+        """What is added to the gradient (d,) in every local step; nothing by default."""
+        return None
+
     def train(self, task: Task, data: LocalData) -> NDArray:
         """The result of local training, which may have been done ahead."""
         model = self._ahead.pop((task.round, task.client), None)
@@ -62,6 +66,7 @@ class LocalSgdClient(Client):
             data.labels,
             indices=data.indices,
             rng=self.rng(task, "local training"),
+            correction=self.correction(task),
             **self.sgd,
         )
         return self.result(self.trainer.parameters(), task)
@@ -72,7 +77,12 @@ class LocalSgdClient(Client):
         if not self.trainer.stackable:
             return
         shares = [
-            Share(self.start(task), data.indices, self.rng(task, "local training"))
+            Share(
+                self.start(task),
+                data.indices,
+                self.rng(task, "local training"),
+                self.correction(task),
+            )
             for task, data in asked
         ]
         data = asked[0][1]

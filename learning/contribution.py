@@ -180,6 +180,11 @@ class WeightCodec:
         return -limit, limit
 
     @property
+    def grid(self) -> float:
+        """What one step of the summed integers stands for."""
+        return 2.0**-self.fraction_bits
+
+    @property
     def capacity(self) -> int:
         """Total weight W with W · bound · 2^fraction_bits < 2^63."""
         return (2**63 - 1) // int(self.bound * 2**self.fraction_bits)
@@ -187,6 +192,33 @@ class WeightCodec:
     def mean(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """The weighted mean that ``total`` stands for."""
         return np.ldexp(total.astype(np.float64), -self.fraction_bits) / weight
+
+
+class Parts:
+    """Named arrays side by side in one vector: a contribution may hold more than one.
+
+    ``sizes``: entries of each, in their order. What is summed, clipped and noised is the whole.
+    """
+
+    def __init__(self, **sizes: int) -> None:
+        self.sizes = sizes
+
+    @property
+    def size(self) -> int:
+        """Entries of the whole vector."""
+        return sum(self.sizes.values())
+
+    def join(self, **arrays: NDArray) -> NDArray:
+        """The vector (size,) of arrays (sizes[name],)."""
+        if {name: len(values) for name, values in arrays.items()} != self.sizes:
+            found = ", ".join(f"{name}: {len(values)}" for name, values in arrays.items())
+            raise ValueError(f"arrays {found}: must be of sizes {self.sizes}")
+        return np.concatenate([arrays[name] for name in self.sizes])
+
+    def split(self, vector: NDArray) -> dict[str, NDArray]:
+        """The arrays in a vector (size,), by name."""
+        ends = np.cumsum(list(self.sizes.values()))
+        return dict(zip(self.sizes, np.split(vector, ends[:-1]), strict=True))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers, MalformedError
+from learning.contribution import Integers, MalformedError, WeightCodec
 
 LARGEST = 2**31 - 1
 
@@ -78,3 +78,8 @@ class GridCodec:
         if values.size and not least <= int(values.min()) <= int(values.max()) <= greatest:
             raise MalformedError(f"an integer exceeds {self.bound} × {weight} grid steps")
         return values
+
+
+def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:
+    """The form of vectors (size,): integers up to ``bound``, or real numbers where it is None."""
+    return WeightCodec(size) if bound is None else GridCodec(size, bound=bound)

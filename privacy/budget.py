@@ -6,22 +6,31 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from privacy.events import Event, RepeatedEvent
+from privacy.events import Event, RepeatedEvent, SecurelySummedEvent
+
+THREATS = ("local", "secure_aggregation", "central")
+"""The adversaries that a budget can be meant for."""
 
 
 @dataclass(frozen=True)
 class Budget:
     """(``epsilon``, ``delta``) for one client, spent anew each round or once in the whole run.
 
-    ``per="round"``: every participation may cost ``epsilon``. ``per="run"``: all ``rounds``
-    participations together may cost ``epsilon`` at ``delta``, as the accountant proves it.
-    ``epsilon=inf`` means no protection.
+    ``per="round"``: every participation may cost ``epsilon``. ``per="run"``: all participations of
+    a client together may cost ``epsilon`` at ``delta``, as the accountant proves it. ``rounds``: of
+    the run; ``participations``: those in which one client is asked at most, None for all.
+    ``threat``: against whom (``accounting.Threat``). ``honest_clients``: how many clients' noise a
+    sum is sure to hold, where the threat is one that sees sums only; else 1. ``epsilon=inf`` means
+    no protection.
     """
 
     epsilon: float
     delta: float
     per: str = "round"
     rounds: int = 1
+    threat: str = "local"
+    honest_clients: int = 1
+    participations: int | None = None
 
     def __post_init__(self) -> None:
         if math.isnan(self.epsilon) or self.epsilon <= 0:
@@ -34,26 +43,49 @@ class Budget:
             raise ValueError(f"per={self.per!r}: must be 'round' or 'run'")
         if self.rounds < 1:
             raise ValueError(f"rounds={self.rounds}: must be at least 1")
+        if self.participations is not None and not 1 <= self.participations <= self.rounds:
+            raise ValueError(
+                f"participations={self.participations}: must lie in 1..{self.rounds}, or be None"
+            )
+        if self.threat not in THREATS:
+            raise ValueError(f"threat={self.threat!r}: must be one of {', '.join(THREATS)}")
 
     @property
     def is_private(self) -> bool:
         """Whether there is any protection at all."""
         return math.isfinite(self.epsilon)
 
+    @property
+    def releases(self) -> int:
+        """How many participations of one client must keep ``epsilon`` together."""
+        if self.per == "round":
+            return 1
+        return self.rounds if self.participations is None else self.participations
+
     def per_round(self, event: Callable[[float], Event]) -> float:
         """The ε of one participation, where ``event(ε)`` is what a participation at ε releases.
 
-        For ``per="run"`` this is the largest ε (to a relative 1e-6, rounded down) whose
-        ``rounds``-fold composition stays within the budget.
+        This is the largest ε (to a relative 1e-6, rounded down) with which all of ``releases``
+        stay within the budget, as ``threat`` sees them.
         """
-        if self.per == "round" or not self.is_private:
+        alone = self.honest_clients == 1
+        if not self.is_private or (alone and self.per == "round"):
             return self.epsilon
+        from privacy.accounting import Threat
         from privacy.accounting import epsilon as composed_epsilon
 
-        # Basic composition is a valid start from below; a whole budget in one round ends above.
-        low, high = self.epsilon / self.rounds, self.epsilon
+        def cost(epsilon: float) -> float:
+            release = event(epsilon)
+            seen = release if alone else SecurelySummedEvent(release, self.honest_clients)
+            together = RepeatedEvent(seen, self.releases)
+            return composed_epsilon(together, self.delta, Threat(self.threat)).epsilon
+
+        # Basic composition is a valid start from below; a whole budget in one round ends above,
+        # unless others hide it.
+        low, high = self.epsilon / self.releases, self.epsilon
+        while not alone and high < 64 * self.epsilon and cost(high) <= self.epsilon:
+            low, high = high, 2 * high
         while high - low > 1e-6 * low:
             middle = (low + high) / 2
-            spend = composed_epsilon(RepeatedEvent(event(middle), self.rounds), self.delta)
-            low, high = (middle, high) if spend.epsilon <= self.epsilon else (low, middle)
+            low, high = (middle, high) if cost(middle) <= self.epsilon else (low, middle)
         return low

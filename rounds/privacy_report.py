@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.events import ComposedEvent, Event, RepeatedEvent
@@ -22,15 +22,17 @@ class Accountable(ABC):
 
     ``algorithm``, ``claim`` and ``difference`` are words for the statement: the name, what the
     paper's theorem says, and why the proven figure differs. ``unit`` and ``adjacency``: whose data
-    is protected, and which two data sets are neighbours. ``participations``: how often each client
+    is protected, and which two data sets are neighbours. ``threats``: against whom it can keep a
+    budget (``Budget.threat``). ``participations``: how often each client
     may have released something. ``least_survivors``: of any secure sum that was taken; 0: none was.
     """
 
-    algorithm: ClassVar[str]
+    algorithm: str
+    threats: tuple[str, ...] = ("local",)
     unit: Unit = Unit.CLIENT
     adjacency: Adjacency = Adjacency.REPLACE_ONE
-    claim: ClassVar[str] = ""
-    difference: ClassVar[str] = ""
+    claim: str = ""
+    difference: str = ""
 
     setup: ServerSetup
     participations: Counter[int]
@@ -80,7 +82,8 @@ class Accountable(ABC):
             unit=self.unit,
             adjacency=self.adjacency,
             delta=self.setup.budget.delta,
-            exposures=exposures,
+            # The one that the budget is meant for comes first.
+            exposures=sorted(exposures, key=lambda e: e.threat != self.setup.budget.threat),
             claim=self.claim,
             difference=self.difference,
             warnings=warnings,
@@ -88,8 +91,11 @@ class Accountable(ABC):
         )
 
     def spent(self) -> Event:
-        """What the most exposed client has released so far."""
-        return RepeatedEvent(self.release_event(), max(self.participations.values(), default=1))
+        """What the most exposed client has released so far, as the budget's adversary sees it."""
+        release = self.release_event()
+        if self.setup.budget.threat == Threat.SECURE_AGGREGATION:
+            release = self.secure_exposure(release).per_round
+        return RepeatedEvent(release, max(self.participations.values(), default=1))
 
     def spent_in_all(self) -> Event:
         """``spent``, and what the most exposed client's evaluations released."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from privacy.budget import Budget
 from privacy.noise import NoiseGenerator
 from privacy.secure_aggregation import SecureSumSettings
 from rounds.client_placement import Hosts, VirtualHosts
+from rounds.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class ServerSetup:
     (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
     public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
     ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
-    ``hosts``: on which node a client is to be asked.
+    ``hosts``: on which node a client is to be asked. ``schedule``: who is asked when; None: random
+    cohorts.
     """
 
     trainer: Trainer
@@ -40,6 +43,21 @@ class ServerSetup:
     secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
     round_timeout: float = 3600.0
     hosts: Hosts = field(default_factory=VirtualHosts)
+    schedule: Schedule | None = None
+
+    @cached_property
+    def cohorts(self) -> Schedule:
+        """Who is asked when."""
+        rounds = self.budget.rounds
+        return self.schedule or Schedule(
+            "random", self.num_clients, self.cohort_size, rounds, self.seed
+        )
+
+    @property
+    def least_survivors(self) -> int:
+        """The fewest clients whose shared noise keeps the budget; 0 where none is shared."""
+        honest = self.budget.honest_clients
+        return honest + self.secure_sums.colluders if honest > 1 else 0
 
     def noise(self, purpose: str, number: int) -> NoiseGenerator:
         """Where the server itself must add noise in round ``number``."""

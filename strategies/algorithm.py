@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +27,15 @@ class Algorithm(Accountable):
     ``weighted``: whether clients count by their number of examples, rather than alike.
     """
 
-    weighted: ClassVar[bool] = False
+    weighted: bool = False
 
     def __init__(self, setup: ServerSetup) -> None:
+        budget = setup.budget
+        if budget.is_private and budget.threat not in self.threats:
+            raise ValueError(
+                f"threat={budget.threat}: {self.algorithm} keeps budgets against "
+                f"{' or '.join(self.threats)}; set privacy.threat to that"
+            )
         self.setup = setup
         self.trainer = setup.trainer
 
@@ -47,10 +52,8 @@ class Algorithm(Accountable):
         """The next global model from the sum of this round's contributions."""
 
     def cohort(self, number: int) -> NDArray[np.int64]:
-        """The clients asked in round ``number``, ascending; any as likely as any other."""
-        setup = self.setup
-        rng = experiment_rng(setup.seed, "cohort", number)
-        return np.sort(rng.choice(setup.num_clients, setup.cohort_size, replace=False))
+        """The clients asked in round ``number``, ascending."""
+        return self.setup.cohorts.cohort(number, self.setup.noise)
 
     def initial_parameters(self) -> Parameters:
         """The global model before the first round."""

@@ -10,6 +10,7 @@ import math
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -161,7 +162,9 @@ class CohortStrategy(Algorithm, Strategy):
         self._remember_survivors(sizes)
         self.round.accepted = sorted(total.clients)
         self._give_up_when_nobody_answers()
-        if len(total.clients) < self._least_answers():
+        # Noise that is shared needs its clients in every sum; the protocol itself sees to that.
+        short = min((size for size in sizes if size), default=0) < self.setup.least_survivors
+        if short or len(total.clients) < self._least_answers():
             return None, None
         self.round.counted = True
         model = self.update(self.round.number, self.model, total.total, total.weight)
@@ -206,6 +209,7 @@ class CohortStrategy(Algorithm, Strategy):
     def _prepare_secure_sum(self, journal: Journal, grid: Grid) -> dict[int, list[int]]:
         """Exchange keys; who may be asked to train, by node: nobody where too few take part."""
         try:
+            self._require_enough()
             self.secure_round = SecureRound(
                 self.setup.secure_sums,
                 self.run,
@@ -231,6 +235,15 @@ class CohortStrategy(Algorithm, Strategy):
         setup = self.setup
         rng = experiment_rng(setup.seed, "secure groups", self.round.number)
         return groups_of(cohort, setup.secure_sums, setup.cohort_size, rng)
+
+    def _require_enough(self) -> None:
+        """ValueError where so few could be asked that their noise might not keep the budget."""
+        least, whole = self.setup.least_survivors, replace(self.setup.secure_sums, groups=1)
+        sure = min(whole.least_survivors(len(group)) for group in self._groups())
+        if sure < least:
+            raise ValueError(
+                f"a sum over {sure} clients is too small: {least} share the noise that it needs"
+            )
 
     def _remember_survivors(self, sizes: Iterable[int]) -> None:
         """Sums over so many clients each were seen; 0: none was."""

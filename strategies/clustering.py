@@ -5,14 +5,18 @@ One round:
 
 1. broadcast the model and f_j, the clusters' frequencies on the public pool
 2. clients train without labels                                        (``clients.clustering``)
-3. w ← Σ n_i w_i / Σ n_i
+3. w ← step(w, mean of w_i − w)                                       (``strategies.fedavg``)
 4. after the last of ``pretrain_rounds``: centroids ← k-means of the public pool's latents
 
-Labels of the server's test set are used to report, never to train. Not private.
+Labels of the server's test set are used to report, never to train.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 from numpy.typing import NDArray
 
 from learning.clustering import (
@@ -22,7 +26,6 @@ from learning.clustering import (
     place_centroids,
     reconstruction_loss,
 )
-from learning.contribution import Integers
 from learning.seeding import experiment_rng
 from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
@@ -32,10 +35,10 @@ from strategies.fedavg import FedAvg
 class Clustering(FedAvg):
     """The server half. See ``conf/strategy/clustering.yaml`` for every knob."""
 
-    algorithm = "federated deep embedded clustering (no protection of the training)"
+    algorithm = "federated deep embedded clustering"
 
-    def __init__(self, setup: ServerSetup, *, pretrain_rounds: int) -> None:
-        super().__init__(setup)
+    def __init__(self, setup: ServerSetup, *, pretrain_rounds: int, **averaging: Any) -> None:
+        super().__init__(setup, **averaging)
         clusters = len(clustering_model(setup.trainer).centroids)
         if len(setup.public) < clusters:
             raise ValueError(
@@ -51,9 +54,11 @@ class Clustering(FedAvg):
         self.trainer.load(model)
         return {"frequencies": assignments(self.trainer, self.setup.public).mean(axis=0)}, {}
 
-    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """The weighted mean, with new centroids when the pretraining ends."""
-        mean = super().update(number, model, total, weight)
+    def apply(
+        self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
+    ) -> Parameters:
+        """The server's step, with new centroids when the pretraining ends."""
+        mean = super().apply(number, model, means)
         if number != self.pretrain_rounds:
             return mean
         self.trainer.load(mean)

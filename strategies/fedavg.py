@@ -1,38 +1,92 @@
-"""Federated averaging, the server: the mean of the clients' weights, by number of examples.
+"""Federated averaging, the server: the mean of the clients' updates, and a step along it.
 
-McMahan et al., AISTATS 2017. With a proximal term on the clients it is FedProx (Li et al., MLSys
-2020); with one client that holds all data it is centralised training. Not private.
+McMahan et al., AISTATS 2017. How updates are protected (``privacy.protection``) and how the model
+follows their mean (``rounds.server_step``) are choices of their own: FedAdam and FedYogi are a
+server step, DP-FedAvg and DP-FTRL a protection. With a proximal term on the clients it is FedProx
+(Li et al., MLSys 2020); with one client that holds all data it is centralised training.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers, WeightCodec
-from privacy.events import Event, NonPrivateEvent
+from learning.contribution import Integers, Parts, WeightCodec
+from learning.grid_codec import GridCodec, vector_codec
+from privacy.events import Event
+from privacy.protection import Protection
+from privacy.statement import Exposure
+from rounds.server_step import Sgd
+from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 
 
 class FedAvg(CohortStrategy):
-    """w ← Σ n_i w_i / Σ n_i."""
+    """w ← step(w, mean of w_i − w).
 
-    algorithm = "federated averaging (no protection)"
-    weighted = True
+    ``protection``: makes one for a budget and cohorts.
+    """
+
+    algorithm = "federated averaging"
+
+    def __init__(
+        self, setup: ServerSetup, *, server_step: Sgd, protection: Callable[..., Protection]
+    ) -> None:
+        self.protection = own = protection(setup.budget, setup.cohorts.cohorts())
+        self.threats, self.adjacency, self.weighted = own.threats, own.adjacency, own.weighted
+        self.claim, self.difference = own.claim, own.difference
+        self.algorithm = f"{type(self).algorithm} ({own.name})"
+        super().__init__(setup)
+        self.server_step = server_step
+        self.parts = Parts(update=self.trainer.num_parameters)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The model is all that a client needs."""
-        return {}, {}
+        """What the protection needs to say; the model goes without."""
+        return self.protection.arrays(), {}
 
-    def codec(self) -> WeightCodec:
-        """All parameters (d,)."""
-        return WeightCodec(self.trainer.num_parameters)
+    def codec(self) -> WeightCodec | GridCodec:
+        """The arrays that clients send, side by side, as the protection leaves them."""
+        return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """The weighted mean."""
-        return self.codec().mean(total, weight).astype(np.float32)
+        """One server step along the mean."""
+        noise = self.setup.noise("update", number)
+        mean = self.protection.mean(number, total, weight, noise) * self.codec().grid
+        return self.apply(number, model, self.parts.split(mean))
+
+    def apply(
+        self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
+    ) -> Parameters:
+        """The next model from the ``means`` of what clients sent, all of which may be published."""
+        return self.server_step.step(model, means["update"])
+
+    # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """Weights leave as they are."""
-        return NonPrivateEvent()
+        """What the protection leaves of one update."""
+        return self.protection.release_event()
+
+    def exposures(self) -> list[Exposure]:
+        """Those who see the models, where the protection is the server's, and the server."""
+        return [*self.protection.published(self.participations), *super().exposures()]
+
+    def spent(self) -> Event:
+        """What the budget's adversary has seen of the most exposed client."""
+        return self.protection.spent(self.participations) or super().spent()
+
+    # Checkpoint -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray]:
+        """What the server step and the protection remember."""
+        return {
+            **{f"server_step.{k}": v for k, v in self.server_step.state().items()},
+            **{f"protection.{k}": v for k, v in self.protection.state().items()},
+        }
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """What the server step and the protection remember."""
+        for name, part in (("server_step.", self.server_step), ("protection.", self.protection)):
+            part.restore({k.removeprefix(name): v for k, v in state.items() if k.startswith(name)})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from learning.contribution import Integers, WeightCodec
+from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
 
@@ -11,7 +14,10 @@ class LocalOnly(FedAvg):
     """The global model stays what it was; the row holds the clients' mean accuracy."""
 
     accuracy: float | None = None
-    weighted = False
+
+    def __init__(self, setup: ServerSetup, **averaging: Any) -> None:
+        super().__init__(setup, **averaging)
+        self.weighted = False
 
     def codec(self) -> WeightCodec:
         """One number from each client: its own model's accuracy."""

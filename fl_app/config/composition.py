@@ -101,22 +101,34 @@ def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
     """Call ``node._target_`` with the node's settings, their types checked against its signature.
 
-    ``path`` is where the user finds the settings, for error messages.
+    ``path`` is where the user finds the settings, for error messages. Settings that name a class
+    themselves (a choice from another group, of the same name) are built first.
     """
     settings = OmegaConf.to_container(node, resolve=True)
     if not isinstance(settings, dict) or "_target_" not in settings:
         raise ConfigError(f"{path}: names no class (`_target_`)")
-    target = str(settings.pop("_target_"))
-    partial = bool(settings.pop("_partial_", False))
-    factory = _locate(target, path)
+    return _build(settings, path, *args, **extra)
+
+
+def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> Any:
     known = {str(key): value for key, value in settings.items()}
+    target, partial = str(known.pop("_target_")), bool(known.pop("_partial_", False))
+    factory = _locate(target, path)
+    for name in [name for name, value in known.items() if _names_a_class(value)]:
+        extra[name] = _build(known.pop(name), name)
     _check_types(factory, known, path)
-    if partial:
-        return functools.partial(factory, *args, **known, **extra)
-    try:
-        return factory(*args, **known, **extra)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{path}.{error}") from error
+
+    def call(*more: Any, **named: Any) -> Any:
+        try:
+            return factory(*args, *more, **known, **extra, **named)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{path}.{error}") from error
+
+    return call if partial else call()
+
+
+def _names_a_class(value: Any) -> bool:
+    return isinstance(value, dict) and "_target_" in value
 
 
 def _locate(target: str, path: str) -> Any:

@@ -10,12 +10,14 @@ from typing import Any, Literal
 from fl_app.device.terms import DeviceTerms
 from privacy.budget import Budget
 from privacy.secure_aggregation.settings import MODES, SecureSumSettings
+from rounds.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class FederationSettings:
     """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
 
+    ``schedule``: see ``rounds.schedule.Schedule``.
     ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
     ``enrolled``: the table of their nodes' keys (``rounds.enrolment``), which the server reads.
     """
@@ -26,6 +28,7 @@ class FederationSettings:
     public: int | float
     quorum: float
     round_timeout: float
+    schedule: Literal["random", "rotate", "poisson"] = "random"
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
 
@@ -68,6 +71,10 @@ class FederationSettings:
         """Clients asked in each round."""
         return self.num_clients if self.clients_per_round is None else self.clients_per_round
 
+    def schedule_of(self, seed: int) -> Schedule:
+        """Who is asked when, in a run of this seed."""
+        return Schedule(self.schedule, self.num_clients, self.cohort_size, self.num_rounds, seed)
+
     def public_size(self, train_size: int) -> int:
         """Examples in the public pool; a share is rounded up."""
         if isinstance(self.public, int):
@@ -97,6 +104,7 @@ class ComputeSettings:
 class PrivacySettings:
     """``conf/privacy``: the budget of one client, its noise, its device's policy, secure sums.
 
+    ``threat``: against whom the budget holds. ``secure_aggregation``: None for what it asks for.
     ``secure_sum``: the settings of ``SecureSumSettings`` beside its mode. ``sensitivity`` and
     ``calibration`` belong to strategies that have a choice there (NbAFL), which check them.
     """
@@ -106,20 +114,34 @@ class PrivacySettings:
     per: str
     noise: str
     policy: str | None
-    secure_aggregation: str = "off"
+    threat: Literal["local", "secure_aggregation", "central"] = "local"
+    secure_aggregation: str | None = None
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
     sensitivity: str | None = None
     calibration: str | None = None
 
     def __post_init__(self) -> None:
-        self.budget(1)
+        Budget(self.epsilon, self.delta, self.per)
         if self.noise not in ("os", "seeded"):
             raise ValueError(f"noise={self.noise!r}: must be 'os' or 'seeded'")
-        if self.secure_aggregation not in MODES:
+        if self.secure_aggregation not in (None, *MODES):
             raise ValueError(
-                f"secure_aggregation={self.secure_aggregation}: must be one of {', '.join(MODES)}"
+                f"secure_aggregation={self.secure_aggregation}: must be one of {', '.join(MODES)}, "
+                "or null"
+            )
+        if self.secure_aggregation == "off" and self.threat == "secure_aggregation":
+            raise ValueError(
+                "secure_aggregation=off: privacy.threat=secure_aggregation means a server that "
+                "sees sums only; set it to on, simulated or null (on)"
             )
         self.secure_sums()
+
+    @property
+    def secure_mode(self) -> str:
+        """Whether clients mask what they send; on where the budget is meant for such a server."""
+        if self.secure_aggregation is not None:
+            return self.secure_aggregation
+        return "on" if self.threat == "secure_aggregation" else "off"
 
     def secure_sums(self) -> SecureSumSettings:
         """Whether and how contributions are summed securely."""
@@ -128,10 +150,27 @@ class PrivacySettings:
             if key not in known:
                 raise ValueError(f"secure_sum.{key}={value}: unknown; known are {', '.join(known)}")
         try:
-            return SecureSumSettings(self.secure_aggregation, **self.secure_sum)
+            return SecureSumSettings(self.secure_mode, **self.secure_sum)
         except ValueError as error:
             raise ValueError(f"secure_sum.{error}") from error
 
-    def budget(self, rounds: int) -> Budget:
-        """The budget for a run of ``rounds`` rounds."""
-        return Budget(self.epsilon, self.delta, self.per, rounds)
+    def budget(self, schedule: Schedule) -> Budget:
+        """The budget of one client for a run with these cohorts."""
+        honest = 1
+        if self.threat == "secure_aggregation":
+            sums = self.secure_sums()
+            honest = sums.least_survivors(schedule.size) - sums.colluders
+        if schedule.kind == "poisson" and self.threat != "central" and self.epsilon < math.inf:
+            raise ValueError(
+                "schedule=poisson: who is in a cohort is secret from those only who trust the "
+                "server; set privacy.threat=central, or federation.schedule=rotate"
+            )
+        return Budget(
+            self.epsilon,
+            self.delta,
+            self.per,
+            schedule.rounds,
+            threat=self.threat,
+            honest_clients=honest,
+            participations=schedule.participations,
+        )

@@ -24,10 +24,11 @@ from fl_app.run.population import (
     build_evaluator,
     build_trainer,
     population,
+    promises,
 )
 from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.tracking import Tracker
-from privacy.accounting import epsilon
+from privacy.accounting import Threat, epsilon
 from privacy.releases import assumptions_of
 from rounds.client_placement import DeviceHosts, Hosts, VirtualHosts
 from rounds.enrolment import Enrolment
@@ -52,11 +53,12 @@ class Experiment:
         # Only to refuse what the clients would refuse, before any work starts.
         build_client(config, self.population, self.trainer, Path())
         build_evaluator(config, self.population, self.trainer, Path())
+        budget, schedule = promises(config)
         setup = ServerSetup(
             trainer=self.trainer,
             public=self.population.public,
             test=dataset.test,
-            budget=self.privacy.budget(self.federation.num_rounds),
+            budget=budget,
             seed=config.seed,
             num_clients=self.federation.num_clients,
             cohort_size=self.federation.cohort_size,
@@ -66,6 +68,7 @@ class Experiment:
             secure_sums=self.privacy.secure_sums(),
             round_timeout=self.federation.round_timeout,
             hosts=self._hosts(),
+            schedule=schedule,
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
         if config.evaluation.server is not None:
@@ -225,11 +228,12 @@ class Experiment:
         if not strategy.participations and strategy.evaluation is None:
             return {"epsilon_proven": 0.0}
         event, delta = strategy.spent_in_all(), self.privacy.delta
+        threat = Threat(self.privacy.threat)
         cases: dict[str, tuple[str, ...] | None] = {"epsilon_proven": ()}
         if assumptions_of(event):
             cases["epsilon_assumed"] = None
         spent = {
-            name: epsilon(event, delta, unit=strategy.unit, assumptions=granted).epsilon
+            name: epsilon(event, delta, threat, unit=strategy.unit, assumptions=granted).epsilon
             for name, granted in cases.items()
         }
         return {name: e if math.isfinite(e) else "infinity" for name, e in spent.items()}

@@ -27,7 +27,9 @@ from learning.data.public_pool import split_public
 from learning.features import Components, Features, featured
 from learning.seeding import experiment_rng
 from learning.training.trainer import Trainer
+from privacy.budget import Budget
 from rounds.client_state import ClientState
+from rounds.schedule import Schedule
 
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient
@@ -132,20 +134,30 @@ def build_evaluator(
     return build(config.evaluation.client, "evaluation", setup)
 
 
+def promises(config: DictConfig) -> tuple[Budget, Schedule]:
+    """The budget of one client, and who is asked when."""
+    privacy: PrivacySettings = build(config.privacy, "privacy")
+    federation: FederationSettings = build(config.federation, "federation")
+    schedule = federation.schedule_of(config.seed)
+    try:
+        return privacy.budget(schedule), schedule
+    except ValueError as error:
+        raise ConfigError(f"federation.{error}") from error
+
+
 def _client_setup(
     config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
 ) -> ClientSetup:
-    privacy: PrivacySettings = build(config.privacy, "privacy")
-    federation: FederationSettings = build(config.federation, "federation")
-    test = people.dataset.test
+    test, (budget, schedule) = people.dataset.test, promises(config)
     return ClientSetup(
         trainer=trainer,
         public=people.public,
         test=(test.images, test.labels) if len(test) else None,
-        budget=privacy.budget(federation.num_rounds),
+        budget=budget,
         seed=config.seed,
         memory=ClientState(state_folder),
         client_sizes=people.sizes,
+        cohorts=schedule.cohorts(),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.composition import ConfigError, build, compose
-from fl_app.config.settings import FederationSettings, PrivacySettings
+from fl_app.config.settings import FederationSettings
 from privacy.accounting import epsilon
 from privacy.events import Event
 from schemes.kd_dpfl.scheme import Scheme
@@ -69,10 +69,10 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
 
     Raises ValueError or ConfigError where the needs cannot be met.
     """
+    from fl_app.run.population import promises
     from learning.training.per_sample import SENSITIVITY
 
     federation: FederationSettings = build(config.federation, "federation")
-    privacy: PrivacySettings = build(config.privacy, "privacy")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)
     if not isinstance(strategy, dict) or "spending" not in strategy:
         raise ConfigError(f"strategy={config.strategy.name}: only kd_dpfl has a budget to plan")
@@ -86,7 +86,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
         classes = classes or people.dataset.num_classes
     special = {key: strategy["special"][key] for key in ("epochs", "lot_size")}
     return Scheme.of(
-        privacy.budget(federation.num_rounds),
+        promises(config)[0],
         sizes,
         classes=classes,
         pool=pool,

@@ -32,12 +32,14 @@ class Share:
     """One client's part of a stack.
 
     ``start``: parameters (d,) at the start, and the anchor of a proximal term. ``indices``: (n,),
-    its rows of the resident examples. ``rng``: draws the orders.
+    its rows of the resident examples. ``rng``: draws the orders. ``correction``: (d,), added to the
+    gradient in every step; nothing if None.
     """
 
     start: NDArray[np.float32]
     indices: NDArray[np.int64]
     rng: np.random.Generator
+    correction: NDArray[np.float32] | None = None
 
 
 def stackable(module: nn.Module) -> bool:
@@ -95,6 +97,8 @@ class Stack:
         lengths = np.array([len(plans[which][0]) for which in order])
         matrix = torch.from_numpy(np.stack([shares[which].start for which in order])).to(device)
         anchor = matrix.clone() if how.pull else matrix
+        added = _corrections([shares[which] for which in order])
+        correction = None if added is None else torch.from_numpy(added).to(device)
         chosen, weight = torch.from_numpy(rows).to(device), torch.from_numpy(weights).to(device)
         self._flat.module.train()
         for step in range(rows.shape[1]):
@@ -108,6 +112,8 @@ class Stack:
                 weight[:active, step],
                 how,
             )
+            if correction is not None:
+                matrix[:active].sub_(correction[:active], alpha=how.lr)
         result = torch.empty_like(matrix)
         result[torch.tensor(order, device=device)] = matrix
         return result
@@ -149,6 +155,14 @@ def _plan(share: Share, steps: int, size: int) -> tuple[NDArray[np.int64], NDArr
         own[:count] = share.indices[share.rng.permutation(count)]
     weights[:, :count] = np.repeat(1 / sizes, sizes)
     return rows.reshape(-1, width)[:steps], weights.reshape(-1, width)[:steps]
+
+
+def _corrections(shares: Sequence[Share]) -> NDArray[np.float32] | None:
+    """(K, d), zeros for those without; None where nobody has one."""
+    if all(share.correction is None for share in shares):
+        return None
+    nothing = np.zeros_like(shares[0].start)
+    return np.stack([nothing if s.correction is None else s.correction for s in shares])
 
 
 def _pad(parts: list[NDArray]) -> NDArray:

@@ -164,6 +164,7 @@ class Trainer:
         weight_decay: float = 0.0,
         proximal_mu: float = 0.0,
         anchor: NDArray[np.float32] | None = None,
+        correction: NDArray[np.float32] | None = None,
         soft_targets: bool = False,
     ) -> None:
         """Minimise the mean cross-entropy from the present parameters, in place.
@@ -188,6 +189,7 @@ class Trainer:
             weight_decay: L2 penalty; see ``learning.training.optimiser.Optimisation``.
             proximal_mu: pull towards ``anchor``.
             anchor: (d,); the parameters at the start of the call if None.
+            correction: (d,), added to the gradient in every step (SCAFFOLD); nothing if None.
             soft_targets: whether labels are distributions.
 
         Raises:
@@ -201,6 +203,7 @@ class Trainer:
         source, targets = self._resident(images), targets.to(self._device)
         chosen = None if chosen is None else chosen.to(self._device)
         anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
+        added = None if correction is None else self._vector("correction", correction)
         if self._dropouts:
             # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
             bits = np.random.SFC64(rng.integers(2**63))
@@ -212,9 +215,9 @@ class Trainer:
         )
         with self._backend.guard():
             if how.is_plain:
-                self._descend(batches, how, anchor_vector)
+                self._descend(batches, how, anchor_vector, added)
             else:
-                self._optimise(batches, how, anchor_vector)
+                self._optimise(batches, how, anchor_vector, added)
 
     @property
     def stackable(self) -> bool:
@@ -280,19 +283,27 @@ class Trainer:
             self._held = images, as_tensor(images).to(self._device)
         return self._held[1]
 
-    def _descend(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
+    def _descend(
+        self, batches: Batches, how: Optimisation, anchor: Tensor, added: Tensor | None
+    ) -> None:
         for rows, y in batches:
             self._backend.descend(rows, y, how.lr, how.retention)
             if how.pull:
                 self._flat.vector.add_(anchor, alpha=how.pull)
+            if added is not None:
+                self._flat.vector.sub_(added, alpha=how.lr)
             self._backend.after_step(how)
 
-    def _optimise(self, batches: Batches, how: Optimisation, anchor: Tensor) -> None:
+    def _optimise(
+        self, batches: Batches, how: Optimisation, anchor: Tensor, added: Tensor | None
+    ) -> None:
         if self._optimiser is None:
             self._optimiser = Optimiser(self.num_parameters, self._device)
         self._optimiser.reset()
         for rows, y in batches:
             gradient = self._backend.gradient(rows, y)
+            if added is not None:
+                gradient.add_(added)
             self._optimiser.step(self._flat.vector, gradient, anchor, how)
             self._backend.after_step(how)
 
@@ -319,9 +330,12 @@ class Trainer:
             self._anchor = torch.empty_like(self._flat.vector)
         if anchor is None:
             return self._anchor.copy_(self._flat.vector)
-        if anchor.shape != (self.num_parameters,):
-            raise ValueError(f"anchor={anchor.shape}: must have shape ({self.num_parameters},)")
-        return self._anchor.copy_(as_tensor(anchor))
+        return self._anchor.copy_(self._vector("anchor", anchor))
+
+    def _vector(self, name: str, values: NDArray[np.float32]) -> Tensor:
+        if values.shape != (self.num_parameters,):
+            raise ValueError(f"{name}={values.shape}: must have shape ({self.num_parameters},)")
+        return as_tensor(values).to(self._device)
 
 
 def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:

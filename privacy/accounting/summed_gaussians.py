@@ -26,7 +26,7 @@ FINE = 4.0
 # Beyond so many standard deviations there is a mass below 1e-105, which no float δ shows.
 _REACH = 22.0
 # The convolutions are direct, so that tails keep their digits: a wide law would take long.
-_WIDEST = 8192
+_WIDEST = 2048
 # Shifts beyond so many standard deviations (an ε above 50) are left to what one client adds.
 _FAR = 10.0
 _STEPS_PER_DEVIATION = 200

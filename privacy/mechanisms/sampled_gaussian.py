@@ -70,14 +70,8 @@ class SampledGaussian:
         return RepeatedEvent(PoissonSampledEvent(self.rate, noise), steps)
 
     def sample(self, count: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
-        """Which of ``count`` records are in the next sample, (count,).
-
-        Each with probability ``rate`` rounded down to a multiple of 2⁻⁶⁴.
-        """
-        below = math.floor(Fraction(self.rate) * 2**64)
-        if below == 2**64:
-            return np.ones(count, dtype=np.bool_)
-        return rng.uint64(count) < np.uint64(below)
+        """Which of ``count`` records are in the next sample, (count,)."""
+        return poisson_sample(self.rate, count, rng)
 
     def perturb(self, total: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
         """``total`` (d,) plus noise."""
@@ -129,6 +123,17 @@ class LotSchedule:
         multiplier = self.mechanism(epsilon, delta, size).noise_multiplier
         steps = self.rounds * self.steps(size)
         return f"DP-SGD, noise multiplier {multiplier:.3f}, {steps} steps"
+
+
+def poisson_sample(rate: float, count: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
+    """Which of ``count`` are in a sample, (count,).
+
+    Each by itself, with probability ``rate`` rounded down to a multiple of 2⁻⁶⁴.
+    """
+    below = math.floor(Fraction(rate) * 2**64)
+    if below == 2**64:
+        return np.ones(count, dtype=np.bool_)
+    return rng.uint64(count) < np.uint64(below)
 
 
 @lru_cache(maxsize=1024)

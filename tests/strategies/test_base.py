@@ -11,6 +11,8 @@ from learning.data.datasets import Examples
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
+from privacy.protection import Unprotected
+from rounds.server_step import Sgd
 from rounds.setup import ServerSetup
 from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
@@ -25,7 +27,8 @@ def strategy(cohort=6, clients=10, quorum=0.5, seed=1):
     )
     test = Examples(np.zeros((4, 1, 2, 2), np.float32), np.zeros(4, np.int64))
     budget = Budget(np.inf, 1e-5)
-    return FedAvg(ServerSetup(trainer, test.images, test, budget, seed, clients, cohort, quorum))
+    setup = ServerSetup(trainer, test.images, test, budget, seed, clients, cohort, quorum)
+    return FedAvg(setup, server_step=Sgd(learning_rate=1.0), protection=Unprotected)
 
 
 def begin(it, number=1, model=None):
@@ -73,7 +76,7 @@ def test_cohort_depends_on_seed_and_round_only():
     assert [m.content["task"]["clients"] for m in begin(strategy(seed=2), 3)] != first
 
 
-def test_mean_of_all_nodes_becomes_the_model():
+def test_mean_of_all_nodes_moves_the_model():
     it = strategy()
     one = 1 << 30
     replies = [
@@ -81,7 +84,7 @@ def test_mean_of_all_nodes_becomes_the_model():
         for message, value in zip(begin(it), (2, 4, 6), strict=True)
     ]
     arrays, _ = it.aggregate_train(1, replies)
-    np.testing.assert_allclose(arrays["model"].numpy(), 12 / 6)
+    np.testing.assert_allclose(arrays["model"].numpy() - it.model, 12 / 6, rtol=1e-6)
     assert len(it.round.accepted) == 6
     assert it.round.failed == {}
 
@@ -115,7 +118,7 @@ def test_hostile_answer_is_counted_and_the_round_completes_without_it(kind):
     bad = reply(messages[0], **changed)
     arrays, _ = it.aggregate_train(1, [bad, *good])
     assert arrays is not None
-    np.testing.assert_array_equal(arrays["model"].numpy(), 0)
+    np.testing.assert_array_equal(arrays["model"].numpy(), it.model)
     assert set(it.round.failed) == set(messages[0].content["task"]["clients"])
     assert len(it.round.accepted) == 4
 

@@ -44,7 +44,7 @@ STRATEGIES = {
     "dp_fedavg": ["strategy=dp_fedavg", *SMALL, "privacy=none"],
     "dp_fedavg, adaptive": [
         *("strategy=dp_fedavg", *SMALL, "privacy=none"),
-        "strategy.clipping.adaptive=true",
+        "protection.clipping.adaptive=true",
     ],
     "fedavg": ["strategy=fedavg", *SMALL],
     "clustering": ["strategy=clustering", "model.hidden=[4]"],

@@ -16,8 +16,10 @@ from privacy.accounting import Adjacency, Unit
 from privacy.budget import Budget
 from privacy.events import RandomizedResponseEvent
 from privacy.noise import NoiseGenerator
+from privacy.protection import Unprotected
 from privacy.secure_aggregation import SecureSumSettings
 from rounds.client_evaluation import CLEAN, PROTECTED
+from rounds.server_step import Sgd
 from rounds.setup import ServerSetup
 from schemes.protected_results.result import CLEAN_TOTAL
 from strategies.fedavg import FedAvg
@@ -26,6 +28,8 @@ from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 
 NODES, CLIENTS, K = [11, 12], 40, 4
+
+PLAIN = {"server_step": Sgd(learning_rate=1.0), "protection": Unprotected}
 
 
 def setup(**changed):
@@ -170,7 +174,7 @@ def test_hostile_rows_are_rejected_as_a_whole_and_counted_as_released(rows):
 
 
 def with_training(it, participations):
-    strategy = FedAvg(it.setup)
+    strategy = FedAvg(it.setup, **PLAIN)
     strategy.release_event = lambda: RandomizedResponseEvent(1.0, 4)
     strategy.participations.update(participations)
     strategy.switch_on(it)
@@ -191,7 +195,7 @@ def test_one_statement_composes_training_and_evaluation_for_each_client():
 def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
     it = evaluation("krr", 2.0)
     it.participations.update({0: 1})
-    strategy = FedAvg(it.setup)
+    strategy = FedAvg(it.setup, **PLAIN)
     strategy.participations.update({0: 1})
     strategy.switch_on(it)
     statement = strategy.statement()
@@ -203,8 +207,8 @@ def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
 def test_record_unit_makes_the_statement_one_of_records():
     it = evaluation(unit="record")
     assert with_training(it, {}).statement().unit is Unit.RECORD
-    assert FedAvg(it.setup).unit is Unit.CLIENT
-    strategy = FedAvg(it.setup)
+    assert FedAvg(it.setup, **PLAIN).unit is Unit.CLIENT
+    strategy = FedAvg(it.setup, **PLAIN)
     strategy.adjacency = Adjacency.ADD_REMOVE
     with pytest.raises(ValueError, match=r"^unit=record"):
         strategy.switch_on(it)

@@ -1,16 +1,20 @@
 """DP-FedAvg's client half: clipped updates, the bit, and what the ledger is told."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
-from clients.dp_fedavg import DPFedAvgClient
+from clients.fedavg import FedAvgClient
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
+from privacy.cohorts import Cohorts
 from privacy.events import NonPrivateEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.noise import NoiseGenerator
+from privacy.protection import Central
 from rounds.client_state import ClientState
 
 NOISE = NoiseGenerator.seeded("unused")
@@ -30,11 +34,17 @@ def client(tmp_path, adaptive=False):
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]), (1, 4, 4), 4
     )
     public = np.zeros((0, 1, 4, 4), np.float32)
-    setup = ClientSetup(
-        trainer, public, None, Budget(8.0, 1e-5, "run", 5), 1, ClientState(tmp_path)
-    )
-    return DPFedAvgClient(
-        setup, epochs=3, steps=None, batch_size=10, learning_rate=0.5, adaptive=adaptive
+    budget = Budget(8.0, 1e-5, "run", 5, threat="central")
+    memory, cohorts = ClientState(tmp_path), Cohorts(size=200)
+    setup = ClientSetup(trainer, public, None, budget, 1, memory, cohorts=cohorts)
+    return FedAvgClient(
+        setup,
+        epochs=3,
+        steps=None,
+        batch_size=10,
+        learning_rate=0.5,
+        proximal_mu=0.0,
+        protection=partial(Central, clipping={"norm": 1.0, "adaptive": adaptive}),
     )
 
 

@@ -1,6 +1,7 @@
 """DP-FedAvg's server half: noise on the sum, adaptive clipping and its cost, secret cohorts."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from privacy.accounting.gaussian import combined_noise_multiplier
 from privacy.budget import Budget
 from privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
+from privacy.protection import Central
+from rounds.schedule import Schedule
+from rounds.server_step import Sgd
 from rounds.setup import ServerSetup
-from strategies.dp_fedavg import DPFedAvg
+from strategies.fedavg import FedAvg
 from tests.fl_app.running import run_inline
 
 N, COHORT = 200, 50
@@ -31,18 +35,17 @@ def server(
         trainer=trainer,
         public=images,
         test=Examples(images, np.zeros(5, np.int64)),
-        budget=Budget(epsilon, 1e-5, per, rounds),
+        budget=Budget(epsilon, 1e-5, per, rounds, threat="central"),
         seed=1,
         num_clients=N,
         cohort_size=cohort,
         quorum=0.5,
         seeded_noise=seeded,
+        schedule=Schedule("poisson", N, cohort, rounds, 1),
     )
-    return DPFedAvg(
-        setup,
-        clipping={"norm": 2.0, **(clipping or {})},
-        noise_multiplier=multiplier,
-        server_learning_rate=1.0,
+    settings = {"clipping": {"norm": 2.0, **(clipping or {})}, "noise_multiplier": multiplier}
+    return FedAvg(
+        setup, server_step=Sgd(learning_rate=1.0), protection=partial(Central, **settings)
     )
 
 
@@ -65,7 +68,7 @@ def test_noise_on_the_mean_is_multiplier_times_norm_over_the_cohort():
     strategy = server()
     zero = np.zeros(strategy.trainer.num_parameters)
     drawn = np.concatenate([update(strategy, number, zero) for number in range(1, 11)])
-    expected = strategy.noise_multiplier * 2.0 / COHORT
+    expected = strategy.protection.noise_multiplier * 2.0 / COHORT
     assert abs(drawn.std() / expected - 1) < 5 / math.sqrt(2 * drawn.size)
 
 
@@ -73,7 +76,7 @@ def test_noise_on_the_mean_is_multiplier_times_norm_over_the_cohort():
 @pytest.mark.parametrize("cohort", [COHORT, N])
 def test_all_published_models_together_keep_the_budget(adaptive, cohort):
     strategy = server(cohort=cohort, clipping={"adaptive": adaptive})
-    strategy.published = 20
+    strategy.protection.rounds_published = 20
     models, curious = strategy.statement().guarantees
     if cohort == N:
         assert 7.9 < models.proven_total <= models.claimed_total == 8.0
@@ -81,7 +84,7 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
         assert models.proven_total > 7.9 * 2
         assert 6.5 < models.assumed_total <= models.claimed_total == 8.0
     assert models.number_of_clients == N
-    assert math.isinf(curious.proven_total) or not curious.clients["0"]
+    assert math.isinf(curious.proven_total) or curious.clients == {"nobody": 0.0}
     assert (strategy.statement().unit, strategy.statement().adjacency) == (
         Unit.CLIENT,
         Adjacency.ADD_REMOVE,
@@ -95,17 +98,19 @@ def test_budget_per_round_is_kept_in_each_round():
 
 
 def test_sampling_amplifies():
-    assert server(cohort=20).noise_multiplier < 0.5 * server(cohort=N).noise_multiplier
+    few, all_of_them = server(cohort=20).protection, server(cohort=N).protection
+    assert few.noise_multiplier < 0.5 * all_of_them.noise_multiplier
 
 
 def test_the_quantile_is_paid_for_out_of_the_updates_share():
     strategy = server(clipping={"adaptive": True, "bit_noise": 3.0})
-    both = combined_noise_multiplier([strategy.update_multiplier, 2 * 3.0])
-    assert both == pytest.approx(strategy.noise_multiplier)
-    assert strategy.update_multiplier > strategy.noise_multiplier
-    sigma = math.ceil(strategy.noise_multiplier * CLIP_STEPS)
+    own = strategy.protection
+    both = combined_noise_multiplier([own.update_multiplier, 2 * 3.0])
+    assert both == pytest.approx(own.noise_multiplier)
+    assert own.update_multiplier > own.noise_multiplier
+    sigma = math.ceil(own.noise_multiplier * CLIP_STEPS)
     noise = PoissonSampledEvent(COHORT / N, DiscreteGaussianEvent(sigma, CLIP_STEPS))
-    assert strategy.release_event().event == RepeatedEvent(noise, 1)
+    assert own.round_event().event == RepeatedEvent(noise, 1)
 
 
 def test_the_bit_alone_costs_what_its_share_says():
@@ -113,7 +118,7 @@ def test_the_bit_alone_costs_what_its_share_says():
     strategy = server(clipping={"adaptive": True, "bit_noise": 3.0}, cohort=N)
     bit = DiscreteGaussianEvent(2 * 3.0 * CLIP_STEPS, CLIP_STEPS)
     alone = epsilon(RepeatedEvent(bit, 20), 1e-5).epsilon
-    assert alone < epsilon(RepeatedEvent(strategy.release_event(), 20), 1e-5).epsilon
+    assert alone < epsilon(RepeatedEvent(strategy.protection.round_event(), 20), 1e-5).epsilon
 
 
 @pytest.mark.parametrize(("true_norm", "start"), [(0.5, 20.0), (50.0, 0.1)])
@@ -122,9 +127,9 @@ def test_clipping_norm_goes_to_the_quantile(true_norm, start):
     norms = true_norm * np.exp(np.random.default_rng(0).normal(0, 0.2, COHORT))
     zero = np.zeros(strategy.trainer.num_parameters)
     for number in range(1, 101):
-        short = int((norms <= strategy.clip).sum())
+        short = int((norms <= strategy.protection.clip).sum())
         update(strategy, number, zero, bits=short - (COHORT - short))
-    assert 0.7 < strategy.clip / np.median(norms) < 1.4
+    assert 0.7 < strategy.protection.clip / np.median(norms) < 1.4
 
 
 def test_cohort_is_a_poisson_sample_that_the_seed_does_not_tell():
@@ -141,8 +146,9 @@ def test_checkpoint_carries_the_norm_and_the_number_of_models():
     strategy, other = server(clipping={"adaptive": True}), server(clipping={"adaptive": True})
     update(strategy, 1, np.zeros(strategy.trainer.num_parameters), bits=0)
     other.restore(strategy.state())
-    assert (other.clip, other.published) == (strategy.clip, 1)
-    assert other.clip != 2.0
+    own, restored = strategy.protection, other.protection
+    assert (restored.clip, restored.rounds_published) == (own.clip, 1)
+    assert restored.clip != 2.0
 
 
 @pytest.mark.parametrize(
@@ -170,9 +176,9 @@ def test_runs_end_to_end_with_cohorts_that_may_be_empty(tmp_path):
         "federation.clients_per_round=1",
         "federation.num_rounds=6",
         "seed=3",
-        "strategy.clipping.adaptive=true",
-        "strategy.clipping.bit_noise=2",
-        "strategy.clipping.norm=2",  # a whole number, as people type it
+        "protection.clipping.adaptive=true",
+        "protection.clipping.bit_noise=2",
+        "protection.clipping.norm=2",  # a whole number, as people type it
     )
     rows = run.rows()[1:]
     assert len(rows) == 6

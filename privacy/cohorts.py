@@ -1,0 +1,26 @@
+"""What is public about a run's cohorts: all that calibrating noise to them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+
+def _once() -> Collection[tuple[int, ...]]:
+    return [(1,)]
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """Who takes part when, as an accountant sees it.
+
+    ``clients``: of the federation. ``size``: clients asked in a round (or expected).
+    ``rate``: probability with which every client joins each round by itself and in secret; None
+    where cohorts can be known, from which nothing is gained. ``patterns``: for known cohorts, the
+    rounds (1, 2, …) in which each client is asked; equal ones once.
+    """
+
+    clients: int = 1
+    size: int = 1
+    rate: float | None = None
+    patterns: Callable[[], Collection[tuple[int, ...]]] = _once

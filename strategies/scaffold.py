@@ -1,0 +1,58 @@
+"""SCAFFOLD, the server: averages updates, and the control variates that correct clients' drift.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: stochastic controlled averaging for
+federated learning", ICML 2020, algorithm 1:
+
+    x ← step(x, mean of y_i − x),   c ← c + |S|/N · mean of c_i⁺ − c_i
+
+Symbols: S = the cohort, N = all clients, c = ``control``. The protection bounds and noises both
+arrays together. Clients count alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.contribution import Parts
+from rounds.setup import ServerSetup
+from strategies.algorithm import Parameters
+from strategies.fedavg import FedAvg
+
+
+class Scaffold(FedAvg):
+    """The server half. ``control_scale``: as the client's, which sends (c_i⁺ − c_i) times that."""
+
+    algorithm = "SCAFFOLD"
+
+    def __init__(self, setup: ServerSetup, *, control_scale: float, **averaging: Any) -> None:
+        super().__init__(setup, **averaging)
+        self.weighted = False
+        size = self.trainer.num_parameters
+        self.parts = Parts(update=size, control=size)
+        self.step = setup.cohort_size / setup.num_clients / control_scale
+        self.control = np.zeros(size, np.float32)
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """C beside the model."""
+        arrays, settings = super().task(number, model)
+        return {**arrays, "control": self.control}, settings
+
+    def apply(
+        self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
+    ) -> Parameters:
+        """The next model; c follows."""
+        self.control = (self.control + self.step * means["control"]).astype(np.float32)
+        return super().apply(number, model, means)
+
+    def state(self) -> dict[str, NDArray]:
+        """c, too."""
+        return {**super().state(), "control": self.control}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """c, too."""
+        super().restore(state)
+        self.control = state["control"].copy()
