@@ -158,7 +158,7 @@ class Experiment:
 
     def _require_extendable(self, before: int) -> None:
         """ConfigError where what a client releases depends on how many rounds there will be."""
-        budget, now = self.privacy.budget(before), self.federation.num_rounds
+        budget, now = self.strategy.setup.budget, self.federation.num_rounds
         shared = budget.per == "run" and budget.is_private
         if not shared:
             earlier = copy.deepcopy(self.config)
