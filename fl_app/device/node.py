@@ -62,7 +62,7 @@ class Node:
         self.policy = site.policy
         # Read once: a configuration's values are slow to reach, and every client's charge needs it.
         self.algorithm = str(config.strategy.name)
-        self.ledger = Ledger(folder / "ledger.sqlite")
+        self.ledger = Ledger(folder / "ledger.sqlite", expected=site.policy.ledger)
         self.secure = SecureNode(
             privacy.secure_sums(), secure_folder(folder), self._hosts, site.sum_rules
         )

@@ -1,14 +1,17 @@
 """``murmur ledger``: what the clients of this device have released, and whether it still adds up.
 
-``show`` lists the clients with what each has spent, or one client's releases; ``verify`` reads
-everything and says which entry is wrong, if one is; ``upgrade`` signs a ledger that an earlier
-version sealed with a secret. Exit status: 0, or 1 where the ledger cannot be trusted.
+``show`` lists the clients with what each has spent (with ``--policy`` also what is left of it), or
+one client's releases; ``verify`` reads everything and says which entry is wrong, if one is;
+``export`` writes all of it, signed, for ``deploy/verify_ledger.py``; ``upgrade`` signs a ledger
+that an earlier version sealed with a secret. Exit status: 1 where a ledger cannot be trusted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,7 +21,9 @@ from pathlib import Path
 from privacy.accounting import UnsupportedEventError, epsilon
 from privacy.events import Event, Release, RepeatedEvent, UnknownEvent
 from privacy.ledger import Ledger, LedgerError
+from privacy.ledger.export import write_csv, write_json
 from privacy.ledger.upgrade import upgrade
+from privacy.policy import Policy
 
 
 def main(argv: list[str]) -> int:
@@ -28,11 +33,15 @@ def main(argv: list[str]) -> int:
         if options.action == "upgrade":
             _upgrade(options)
             return 0
-        with Ledger(options.path, create=False) as ledger:
+        policy = _policy(options.policy)
+        expected = None if policy is None else policy.ledger
+        with Ledger(options.path, create=False, expected=expected) as ledger:
             if options.action == "verify":
                 _verify(ledger, options)
+            elif options.action == "export":
+                _export(ledger, options.to)
             elif options.client is None:
-                _show_clients(ledger, options)
+                _show_clients(ledger, options, policy)
             else:
                 _show_releases(ledger, options)
     except LedgerError as error:
@@ -80,9 +89,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="murmur ledger", description="Print or verify what a device's clients have released."
     )
-    parser.add_argument("action", choices=("show", "verify", "upgrade"))
+    parser.add_argument("action", choices=("show", "verify", "export", "upgrade"))
     parser.add_argument("path", type=Path, metavar="PATH", help="the ledger's database file")
     parser.add_argument("--client", metavar="ID", help="only this client")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="say what is left of it")
+    parser.add_argument(
+        "--to", type=_table, metavar="FILE", help="where an export goes: a .csv or .json file"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON; infinite is `null`")
     parser.add_argument(
         "--delta",
@@ -91,6 +104,12 @@ def _parser() -> argparse.ArgumentParser:
         help="the delta at which epsilon is shown (default 1e-5)",
     )
     return parser
+
+
+def _table(text: str) -> Path:
+    if Path(text).suffix not in (".csv", ".json"):
+        raise argparse.ArgumentTypeError(f"{text} must end in .csv or .json")
+    return Path(text)
 
 
 def _delta(text: str) -> float:
@@ -109,6 +128,28 @@ def _upgrade(options: argparse.Namespace) -> None:
             print(f"{ledger.path}: {count} entries verified, taken over and signed; id {ledger.id}")
 
 
+def _policy(path: Path | None) -> Policy | None:
+    policy = None if path is None else Policy.load(path)
+    if policy is not None and policy.defect is not None:
+        raise LedgerError(f"{policy.source} is not valid: {policy.defect}")
+    return policy
+
+
+def _export(ledger: Ledger, to: Path | None) -> None:
+    if to is None:
+        raise LedgerError("export needs --to FILE, a .csv or .json file")
+    ledger.verify()
+    write = write_csv if to.suffix == ".csv" else write_json
+    with open(to, "w", encoding="utf-8", newline="", opener=_private) as file:
+        write(ledger, file, datetime.now(UTC))
+    print(f"{to}: signed; check it with deploy/verify_ledger.py {to} --id {ledger.id}")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open for the owner only: who took part in what, and when, is personal."""
+    return os.open(path, flags, 0o600)
+
+
 def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
     ledger.verify()
     clients = ledger.clients() if options.client is None else [options.client]
@@ -121,7 +162,7 @@ def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
         print(f"{ledger.path}: intact; {releases} releases by {whose}")
 
 
-def _show_clients(ledger: Ledger, options: argparse.Namespace) -> None:
+def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | None) -> None:
     lives: dict[str, _Life] = {}
     for entry in ledger.entries():
         if entry.client is not None:
@@ -137,22 +178,29 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace) -> None:
             "first": lives[client].first,
             "last": lives[client].last,
             "epsilon": _spent(ledger, client, options.delta),
+            **_left(ledger.spent(client), policy),
         }
         for client in ledger.clients()
     ]
     if options.json:
-        print(json.dumps({"delta": options.delta, "clients": rows}))
+        print(json.dumps({"id": ledger.id, "delta": options.delta, "clients": rows}))
         return
     shown = [
         {
             **row,
             "first": _minute(lives[client].first),
             "last": _minute(lives[client].last),
-            "epsilon": _number(row["epsilon"]),
+            **{name: _number(row[name]) for name in ("epsilon", "counted", "left") if name in row},
         }
         for client, row in zip(ledger.clients(), rows, strict=True)
     ]
     _print_table(f"charged to each client, at delta={options.delta:g} (times in UTC)", shown)
+    if policy is not None:
+        print(
+            f"counted as {options.policy} does (delta={policy.delta:g}, {policy.threat}); left of "
+            f"epsilon_per_lifetime={policy.epsilon_per_lifetime:g} until {policy.expires:%Y-%m-%d}"
+        )
+    print(f"ledger {ledger.id}, begun {ledger.header.created[:10]}")
 
 
 def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
@@ -200,6 +248,18 @@ def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
     return spend if spend < float("inf") else None
 
 
+def _left(spent: Event, policy: Policy | None) -> dict[str, float | str | None]:
+    """What the policy counts of ``spent``, and what it still allows; None is infinite."""
+    if policy is None:
+        return {}
+    try:
+        counted = policy.spend(spent)
+    except UnsupportedEventError:
+        return {"counted": "unsupported", "left": 0.0}
+    left = max(0.0, policy.epsilon_per_lifetime - counted) if counted < math.inf else 0.0
+    return {name: e if e < math.inf else None for name, e in (("counted", counted), ("left", left))}
+
+
 def _number(value: object) -> str:
     if isinstance(value, str):
         return value
@@ -221,7 +281,7 @@ def _print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
         return
     table = Table()
     for name, value in rows[0].items():
-        numeric = not isinstance(value, str) or name == "epsilon"
+        numeric = not isinstance(value, str) or name in ("epsilon", "counted", "left")
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row.values()))

@@ -43,7 +43,15 @@ class Header:
     @property
     def key(self) -> str:
         """The public key, in hex; LedgerError for a header that has none."""
+        return self._value("key")
+
+    @property
+    def created(self) -> str:
+        """When the ledger was begun, in UTC."""
+        return self._value("created")
+
+    def _value(self, name: str) -> str:
         try:
-            return str(json.loads(self.text)["key"])
+            return str(json.loads(self.text)[name])
         except (ValueError, TypeError, KeyError) as error:
             raise LedgerError("the ledger's header was altered") from error

@@ -17,6 +17,7 @@ from privacy.ledger.entry import (
     event_from_text,
     require_digest,
 )
+from privacy.ledger.header import Header
 from privacy.ledger.log import Log
 from privacy.ledger.rules import Admission, Batch, answer, kept_reply
 
@@ -62,6 +63,15 @@ class Ledger:
     def id(self) -> str:
         """32 hex digits that name this ledger: its key and its beginning."""
         return self._log.header.id
+
+    @property
+    def header(self) -> Header:
+        """What the ledger says of itself: its public key, and when it was begun."""
+        return self._log.header
+
+    def sign_export(self, position: int, seal: str, time: str) -> str:
+        """The device's signature, in hex, that entry ``position`` was the last at ``time``."""
+        return self._log.signer.sign("export", f"{position} {seal} {time}").hex()
 
     def charge(self, charges: Sequence[Charge], admit: Admission | None = None) -> list[Outcome]:
         """Charge releases before they happen, all in one transaction; one outcome for each.

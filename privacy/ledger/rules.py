@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 
-from privacy.events import ComposedEvent
+from privacy.events import ComposedEvent, UnknownEvent
 from privacy.ledger.entry import (
     Charge,
     Entry,
@@ -14,6 +14,7 @@ from privacy.ledger.entry import (
     Outcome,
     Status,
     composed,
+    event_from_text,
     event_text,
 )
 from privacy.ledger.history import Transaction
@@ -93,10 +94,16 @@ class Batch:
 
     def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
         """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry."""
-        if self._admit is None:
-            return outcome
         client = charge.client_id
         spent = self._log.history.spends.get(client, Counter())
+        if any(isinstance(event_from_text(text), UnknownEvent) for text in spent):
+            return _refused(
+                f"client {client} has released what this version cannot account for, so nothing "
+                "more is; a newer version of Murmur wrote that entry and can read it",
+                "unsupported",
+            )
+        if self._admit is None:
+            return outcome
         if client in self._new:
             spent = spent + self._new[client]
         if already is not None:

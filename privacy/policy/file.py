@@ -1,9 +1,10 @@
 """Reading a policy file: every key must be there, be known, and make sense.
 
 Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
-then a whole client, as each release states, and no assumption. Scalars are read as text and
-converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`` is a truth
-value, and of a key given twice the last one counts.
+then a whole client, as each release states, and no assumption; and ``ledger``, whose id is known
+only when it was begun. Scalars are read as text and converted here, because YAML's own rules
+surprise: ``1e-5`` is text to it, ``no`` is a truth value, and of a key given twice the last one
+counts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _THREATS = ("local", "secure_aggregation")
 _AS_STATED = "as_stated"
-_DEFAULTS = {"unit": Unit.CLIENT.value, "adjacency": _AS_STATED, "assumptions": []}
+_ANY = "any"
+_LEDGER = re.compile(r"[0-9a-f]{32}")
+_DEFAULTS = {"unit": Unit.CLIENT.value, "adjacency": _AS_STATED, "assumptions": [], "ledger": _ANY}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -131,6 +134,16 @@ def _adjacency(key: str, value: object) -> Adjacency | None:
     return None if word == _AS_STATED else Adjacency(word)
 
 
+def _ledger(key: str, value: object) -> str | None:
+    if value == _ANY:
+        return None
+    if not (isinstance(value, str) and _LEDGER.fullmatch(value)):
+        raise ValueError(
+            f"{key}={value!r:.60}: must be any, or the id that `murmur ledger show` prints"
+        )
+    return value
+
+
 def _last_instant(key: str, value: object) -> datetime:
     if not (isinstance(value, str) and _DATE.fullmatch(value)):
         raise ValueError(f"{key}={value!r:.60}: must be a date such as 2027-12-31")
@@ -191,6 +204,7 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "unit": lambda key, value: Unit(_one_of(*Unit)(key, value)),
     "adjacency": _adjacency,
     "assumptions": _texts,
+    "ledger": _ledger,
     "minimum_surviving_clients": _count,
     "allow_seeded_noise": _truth,
     "allow_non_private": _truth,

@@ -35,7 +35,8 @@ class Policy:
     refused; None allows all. ``unit``: whom every release must protect (a client's releases
     protect its records too), and whom the limits are counted for. ``adjacency``: between which
     neighbours; None: as each release states. ``assumptions``: names of those that a guarantee may
-    rest on. For the three of them None allows all.
+    rest on. For the three of them None allows all. ``ledger``: the id of the only ledger that is
+    believed; None: any, also a new one.
     """
 
     source: str
@@ -50,6 +51,7 @@ class Policy:
     unit: Unit | None = Unit.CLIENT
     adjacency: Adjacency | None = None
     assumptions: Collection[str] | None = ()
+    ledger: str | None = None
     allow_seeded_noise: bool = False
     allow_non_private: bool = False
 
@@ -84,6 +86,17 @@ class Policy:
     def counts_lifetime(self) -> bool:
         """Whether ``check`` needs to know what was spent before."""
         return self.epsilon_per_lifetime != math.inf
+
+    def spend(self, event: Event) -> float:
+        """ε of ``event`` as this policy counts it: its δ, threat, unit and assumptions.
+
+        Raises UnsupportedEventError for what this version cannot account for.
+        """
+        from privacy.accounting import Threat, epsilon
+
+        threat = Threat(self.threat)
+        seen = epsilon(event, self.delta, threat, unit=self.unit, assumptions=self.assumptions)
+        return seen.epsilon
 
     def require_valid(self, now: datetime) -> None:
         """Refusal if nothing at all is allowed at ``now`` (which has a time zone)."""
@@ -185,16 +198,8 @@ class Policy:
                 )
 
     def _check_epsilon(self, whose: str, event: Event, limit: float, key: str) -> None:
-        from privacy.accounting import Threat, epsilon
-
         try:
-            spend = epsilon(
-                event,
-                self.delta,
-                Threat(self.threat),
-                unit=self.unit,
-                assumptions=self.assumptions,
-            ).epsilon
+            spend = self.spend(event)
         except Exception as error:  # what cannot be accounted for cannot be allowed
             raise Refusal(
                 f"epsilon {whose}: {self.source} cannot be applied, since no ε can be proven: "

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import stat
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -151,3 +153,39 @@ def test_events_are_described_on_one_line():
         "Composed(Gaussian(noise_multiplier=1.5), "
         "300 x PoissonSampled(rate=0.01, Gaussian(noise_multiplier=2)))"
     )
+
+
+POLICY = Path(__file__).parents[3] / "deploy" / "policy.example.yaml"
+
+
+def test_show_says_what_is_left_of_the_policy(path, tmp_path, capsys):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY.read_text().replace("lifetime: 100.0", "lifetime: 30.0"))
+    assert main(["show", str(path), "--policy", str(policy), "--json"]) == 0
+    two, ten = json.loads(capsys.readouterr().out)["clients"]
+    counted = epsilon(RepeatedEvent(LABELS, 2), 1e-5).epsilon
+    assert (two["counted"], two["left"]) == (pytest.approx(counted), pytest.approx(30 - counted))
+    assert (ten["counted"], ten["left"]) == (None, 0.0)
+    assert main(["show", str(path), "--policy", str(policy)]) == 0
+    output = capsys.readouterr().out
+    assert columns(output, 2)[-2:] == [f"{counted:.4g}", f"{30 - counted:.4g}"]
+    assert "left of epsilon_per_lifetime=30 until 2027-12-31" in output
+
+
+def test_a_ledger_that_is_not_the_policys_is_not_shown(path, tmp_path, capsys):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY.read_text().replace("ledger: any", f"ledger: {'ab' * 16}"))
+    assert main(["show", str(path), "--policy", str(policy)]) == 1
+    assert "no other ledger counts what this device has released" in capsys.readouterr().err
+    policy.write_text("nothing: true")
+    assert main(["show", str(path), "--policy", str(policy)]) == 1
+    assert "policy.yaml is not valid" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["export.csv", "export.json"])
+def test_export_writes_a_file_for_its_owner_only(path, tmp_path, capsys, name):
+    assert main(["export", str(path), "--to", str(tmp_path / name)]) == 0
+    assert "signed; check it with deploy/verify_ledger.py" in capsys.readouterr().out
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    assert main(["export", str(path)]) == 1
+    assert "--to FILE" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from privacy.events import (
     PureEvent,
     RandomizedResponseEvent,
     RepeatedEvent,
+    UnknownEvent,
 )
 from privacy.ledger import Charge, Ledger, Status
 from privacy.policy import Refusal
@@ -267,3 +268,18 @@ def test_whatever_a_server_asks_nothing_is_released_twice_or_uncharged(tmp_path_
     written = {(int(e.client), e.round): e.request for e in ledger.entries() if e.client}
     assert written == charged
     ledger.close()
+
+
+def test_a_client_with_an_entry_that_this_version_cannot_read_is_charged_no_more(ledger, path):
+    """The ledger stays open for the others, and a newer version can read the entry."""
+    newer = '{"kind":"NewerEvent","strength":3}'
+    with ledger._log.writing() as transaction:
+        transaction.charge("1", "run", 1, "train", digest("newer"), newer)
+    with Ledger(path) as again:
+        again.verify()
+        assert again.events(1) == [UnknownEvent(newer)]
+        asked = [charge(1, round=2), charge(2, round=2)]
+        first, second = again.charge(asked, lambda *_: None)
+        assert (first.status, first.code) == (Status.REFUSED, "unsupported")
+        assert "cannot account for" in first.reason and "newer version" in first.reason
+        assert second.status is Status.CHARGED

@@ -121,8 +121,15 @@ def test_a_mistake_in_the_file_refuses_everything_and_is_named(load, plain, key,
     assert words in refused.reason and "everything is refused" in refused.reason
 
 
+@pytest.mark.parametrize("value", ["", "none", "AB" * 16, "ab" * 15, ["ab" * 16]])
+def test_a_ledger_is_named_by_its_id(load, plain, value):
+    assert load({**plain, "ledger": "ab" * 16}).ledger == "ab" * 16
+    assert load({**plain, "ledger": "any"}).ledger is None
+    assert "must be any, or the id" in refusal(load({**plain, "ledger": value})).reason
+
+
 def test_no_key_may_be_missing(load, plain):
-    for key in plain.keys() - {"unit", "adjacency", "assumptions"}:
+    for key in plain.keys() - {"unit", "adjacency", "assumptions", "ledger"}:
         policy = load({name: value for name, value in plain.items() if name != key})
         assert f"'{key}' is missing in the file" in refusal(policy).reason
 
