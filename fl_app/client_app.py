@@ -14,7 +14,7 @@ from fl_app.config.composition import ConfigError, build, from_run_config
 from fl_app.config.run_config import require_plain
 from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import DeviceError, device_folder, is_simulated, log_error, site_of
-from fl_app.device.secure_node import SecureNode, secure_folder
+from fl_app.device.secure_node import SecureNode
 
 app = ClientApp()
 
@@ -45,9 +45,7 @@ def _answer(message: Message, context: Context) -> Message:
     if site.own is not None:
         privacy: PrivacySettings = build(config.privacy, "privacy")
         hosts = site.own.clients.__contains__
-        secure = SecureNode(
-            privacy.secure_sums(), secure_folder(site.folder), hosts, site.sum_rules
-        )
+        secure = SecureNode(privacy.secure_sums(), site.folder, hosts, site.sum_rules)
         if secure.answers(message.content):
             return Message(secure.answer(message.content), reply_to=message)
     from fl_app.device.node import node_for

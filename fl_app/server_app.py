@@ -10,6 +10,7 @@ from fl_app.config.run_config import run_folder_path
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from learning.training.memory import keep_heap
+from rounds.reply_limit import limit_replies
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01
@@ -21,6 +22,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run what the run-config describes."""
     keep_heap()
+    limit_replies()
     if hasattr(grid, "pull_interval"):
         grid.pull_interval = PULL_SECONDS
     config = from_run_config(context.run_config)

@@ -27,6 +27,7 @@ from privacy.events import ComposedEvent, Event, RepeatedEvent
 from privacy.statement import Exposure
 from rounds.answers import accept
 from rounds.message_size import message_size
+from rounds.reply_limit import REPLIES
 from rounds.setup import ServerSetup
 from rounds.untrusted_text import said
 
@@ -106,6 +107,7 @@ class ClientEvaluation(ABC):
         messages = []
         for purpose in (PROTECTED, CLEAN) if self.show_clean else (PROTECTED,):
             for node, clients in placement.asked.items():
+                REPLIES.allow(self.codec(purpose), len(clients))
                 task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
                 content = RecordDict({"model": arrays, "task": task})
                 self._waiting[purpose, node] = clients

@@ -18,6 +18,7 @@ from learning.contribution import Codec, MalformedError, Sum
 from rounds.answers import Weigh, accept
 from rounds.client_placement import Placement
 from rounds.message_size import message_size
+from rounds.reply_limit import REPLIES
 from rounds.untrusted_text import said
 
 
@@ -54,6 +55,7 @@ class LabelStage:
             )
             for node, client in asked
         ]
+        REPLIES.allow(self.codec, 1)
         self.bytes_down += sum(message_size(message.content) for message in messages)
         replies = list(grid.send_and_receive(messages, timeout=timeout))
         # A message gets its id when it is sent.

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from privacy.secure_aggregation import Phase
 from rounds.message_size import message_size
+from rounds.reply_limit import REPLIES
 from rounds.secure_journal import Journal
 from rounds.untrusted_text import said
 
@@ -37,6 +38,8 @@ class SecureExchange:
         if phase in self.journal.replies:
             return self.journal.replies[phase]
         messages, asked = [], self.reachable(requests)
+        # Keys and shares: a few hundred bytes of each client for each other one.
+        REPLIES.allow_bytes(512 * len(self.nodes) * max(map(len, asked.values()), default=0))
         for node, clients in asked.items():
             content = RecordDict({RECORD: self.record(phase, {c: requests[c] for c in clients})})
             self.about.bytes_down += message_size(content)

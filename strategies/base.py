@@ -25,6 +25,7 @@ from privacy.accounting import Adjacency, Unit
 from rounds.answers import accept
 from rounds.blame import Blame
 from rounds.message_size import message_size
+from rounds.reply_limit import REPLIES
 from rounds.secure_groups import groups_of
 from rounds.secure_journal import Journal, Storage
 from rounds.secure_sum import RECORD, SecureRound
@@ -116,6 +117,7 @@ class CohortStrategy(Algorithm, Strategy):
             self.round.invited = self._prepare_secure_sum(journal, grid)
         messages = []
         for node, clients in self.round.invited.items():
+            REPLIES.allow(self.codec(), len(clients))
             knobs = ConfigRecord({**settings, "round": number, "clients": clients})
             content = RecordDict({"model": record, "task": knobs})
             if self.secure_round is not None:

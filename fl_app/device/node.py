@@ -24,7 +24,7 @@ from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacyS
 from fl_app.device.collector import Collector, PlainSum, SideBySide
 from fl_app.device.data import device_population
 from fl_app.device.node_settings import DeviceError, Site, log_error
-from fl_app.device.secure_node import SecureNode, secure_folder
+from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
 from fl_app.run.population import (
     Population,
@@ -63,9 +63,7 @@ class Node:
         # Read once: a configuration's values are slow to reach, and every client's charge needs it.
         self.algorithm = str(config.strategy.name)
         self.ledger = Ledger(folder / "ledger.sqlite", expected=site.policy.ledger)
-        self.secure = SecureNode(
-            privacy.secure_sums(), secure_folder(folder), self._hosts, site.sum_rules
-        )
+        self.secure = SecureNode(privacy.secure_sums(), folder, self._hosts, site.sum_rules)
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.

@@ -42,17 +42,22 @@ def secure_folder(site: Path) -> Path:
     return site / "clients" / "secure_sum"
 
 
+def identity_file(site: Path, client: int) -> Path:
+    """Where the long-term key of ``client`` lies."""
+    return secure_folder(site) / f"{client}.key"
+
+
 class SecureNode:
-    """The secure sums of the clients ``hosts`` says are here; their states lie in ``folder``."""
+    """The secure sums of the clients that ``hosts`` says are here; ``site``: their folder."""
 
     def __init__(
         self,
         settings: SecureSumSettings,
-        folder: Path,
+        site: Path,
         hosts: Callable[[int], bool],
         rules: OwnerRules,
     ) -> None:
-        self.settings, self.folder, self.hosts, self.rules = settings, folder, hosts, rules
+        self.settings, self.site, self.hosts, self.rules = settings, site, hosts, rules
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
@@ -90,11 +95,7 @@ class SecureNode:
         """What ``client`` remembers from phase to phase."""
         if not self.hosts(client):
             raise SecureSumError(f"client {client} is not hosted here")
-        return StateFile(self.folder / f"{client}.json")
-
-    def identity(self, client: int) -> bytes:
-        """The long-term key of ``client``, which is made here."""
-        return identity_in(self.folder / f"{client}.key")
+        return StateFile(secure_folder(self.site) / f"{client}.json")
 
     def _answer(self, request: Request, client: int, message: bytes) -> bytes:
         if not self.settings.is_on:
@@ -106,7 +107,7 @@ class SecureNode:
             terms, message = request.terms(message), b""
             self.settings.accept(terms)
             self.rules.accept(terms)
-            party = SecureClient.join(terms, client, self.identity(client))
+            party = SecureClient.join(terms, client, identity_in(identity_file(self.site, client)))
             file.begin(party)
         else:
             party = file.load(request.run, request.round)

@@ -98,6 +98,7 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     yield attempt("state", partial(checkup.writable, "state", folder), "set state=FOLDER")
     yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
     yield from _data(config, arguments, folder)
+    yield from _identities(config, folder)
     yield checkup.disk(folder)
     authority, key = arguments.root_certificates, arguments.auth_supernode_private_key
     if key is None:
@@ -184,6 +185,18 @@ def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -
     if own.public is not None:
         public = partial(_public, Path(own.public))
         yield attempt("public pool", public, "get public.npz from the server")
+
+
+def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
+    """By which public keys others can pin this device's clients; made here if need be."""
+    from fl_app.device.node_settings import Own
+    from fl_app.device.secure_node import identity_file
+    from privacy.secure_aggregation import identity_in, public_identity
+
+    for client in Own.of(config).clients:
+        name = f"key of client {client} in secure sums"
+        public = public_identity(identity_in(identity_file(folder, client)))
+        yield Check(name, OK, public.hex())
 
 
 def _client_data(place: str, client: int, terms: Any, cache: Path) -> Check:

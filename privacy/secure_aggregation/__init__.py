@@ -7,7 +7,7 @@ See ``docs/secure-aggregation.md`` for the protocol, what it protects from, and 
 """
 
 from privacy.secure_aggregation.client import SecureClient
-from privacy.secure_aggregation.identity import identity_in, read_peers
+from privacy.secure_aggregation.identity import identity_in, public_identity, read_peers
 from privacy.secure_aggregation.messages import Phase
 from privacy.secure_aggregation.owner import OwnerRules
 from privacy.secure_aggregation.server import SecureServer
@@ -25,5 +25,6 @@ __all__ = [
     "StateFile",
     "Terms",
     "identity_in",
+    "public_identity",
     "read_peers",
 ]

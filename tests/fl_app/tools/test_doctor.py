@@ -193,3 +193,10 @@ def test_server_that_lacks_nothing_passes_and_a_wrong_key_fails(made, tmp_path, 
     assert ask("server.key") == 0
     assert ask("ca.key") == 1
     assert "is not the key" in capsys.readouterr().out
+
+
+def test_device_is_told_the_public_keys_by_which_its_peers_can_pin_it(device, made, capsys):
+    doctor.main(words(device, made))
+    first = capsys.readouterr().out
+    doctor.main(words(device, made))
+    assert "key of client 3 in secure sums" in first and first == capsys.readouterr().out

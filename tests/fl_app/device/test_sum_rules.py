@@ -1,0 +1,119 @@
+"""What a device's owner says of secure sums holds, whatever cohort a server makes up."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+
+from privacy.secure_aggregation import Phase, SecureClient, SecureServer, SecureSumSettings
+from privacy.secure_aggregation.identity import identity_in, public_identity
+from tests.fl_app.device_under_test import OPEN, Device, model_size, question
+
+VICTIM, COHORT = 3, 20
+ON = ["privacy.secure_aggregation=on", "strategy=fedavg", "privacy.secure_sum.max_weight=1000"]
+
+
+class HostileServer:
+    """It asks one device, and plays the other 19 clients of the cohort itself."""
+
+    def __init__(self, device, **settings):
+        self.device, self.words = device, device.words(*ON)
+        self.model = np.zeros(model_size(self.words), np.float32)
+        chosen = SecureSumSettings("on", **settings)
+        self.terms = chosen.terms("r", 1, range(COHORT), len(self.model) + 1, 60)
+        self.server = SecureServer(self.terms)
+        self.own = {c: SecureClient.join(self.terms, c) for c in range(COHORT) if c != VICTIM}
+
+    def ask(self, phase, message):
+        """The victim's answer, or why it refuses."""
+        record = {"phase": phase, "run": "r", "round": 1, "clients": [VICTIM]}
+        content = RecordDict({"secure_sum": ConfigRecord({**record, "messages": [message]})})
+        reply = self.device.ask(self.words, content, "query").content["secure_sum"]
+        return reply["messages"][0] if reply["messages"] else reply["reasons"][0]
+
+    def read(self):
+        """The victim's vector, or why it refuses."""
+        terms = json.dumps(self.terms.to_dict()).encode()
+        messages = dict.fromkeys(self.terms.clients, b"")
+        for phase, step in (
+            ("advertise", self.server.keys),
+            ("share", self.server.shares),
+            ("check", self.server.checked),
+        ):
+            answer = self.ask(phase, terms if phase == "advertise" else messages[VICTIM])
+            if isinstance(answer, str):
+                return answer
+            answers = {c: party.answer(Phase(phase), messages[c]) for c, party in self.own.items()}
+            messages = step(answers | {VICTIM: answer})
+        asked = question(self.model, clients=[VICTIM])
+        record = {"phase": "mask", "run": "r", "round": 1, "clients": [VICTIM]}
+        record |= {"messages": [messages[VICTIM]], "max_weight": 1000}
+        asked["secure_sum"] = ConfigRecord(record)
+        reply = self.device.ask(self.words, asked).content
+        masked = reply["contribution"]["masked"].numpy()[0].tobytes()
+        nothing = np.zeros(self.terms.length, np.int64)
+        for c, party in self.own.items():
+            self.server.add(c, party.add_masks(nothing, messages[c]))
+        self.server.add(VICTIM, masked)
+        for phase, step in (
+            ("confirm", self.server.confirmations),
+            ("reveal", lambda replies: self.server.total(replies, signed=True)),
+        ):
+            messages = self.server.survivors_list() if phase == "confirm" else messages
+            answers = {c: party.answer(Phase(phase), messages[c]) for c, party in self.own.items()}
+            messages = step(answers | {VICTIM: self.ask(phase, messages[VICTIM])})
+        return messages
+
+
+def test_19_of_20_clients_of_a_servers_own_read_the_vector_of_a_device_without_peers(tmp_path):
+    device = Device(tmp_path, OPEN)
+    vector = HostileServer(device).read()
+    assert vector[-1] == 300  # its weight, in the clear
+    assert len(device.charged()) == 1
+
+
+def test_19_of_20_clients_of_a_servers_own_read_nothing_where_the_owner_has_pinned_peers(tmp_path):
+    device = Device(tmp_path, OPEN)
+    known = [public_identity(identity_in(tmp_path / f"{c}.key")).hex() for c in range(COHORT)]
+    (tmp_path / "peers").write_text("\n".join(known))
+    device.node_config["peers"] = str(tmp_path / "peers")
+    assert "not among the peers" in HostileServer(device).read()
+    assert device.charged() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "refusal"),
+    [
+        ({"colluders": 4}, {"colluders": 3}, "colluders=3: this device's owner reckons with 4"),
+        (
+            {"colluders": 2, "honest_clients": 16},
+            {"colluders": 2, "minimum": 0.8},
+            "a sum over 14 honest clients: this device takes part from 16 on",
+        ),
+    ],
+)
+def test_a_servers_lower_value_is_refused_before_anything_is_charged(
+    tmp_path, rule, settings, refusal
+):
+    device = Device(tmp_path, OPEN)
+    device.node_config |= rule
+    assert refusal in HostileServer(device, **settings).read()
+    assert device.charged() == []
+
+
+@pytest.mark.parametrize(
+    "rule", [{"colluders": "many"}, {"honest_clients": 0}, {"peers": "/nowhere"}]
+)
+def test_an_owners_words_that_make_no_sense_are_no_permission(tmp_path, rule):
+    device = Device(tmp_path, OPEN)
+    device.node_config |= rule
+    record = {
+        "phase": "advertise",
+        "run": "r",
+        "round": 1,
+        "clients": [VICTIM],
+        "messages": [b"{}"],
+    }
+    reply = device.ask(device.words(*ON), RecordDict({"secure_sum": ConfigRecord(record)}), "query")
+    assert "colluders, honest_clients, peers in this device's node-config" in reply.error.reason
