@@ -150,6 +150,14 @@ class Client(ABC):
         """The experiment stream of this client in this round."""
         return experiment_rng(self.setup.seed, purpose, task.round, task.client)
 
+    def require_asked(self, task: Task) -> None:
+        """TaskError in a round for which this client's share of the budget was not planned."""
+        if not self.setup.cohorts.includes(task.client, task.round):
+            raise TaskError(
+                f"round={task.round}: client {task.client} is not in its cohort, and the budget is "
+                "shared out over the rounds in which it is (federation.schedule)"
+            )
+
     def require_model(self, task: Task) -> NDArray[np.float32]:
         """The task's model, if it fits this client's own; TaskError otherwise."""
         model, size = task.model, self.trainer.num_parameters

@@ -53,6 +53,7 @@ class FedAvgClient(LocalSgdClient):
 
     def event(self, task: Task) -> Event:
         """What the protection leaves of the update."""
+        self.require_asked(task)
         self.require_model(task)
         self._clip(task)
         return self.protection.release_event()

@@ -49,6 +49,7 @@ class PrivateKTClient(LocalSgdClient):
 
     def event(self, task: Task) -> Event:
         """K labels by randomised response at ε/K each."""
+        self.require_asked(task)
         self.require_model(task)
         count = len(self._indices(task))
         if not self.setup.budget.is_private:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,10 @@ class Schedule:
     def _order(self) -> NDArray[np.int64]:
         return experiment_rng(self.seed, "rotation").permutation(self.clients)
 
+    def includes(self, client: int, number: int) -> bool:
+        """Whether ``client`` may be asked in round ``number``."""
+        return self.kind == "poisson" or client in _members(self, number)
+
     @cached_property
     def patterns(self) -> Collection[tuple[int, ...]]:
         """The rounds of each client, equal ones once; of cohorts that follow from the seed."""
@@ -74,7 +78,12 @@ class Schedule:
     def cohorts(self) -> Cohorts:
         """What accounting needs to know of them."""
         rate = self.size / self.clients if self.kind == "poisson" else None
-        return Cohorts(self.clients, self.size, rate, lambda: self.patterns)
+        return Cohorts(self.clients, self.size, rate, lambda: self.patterns, self.includes)
+
+
+@lru_cache(maxsize=4)
+def _members(schedule: Schedule, number: int) -> frozenset[int]:
+    return frozenset(schedule.cohort(number, _no_noise).tolist())
 
 
 def _no_noise(purpose: str, number: int) -> NoiseGenerator:

@@ -52,6 +52,7 @@ class PrivateKT(CohortStrategy):
     """The server half. See ``conf/strategy/privatekt.yaml`` for every knob."""
 
     algorithm = "PrivateKT"
+    threats = ("local", "secure_aggregation")
     claim = (
         "each round is ε-locally differentially private, and shuffled reports keep the whole run "
         "at that ε (Qi et al. 2023)"

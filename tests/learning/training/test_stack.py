@@ -31,12 +31,14 @@ def examples(count: int = 150):
 
 
 def shares(trainer: Trainer, sizes: list[int], seed: int = 0) -> list[Share]:
-    """Clients of several sizes, each with a start and a stream of its own."""
+    """Clients of several sizes, with a start and a stream of their own; some with a correction."""
     rng = np.random.default_rng(7)
     rows = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+    starts = [trainer.initial(np.random.default_rng(k)) for k in range(len(sizes))]
+    corrections = [None, *(0.1 * start for start in starts[1:])]
     return [
-        Share(trainer.initial(np.random.default_rng(k)), own, np.random.default_rng((seed, k)))
-        for k, own in enumerate(rows)
+        Share(start, own, np.random.default_rng((seed, k)), correction)
+        for k, (start, own, correction) in enumerate(zip(starts, rows, corrections, strict=True))
     ]
 
 
@@ -44,7 +46,9 @@ def one_by_one(trainer: Trainer, data, clients: list[Share], **how) -> np.ndarra
     results = []
     for client in clients:
         trainer.load(client.start)
-        trainer.train(*data, indices=client.indices, rng=client.rng, **how)
+        trainer.train(
+            *data, indices=client.indices, rng=client.rng, correction=client.correction, **how
+        )
         results.append(trainer.parameters())
     return np.stack(results)
 
