@@ -1,7 +1,7 @@
 """Class statistics, the client: one matrix that says what its classes look like.
 
-A_i = Σ_c n_c^(−1/2) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``schemes.class_statistics``). φ are
-the run's features; nothing is trained, and the model that the server sends is not used.
+A_i = Σ_c n_c^(−1/2) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``schemes.class_statistics``). φ
+are the run's features; nothing is trained, and the model that the server sends is not used.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 are, a data set of features is a data set like any other: images of shape (d, 1, 1).
 """
 
-from learning.features.backbone import backbone
 from learning.features.components import Components, FeatureMap, Features, fit
 from learning.features.dataset import featured
 from learning.features.fixed import none, pca, scattering
+from learning.features.frozen_network import backbone
 
 __all__ = [
     "Components",

@@ -16,6 +16,6 @@ def pca(*, components: int = 50) -> Features:
 
 def scattering(*, components: int = 400) -> Features:
     """Principal components of the scattering transform."""
-    from learning.features.scattering import scatter
+    from learning.features.wavelets import scatter
 
     return Features("scattering", scatter, components)

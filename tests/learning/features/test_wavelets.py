@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from learning.features.scattering import (
+from learning.features.wavelets import (
     CHANNELS,
     ORIENTATIONS,
     lowpass,

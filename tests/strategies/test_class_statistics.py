@@ -1,0 +1,108 @@
+"""Class statistics: what a client releases, what it costs, what the server makes of the sum."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fl_app.config.composition import ConfigError, compose
+from fl_app.run.experiment import Experiment
+from privacy.accounting import Threat, epsilon
+from privacy.budget import Budget
+from privacy.mechanisms.clipped_grid import CLIP_STEPS
+from privacy.noise import NoiseGenerator
+from schemes.class_statistics.moments import moments, posterior
+from schemes.class_statistics.release import StatisticsRelease
+from tests.fl_app.running import run_inline
+
+SMALL = [
+    "strategy=class_statistics",
+    "engine=inline",
+    "features.components=30",
+    "federation.num_clients=60",
+    "privacy.noise=seeded",
+    "privacy.secure_aggregation=simulated",
+    "privacy.secure_sum.minimum=0.9",
+    "privacy.secure_sum.colluders=3",
+]
+
+
+def accuracy(folder):
+    return json.loads((folder / "metrics.json").read_text())["accuracy"]
+
+
+def test_matrix_has_norm_one_and_says_where_each_class_lies():
+    rng = np.random.default_rng(0)
+    labels = np.array([0, 0, 1, 2, 2, 2])
+    rows = rng.normal(size=(6, 5)).astype(np.float32)
+    matrix = moments(rows, labels, 4)
+    expected = sum(
+        np.outer(rows[labels == c].sum(axis=0), np.eye(4)[c] - 0.25) / np.sqrt(n)
+        for c, n in enumerate([2, 1, 3])
+    )
+    np.testing.assert_allclose(matrix, expected / np.linalg.norm(expected))
+    assert np.array_equal(moments(rows * 0, labels, 4), np.zeros((5, 4)))
+
+
+@pytest.mark.parametrize("honest", [1, 54])
+def test_budget_is_kept_against_the_threat_it_is_meant_for(honest):
+    budget = Budget(2.0, 1e-5, "run", honest_clients=honest)
+    release = StatisticsRelease(budget, 30, 10)
+    assert release.noise is not None
+    seen = epsilon(release.noise.event(), 1e-5, Threat.SECURE_AGGREGATION).epsilon
+    assert 1.99 < seen <= 2.0
+    # Analytic Gaussian: σ = 2/μ(2, 1e-5) = 7.975 / 2.
+    assert release.sigma(honest) == pytest.approx(2 * 3.9876 / 2, rel=0.01)
+
+
+def test_integers_never_exceed_the_norm_that_was_paid_for():
+    release = StatisticsRelease(Budget(np.inf, 1e-5), 50, 10)
+    for seed in range(20):
+        matrix = np.random.default_rng(seed).normal(size=(50, 10))
+        matrix /= np.linalg.norm(matrix)
+        steps = release.privatize(matrix, NoiseGenerator.seeded(seed))
+        assert (steps.astype(object) ** 2).sum() <= CLIP_STEPS**2
+
+
+def test_without_noise_the_posterior_follows_the_sum_and_with_much_noise_the_pool():
+    rng = np.random.default_rng(1)
+    pool = rng.normal(size=(200, 8)).astype(np.float32) / 3
+    truth, prior = rng.normal(size=(8, 4)), rng.normal(size=(8, 4))
+    second = pool.T.astype(float) @ pool / 200
+    total = 1e4 * second @ truth
+    found = posterior(total, pool, prior, sigma=1e-3, clients=1)
+
+    def direction(w):
+        return w / np.linalg.norm(w)
+
+    near = np.abs(direction(found) - direction(truth)).max()
+    assert near < np.abs(direction(prior) - direction(truth)).max() / 2
+    np.testing.assert_allclose(posterior(total, pool, prior, sigma=1e9, clients=1), prior)
+
+
+def test_digits_are_learned_under_secure_sums_and_not_from_noise(tmp_path):
+    run_inline(tmp_path / "run", "privacy.epsilon=8", small=SMALL)
+    assert accuracy(tmp_path / "run") > 0.8
+    run_inline(tmp_path / "noise", "privacy.epsilon=0.01", small=SMALL)
+    assert accuracy(tmp_path / "noise") < 0.4
+
+
+def test_statement_keeps_the_budget_against_a_server_that_sees_sums(tmp_path):
+    # Simulated sums are an assumption, and the statement lists them as one.
+    run_inline(tmp_path / "run", "privacy.epsilon=2", small=SMALL)
+    guarantees = json.loads((tmp_path / "run/privacy.json").read_text())["guarantees"]
+    sums = next(g for g in guarantees if g["threat"] == "secure_aggregation")
+    assert 1.8 < sums["assumed_total"] <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["federation.num_rounds=2"], "num_rounds=2"),
+        (["model=mlp"], "model=linear"),
+        (["privacy.epsilon=0.0000001"], "32 bits"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_work(words, says):
+    with pytest.raises(ConfigError, match=says):
+        Experiment(compose([*SMALL, *words]))
