@@ -1,11 +1,11 @@
-# Everything a newcomer types: `make demo`, `make test`. Works from any folder: make -C PATH demo.
+# Everything a newcomer types: `make demo`, `make check`, `make test`. Works from any folder: make -C PATH demo.
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 PYTHON ?= python3
 VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-federation lint clean install bench bench-pfl
+.PHONY: demo check test test-federation lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -27,6 +27,12 @@ test: $(STAMP)
 
 test-federation: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m federation
+
+# Lint, types and the parts of the tests that take seconds.
+QUICK := tests/privacy/policy tests/privacy/test_events.py tests/privacy/test_noise.py \
+  tests/privacy/ledger/test_export.py tests/privacy/ledger/test_tampering.py tests/fl_app/config
+check: lint
+	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
 
 lint: $(STAMP)
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

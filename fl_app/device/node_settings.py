@@ -122,6 +122,7 @@ class Site:
     @classmethod
     def device(cls, node_config: Mapping[str, Any], run: str) -> Site:
         """A device, by what its owner has set in its node-config."""
+        os.umask(0o077)  # decoded data, sums' secrets and logs are their owner's only
         path = node_config.get("policy")
         if path is None:
             rules = Policy("this device's node-config", "it names no policy file (policy=PATH)")

@@ -16,6 +16,7 @@ import numpy as np
 
 from fl_app.config.composition import ConfigError, compose
 from fl_app.run.population import image_population, population
+from fl_app.tools.private_file import private
 
 
 def main(argv: list[str]) -> int:
@@ -50,5 +51,6 @@ def export(folder: Path, overrides: list[str], shards: bool) -> list[Path]:
     for client, rows in people.shards.items() if shards else ():
         written.append(folder / f"client-{client}.npz")
         images, labels = train.images[rows], train.labels[rows]
-        np.savez_compressed(written[-1], images=images, labels=labels)
+        with open(written[-1], "wb", opener=private) as file:
+            np.savez_compressed(file, images=images, labels=labels)
     return written

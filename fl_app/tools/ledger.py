@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fl_app.tools.private_file import private
 from privacy.accounting import UnsupportedEventError, epsilon
 from privacy.events import Event, Release, RepeatedEvent, UnknownEvent
 from privacy.ledger import Ledger, LedgerError
@@ -140,14 +140,9 @@ def _export(ledger: Ledger, to: Path | None) -> None:
         raise LedgerError("export needs --to FILE, a .csv or .json file")
     ledger.verify()
     write = write_csv if to.suffix == ".csv" else write_json
-    with open(to, "w", encoding="utf-8", newline="", opener=_private) as file:
+    with open(to, "w", encoding="utf-8", newline="", opener=private) as file:
         write(ledger, file, datetime.now(UTC))
     print(f"{to}: signed; check it with deploy/verify_ledger.py {to} --id {ledger.id}")
-
-
-def _private(path: str, flags: int) -> int:
-    """Open for the owner only: who took part in what, and when, is personal."""
-    return os.open(path, flags, 0o600)
 
 
 def _verify(ledger: Ledger, options: argparse.Namespace) -> None:

@@ -99,6 +99,8 @@ def load_or_build(
 def publish_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` when the block ends without an error.
 
+    For this user only: what is decoded may be somebody's own images.
+
     Where another process published ``folder`` meanwhile, that one stays and ours is dropped.
 
     Raises:
@@ -111,7 +113,6 @@ def publish_folder(folder: Path) -> Iterator[Path]:
         raise _unwritable(folder.parent, error) from error
     try:
         yield temporary
-        temporary.chmod(0o755)
         _rename_unless_present(temporary, folder)
     except OSError as error:
         raise _unwritable(folder.parent, error) from error

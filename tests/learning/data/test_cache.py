@@ -143,3 +143,10 @@ def test_the_cache_folder_is_the_argument_then_the_variable_then_the_users(monke
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder(None) == tmp_path / ".cache" / "murmur"
+
+
+def test_what_was_decoded_is_for_its_user_only(tmp_path):
+    """It may be somebody's own images."""
+    load(tmp_path / "cache")
+    (folder,) = folders(tmp_path / "cache")
+    assert (tmp_path / "cache" / folder).stat().st_mode & 0o077 == 0
