@@ -45,6 +45,7 @@ class DPFLBNN(CohortStrategy):
     """
 
     algorithm = "DPFL-BNN"
+    threats = ("local", "secure_aggregation")
     claim = "(ε, δ)-differential privacy of a client over all rounds (Liu et al. 2023, theorem 1)"
     difference = (
         "theorem 1 counts a single bit of a client's vector, and a client's data decides all of "
@@ -86,7 +87,9 @@ class DPFLBNN(CohortStrategy):
             **budget,
         )
         self.promised = 0  # clients whose noise the calibration of γ relies on
-        if setup.budget.is_private and budget["threat"] == "secure_aggregation":
+        if setup.budget.honest_clients > 1:
+            self.promised = setup.budget.honest_clients
+        elif setup.budget.is_private and budget["threat"] == "secure_aggregation":
             self.promised = int(budget["honest_clients"])
             if setup.secure_sums.mode == "off":
                 raise ValueError(

@@ -180,6 +180,8 @@ def plan(
             f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises one; "
             "set privacy=fixed"
         )
+    if budget.threat == "secure_aggregation":  # privacy.threat goes before the strategy's own
+        threat, honest_clients = budget.threat, budget.honest_clients
     if threat not in _THREATS:
         raise ValueError(f"threat={threat!r}: must be one of {', '.join(_THREATS)}")
     bits = WeightBits(weights, gamma if noise else None, upload, hamming, mask)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.config.composition import groups
+from fl_app.config.composition import CONF, groups
+from fl_app.tools.threat_table import page, rows_of
 from tests.fl_app.device.test_hostile_server import CASES, EVALUATE, honest
 from tests.fl_app.device_under_test import OPEN, Device
 
@@ -20,9 +21,16 @@ def first_cells(header):
     return {name for row in rows for name in re.findall(r"`([\w.*]+)`", row.split("|")[1])}
 
 
-@pytest.mark.parametrize("group", ["strategy", "evaluation"])
-def test_every_algorithm_has_a_row_that_says_what_it_sends(group):
-    assert first_cells(f"`{group}=`") == set(groups()[group])
+@pytest.mark.parametrize("name", groups()["strategy"])
+def test_every_algorithms_own_file_says_what_it_sends(name):
+    rows = rows_of(CONF / "strategy" / f"{name}.yaml")
+    assert rows
+    assert all(row.startswith(f"| `{name}` (") and row.count(" | ") == 2 for row in rows)
+
+
+def test_the_page_has_the_rows_of_all_algorithms_and_evaluations():
+    assert page() == TEXT, "run python -m fl_app.tools.threat_table"
+    assert first_cells("`evaluation=`") == set(groups()["evaluation"])
 
 
 @pytest.mark.parametrize("name", CASES)
