@@ -97,7 +97,8 @@ def measured(folder: Path, words: list[str]) -> dict[str, float]:
 
 def prepare(folder: Path, words: list[str]) -> None:
     """What the owner and the server would have put there: data, pool, policy, run, message."""
-    from fl_app.config.composition import build, compose
+    from fl_app.config.composition import build, choices, compose
+    from fl_app.device.agreement import asked
     from fl_app.device.terms import pool_digest
     from fl_app.run.population import population
     from learning.training.trainer import Trainer
@@ -108,18 +109,20 @@ def prepare(folder: Path, words: list[str]) -> None:
     np.savez(folder / "data.npz", images=train.images[rows], labels=train.labels[rows])
     np.savez(folder / "public.npz", images=people.public)
     (folder / "policy.yaml").write_text(POLICY)
-    terms = {
-        "shape": list(people.dataset.input_shape),
-        "classes": people.dataset.num_classes,
-        "public": pool_digest(people.public) if len(people.public) else None,
-    }
-    told = [f"federation.devices={json.dumps(terms).replace(' ', '').replace(chr(34), '')}"]
-    config = compose([*words, *told])
+    pool = pool_digest(people.public) if len(people.public) else None
+    told = [] if pool is None else [f"federation.devices.public={pool}"]
+    config = compose(words)
     trainer = Trainer(
         build(config.model, "model"), people.dataset.input_shape, people.dataset.num_classes
     )
     np.save(folder / "model.npy", trainer.initial(np.random.default_rng(0)))
-    run = {"words": [*words, *told, "run_dir=/run-1"], "labels": int(config.strategy.get("K", 0))}
+    asked_for = asked(config, choices(words))
+    run = {
+        "words": [*asked_for, *told, "run_dir=/run-1"],
+        "labels": int(config.strategy.get("K", 0)),
+        "shape": ",".join(map(str, people.dataset.input_shape)),
+        "classes": people.dataset.num_classes,
+    }
     (folder / "run.json").write_text(json.dumps(run))
 
 
@@ -151,6 +154,8 @@ def answer(folder: Path) -> dict[str, float]:
         "clients": "0",
         "data": str(folder / "data.npz"),
         "public": str(folder / "public.npz"),
+        "shape": run["shape"],
+        "classes": run["classes"],
         "policy": str(folder / "policy.yaml"),
         "state": str(folder / "state"),
     }

@@ -35,6 +35,8 @@ algorithms: [privatekt, fedavg]
 mechanisms: {randomized_response: {max_epsilon: 3.0}}
 epsilon_per_release: inf
 epsilon_per_lifetime: inf
+unit: record
+assumptions: [bounded_change]
 delta: 1.0e-5
 threat: local
 minimum_surviving_clients: 2
@@ -123,6 +125,8 @@ class Federation:
             "clients": client,
             "data": f"{self.folder}/data/client-{client}.npz",
             "public": f"{self.folder}/data/public.npz",
+            "shape": "1,8,8",
+            "classes": 10,
             "policy": f"{self.folder}/policy.yaml",
             "state": f"{self.folder}/state-{client}",
         }

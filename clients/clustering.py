@@ -58,6 +58,8 @@ class ClusteringClient(FedAvgClient):
         self.trainer.load(self.require_model(task))
         images = data.images[data.indices]
         soft = assignments(self.trainer, images)
+        if not np.isfinite(soft).all():
+            return self.result(task.model, task)
         pretraining = task.round <= self.pretrain_rounds
         self.module.clustering_weight = 0.0 if pretraining else self.clustering_weight
         self.trainer.train(
@@ -68,7 +70,8 @@ class ClusteringClient(FedAvgClient):
             soft_targets=True,
             **self.sgd,
         )
-        return self.result(self.trainer.parameters(), task)
+        model = self.trainer.parameters()
+        return self.result(model if np.isfinite(model).all() else task.model, task)
 
     def _frequencies(self, task: Task) -> NDArray[np.float64]:
         values = task.arrays.get("frequencies")

@@ -152,8 +152,10 @@ class DPFLBNNClient(Client):
             optimizer="adam",
             betas=(self.local.beta1, 0.999),
         )
-        trained = self.trainer.parameters()
-        state = {"weights": trained, "normalisation": self.trainer.buffers()}
+        trained, statistics = self.trainer.parameters(), self.trainer.buffers()
+        if not (np.isfinite(trained).all() and np.isfinite(statistics).all()):
+            trained, statistics = weights, normalisation  # diverged: as if it had not trained
+        state = {"weights": trained, "normalisation": statistics}
         self.setup.memory.save(task.client, task.round, state)
         return trained
 

@@ -68,7 +68,7 @@ class DpSgdClient(Client):
         mechanism = self.schedule.mechanism(epsilon, self.setup.budget.delta, size)
         self.trainer.load(self.require_model(task))
         self.descend(data, self.settings, mechanism, self.schedule.steps(size), noise)
-        return self.trainer.parameters()
+        return self._within_bounds(self.trainer.parameters())
 
     def descend(
         self,
@@ -101,7 +101,13 @@ class DpSgdClient(Client):
             batch_size=self.settings.lot_size,
             lr=self.settings.learning_rate,
         )
-        return self.trainer.parameters()
+        model = self.trainer.parameters()
+        return self._within_bounds(model if np.isfinite(model).all() else task.model)
+
+    def _within_bounds(self, model: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the codec can carry, so that a model that diverged is answered with, too."""
+        bound = WeightCodec(1).bound
+        return np.nan_to_num(model, nan=0.0, posinf=bound, neginf=-bound).clip(-bound, bound)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The weights themselves, which ``answer`` has protected while it trained."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clients.base import ClientSetup, Task, TaskError
 from clients.local_sgd import LocalSgdClient
-from learning.contribution import Codec, Parts
+from learning.contribution import Codec, Parts, WeightCodec
 from learning.grid_codec import vector_codec
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
@@ -63,8 +63,10 @@ class FedAvgClient(LocalSgdClient):
         return model.astype(np.float64) - task.model
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """What the protection leaves of it; ValueError if it is not finite."""
-        return self.protection.release(update, self._clip(task), noise)
+        """What the protection leaves of it, within what an unprotected answer can carry."""
+        bound = WeightCodec(1).bound
+        finite = np.nan_to_num(update, nan=0.0, posinf=bound, neginf=-bound).clip(-bound, bound)
+        return self.protection.release(finite, self._clip(task), noise)
 
     def weight(self, client: int) -> int:
         """n_i where sizes are public and nothing is protected; else every client counts alike."""

@@ -17,6 +17,9 @@ from learning.training.stack import Share
 class LocalSgdClient(Client):
     """Local SGD from the server's model, then whatever an algorithm makes of the result.
 
+    Training that diverges, which some data may do and others not, counts as no training at all:
+    its result is the model that it started from.
+
     ``epochs``, ``steps``: passes or steps, one of the two. ``proximal_mu``: pull towards the start.
     All of it is ``sgd``, in the trainer's terms.
     """
@@ -57,19 +60,20 @@ class LocalSgdClient(Client):
     def train(self, task: Task, data: LocalData) -> NDArray:
         """The result of local training, which may have been done ahead."""
         model = self._ahead.pop((task.round, task.client), None)
-        if model is not None:
-            self.trainer.load(model)
-            return self.result(model, task)
-        self.trainer.load(self.start(task))
-        self.trainer.train(
-            data.images,
-            data.labels,
-            indices=data.indices,
-            rng=self.rng(task, "local training"),
-            correction=self.correction(task),
-            **self.sgd,
-        )
-        return self.result(self.trainer.parameters(), task)
+        if model is None:
+            self.trainer.load(self.start(task))
+            self.trainer.train(
+                data.images,
+                data.labels,
+                indices=data.indices,
+                rng=self.rng(task, "local training"),
+                correction=self.correction(task),
+                **self.sgd,
+            )
+            model = self.trainer.parameters()
+        model = model if np.isfinite(model).all() else self.start(task)
+        self.trainer.load(model)
+        return self.result(model, task)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``: all of them as one stack, where the model allows it."""

@@ -111,8 +111,9 @@ class NbAFLClient(LocalSgdClient):
             sample=lambda count: mechanism.sample(count, noise),
             perturb=perturb,
         )
-        clipped = clip_l2(self.trainer.parameters(), self.noise.clip)
-        return self.privatize(clipped, task, noise)
+        model = self.trainer.parameters()
+        model = model if np.isfinite(model).all() else anchor
+        return self.privatize(clip_l2(model, self.noise.clip), task, noise)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``; not where the noise goes into the training."""
@@ -120,7 +121,7 @@ class NbAFLClient(LocalSgdClient):
             super().train_ahead(asked)
 
     def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
-        """Parameters (d,) after local training, clipped to norm C; ValueError if not finite."""
+        """Parameters (d,) after local training, clipped to norm C."""
         return clip_l2(model, self.noise.clip)
 
     def privatize(

@@ -4,7 +4,7 @@ After "Horizontal Federated-Local Differential Privacy Inference Result Protecti
 Federated documentation). The outputs go through softmax here, whatever the model exports, and
 their mean over the client's records is the vector; the mechanism, its ε and how often it may be
 asked follow from the client's own settings, never from the server. Each release is charged in
-the ledger before inference; a vector that fails a check sends nothing.
+the ledger before inference; a vector that is not finite counts as the uniform one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ class ClusteringResultClient(EvaluationClient):
         """The mean of the probabilities (k,)."""
         self.trainer.load(self.require_model(task))
         logits = self.trainer.logits(data.images[data.indices]).astype(np.float64)
-        return softmax(logits, axis=1).mean(axis=0)
+        with np.errstate(invalid="ignore"):
+            vector = softmax(logits, axis=1).mean(axis=0)
+        # A vector that is none, by one record's overflow, says as little as possible.
+        return vector if np.isfinite(vector).all() else np.full(self.classes, 1 / self.classes)
 
     def privatize(
         self, update: NDArray[np.float64], task: Task, noise: NoiseGenerator

@@ -1,20 +1,28 @@
 """The Flower ClientApp: one message in, one summed contribution out.
 
 On a device every message has a process of its own, so what needs PyTorch is imported only where a
-message needs it, and no error's text leaves but what is written to be told (``DeviceError``).
+message needs it. There the owner's policy is asked first, then what the device agrees to
+(``fl_app.device.agreement``); no error's text leaves but what is written to be told.
 """
 
 from __future__ import annotations
 
-from flwr.app import Context, Error, Message
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
 from fl_app.config.composition import ConfigError, build, from_run_config
-from fl_app.config.run_config import require_plain
+from fl_app.config.run_config import run_folder_path
 from fl_app.config.settings import PrivacySettings
-from fl_app.device.node_settings import DeviceError, device_folder, is_simulated, log_error, site_of
-from fl_app.device.secure_node import SecureNode
+from fl_app.device.node_settings import (
+    REFUSED,
+    DeviceError,
+    Site,
+    device_folder,
+    is_simulated,
+    log_error,
+    require_policy,
+)
 
 app = ClientApp()
 
@@ -25,31 +33,43 @@ app = ClientApp()
 def answer(message: Message, context: Context) -> Message:
     """Let every client that the message names do what it asks; all kinds go the same way."""
     if is_simulated(context.node_config):
-        return _answer(message, context)
+        return Message(_simulated(message.content, context), reply_to=message)
     try:
-        require_plain(context.run_config)
-        return _answer(message, context)
+        return Message(_on_device(message.content, context), reply_to=message)
     except Exception as error:
         log_error(device_folder(context.node_config), f"run {context.run_id}", error)
-        # A ConfigError repeats what the server sent, which by now is plain, and what conf/ allows.
+        # A ConfigError repeats what the server sent, which is plain, and what conf/ allows.
         telling = isinstance(error, DeviceError | ConfigError)
-        reason = str(error) if telling else "failed; its own log says why"
+        reason = str(error) if telling else REFUSED
         return Message(
             Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message
         )
 
 
-def _answer(message: Message, context: Context) -> Message:
+def _simulated(content: RecordDict, context: Context) -> RecordDict:
     config = from_run_config(context.run_config)
-    site = site_of(config, context.node_config, context.run_id)
-    if site.own is not None:
-        privacy: PrivacySettings = build(config.privacy, "privacy")
-        hosts = site.own.clients.__contains__
-        secure = SecureNode(privacy.secure_sums(), site.folder, hosts, site.sum_rules)
-        if secure.answers(message.content):
-            return Message(secure.answer(message.content), reply_to=message)
+    folder = run_folder_path(config.run_dir, config.results_dir, context.run_id)
+    name = folder.name if config.run_name is None else str(config.run_name)
     from fl_app.device.node import node_for
-    from learning.training.memory import keep_heap
 
-    keep_heap()
-    return Message(node_for(config, site).answer(message.content), reply_to=message)
+    site = Site.simulation(folder, config.privacy.policy, name)
+    return node_for(config, site).answer(content)
+
+
+def _on_device(content: RecordDict, context: Context) -> RecordDict:
+    require_policy(context.node_config)
+    from fl_app.device.agreement import agreed, run_name
+
+    site = Site.device(context.node_config, run_name(context.run_config, context.run_id))
+    assert site.own is not None
+    config = agreed(context.run_config, site.own)
+    privacy: PrivacySettings = build(config.privacy, "privacy")
+    from fl_app.device.secure_node import SecureNode
+
+    hosts = site.own.clients.__contains__
+    secure = SecureNode(privacy.secure_sums(), site.folder, hosts, site.sum_rules)
+    if secure.answers(content):
+        return secure.answer(content)
+    from fl_app.device.node import node_for
+
+    return node_for(config, site).answer(content)

@@ -6,7 +6,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app.config.composition import from_run_config
-from fl_app.config.run_config import run_folder_path
+from fl_app.config.run_config import run_folder_path, to_overrides
+from fl_app.device.agreement import require_same
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from learning.training.memory import keep_heap
@@ -26,6 +27,8 @@ def main(grid: Grid, context: Context) -> None:
     if hasattr(grid, "pull_interval"):
         grid.pull_interval = PULL_SECONDS
     config = from_run_config(context.run_config)
+    if config.federation.devices is not None:
+        require_same(config, to_overrides(context.run_config))
     folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
     with folder.claim():
         try:

@@ -1,39 +1,50 @@
-"""A configuration chooses among the classes of conf/, and calls an algorithm by its own name.
+"""A configuration chooses among the classes of conf/, each in the slot of its own group only.
 
-Hydra imports and calls whatever a ``_target_`` names, and overrides come from whoever starts a
-run: on a device, from a server whose app bundle may be signed, but not what it adds to it. And a
-device's owner sets limits by algorithm, so one algorithm must not go by the name of another.
+Hydra imports and calls whatever a ``_target_`` names, and overrides come from whoever starts a run.
+So a class must stand where a file of conf/ names it: what conf/model names builds a model, and
+nothing else. (A device takes no ``_target_`` from outside at all: ``fl_app.device.agreement``.)
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_TARGET = re.compile(r"_target_:\s*([\w.]+)")
+import yaml
+
+Slot = tuple[str, str]  # where in the configuration, and the class that is built there
 
 
-def strange_class(config: Any, conf: Path) -> str | None:
-    """The first ``_target_`` anywhere in ``config`` that no file of ``conf`` names, if there is."""
+def strange_class(config: Any, conf: Path) -> Slot | None:
+    """The first slot of ``config`` with a class that no file of ``conf`` names there, if any."""
     known = _known(conf)
-    return next((target for target in _targets(config) if target not in known), None)
+    for place, target in _slots(config, ""):
+        group = place.rpartition(".")[2]  # ``strategy.server.server_step`` is filled by a group
+        if (place, target) not in known and (group, target) not in known:
+            return place, target
+    return None
 
 
-def _targets(node: Any) -> Iterator[str]:
+def _slots(node: Any, place: str) -> Iterator[Slot]:
     if isinstance(node, dict):
         if "_target_" in node:
-            yield str(node["_target_"])
-        for value in node.values():
-            yield from _targets(value)
+            yield place, str(node["_target_"])
+        for key, value in node.items():
+            yield from _slots(value, f"{place}.{key}".lstrip("."))
     elif isinstance(node, list):
         for value in node:
-            yield from _targets(value)
+            yield from _slots(value, place)
 
 
 @functools.lru_cache(maxsize=4)
-def _known(conf: Path) -> frozenset[str]:
-    texts = (path.read_text(encoding="utf-8") for path in conf.rglob("*.yaml"))
-    return frozenset(name for text in texts for name in _TARGET.findall(text))
+def _known(conf: Path) -> frozenset[Slot]:
+    found: set[Slot] = set()
+    for path in conf.rglob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        folder = path.parent.relative_to(conf).parts
+        # Hydra's own marker: such a file holds paths from the top, others those of their group.
+        place = "" if "@package _global_" in text else ".".join(folder)
+        found.update(_slots(yaml.safe_load(text), place))
+    return frozenset(found)

@@ -33,6 +33,7 @@ from fl_app.config.run_config import to_overrides
 
 _composing = threading.Lock()
 
+SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
@@ -52,20 +53,39 @@ def compose(overrides: Sequence[str]) -> DictConfig:
 
 @functools.lru_cache(maxsize=16)  # composing takes a fifth of a second
 def _compose(conf: Path, overrides: tuple[str, ...]) -> DictConfig:
-    parsed = _parse(overrides)
-    if any(override.is_sweep_override() for override in parsed):
+    words = parsed(overrides)
+    if any(override.is_sweep_override() for override in words):
         raise ConfigError(
             "several values for one key need a sweep: use `murmur -m` "
-            f"({', '.join(o.input_line or '' for o in parsed if o.is_sweep_override())})"
+            f"({', '.join(o.input_line or '' for o in words if o.is_sweep_override())})"
         )
-    groups = [o for o in parsed if _is_group(o)]
-    for override in groups:
+    chosen = [o for o in words if _is_group(o)]
+    for override in chosen:
         _check_choice(override)
-    base = _base(conf, tuple(o.input_line or "" for o in groups))
-    for override in parsed:
+    base = _base(conf, tuple(o.input_line or "" for o in chosen))
+    for override in words:
         if not _is_group(override):
             _check_key(override, base)
-    config = _raw_compose(list(overrides))
+    return finished(_raw_compose(list(overrides)))
+
+
+def choices(overrides: Sequence[str]) -> dict[str, str]:
+    """Which file of each group of conf/ ``overrides`` choose, by themselves or an experiment."""
+    chosen = _raw_compose(list(overrides), hydra=True).hydra.runtime.choices
+    return {str(group): str(name) for group, name in chosen.items()}
+
+
+def installed(choices: tuple[str, ...]) -> DictConfig:
+    """The files of conf/ that ``choices`` name, as they stand; not to be changed."""
+    return _base(CONF, choices)
+
+
+def finished(config: DictConfig) -> DictConfig:
+    """``config`` with interpolations resolved, its classes checked, read-only."""
+    OmegaConf.set_struct(config, False)
+    for node in (config, *config.values()):
+        if isinstance(node, DictConfig):
+            node.pop(SERVER_MAY_SET, None)
     try:
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
@@ -78,7 +98,7 @@ def _compose(conf: Path, overrides: tuple[str, ...]) -> DictConfig:
 def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
     """Every job of a sweep over comma-separated values and ranges, in the order Hydra runs them."""
     choices = []
-    for override in _parse(overrides):
+    for override in parsed(overrides):
         if override.is_interval_sweep():
             continue  # belongs to an optimiser's sweeper, which draws the values
         if override.is_sweep_override():
@@ -93,7 +113,7 @@ def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words that hold for every job, and those that give several values."""
     fixed: list[str] = []
     varied: list[str] = []
-    for override in _parse(overrides):
+    for override in parsed(overrides):
         (varied if override.is_sweep_override() else fixed).append(override.input_line or "")
     return fixed, varied
 
@@ -157,9 +177,15 @@ def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
             raise ConfigError(f"{path}.{key}={value}: must be {name} ({reason})") from error
 
 
-def _parse(overrides: Sequence[str]) -> list[Override]:
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """Hydra's reading of ``overrides``."""
+    return [_parse(word) for word in overrides]
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse(override: str) -> Override:
     try:
-        return OverridesParser.create().parse_overrides(list(overrides))
+        return OverridesParser.create().parse_overrides([override])[0]
     except HydraException as error:
         raise ConfigError(f"{_one_line(error)}; write key=value") from error
 
@@ -200,29 +226,36 @@ def _check_key(override: Override, base: DictConfig) -> None:
 def _keys(node: Any, prefix: str = "") -> Iterator[str]:
     if isinstance(node, dict):
         for key, value in node.items():
+            if key == SERVER_MAY_SET:
+                continue
             yield f"{prefix}{key}"
             yield from _keys(value, f"{prefix}{key}.")
 
 
 def _check_classes(config: DictConfig) -> None:
-    """ConfigError unless all classes are those of conf/, and the strategy has its own name."""
+    """ConfigError unless all classes are in their own slots, and the strategy has its own name."""
     strange = strange_class(OmegaConf.to_container(config), CONF)
     if strange is not None:
+        place, target = strange
         raise ConfigError(
-            f"_target_={strange}: classes are chosen through the groups, not named; to add one, "
-            "add a file to conf/ that names it"
+            f"{place}._target_={target}: classes are chosen through the groups, not named; to add "
+            "one, add a file to that group of conf/"
         )
-    name, client = str(config.strategy.name), str(config.strategy.client._target_)
-    if _client_of(CONF, name) != client:
+    name, halves = str(config.strategy.name), _halves(config.strategy)
+    if _halves_of(CONF, name) != halves:
         raise ConfigError(f"strategy.name={name}: is not the name of the strategy that was chosen")
 
 
 @functools.lru_cache(maxsize=16)
-def _client_of(conf: Path, name: str) -> str | None:
-    """The client class of the strategy ``name`` in ``conf``; None if there is no such strategy."""
+def _halves_of(conf: Path, name: str) -> tuple[str, str] | None:
+    """Both classes of the strategy ``name`` in ``conf``; None if there is no such strategy."""
     if name not in groups()["strategy"]:
         return None
-    return str(_raw_compose([f"strategy={name}"]).strategy.client._target_)
+    return _halves(_base(conf, (f"strategy={name}",)).strategy)
+
+
+def _halves(strategy: DictConfig) -> tuple[str, str]:
+    return str(strategy.server._target_), str(strategy.client._target_)
 
 
 def _nearest(name: object, known: typing.Iterable[str]) -> str:
@@ -233,20 +266,20 @@ def _nearest(name: object, known: typing.Iterable[str]) -> str:
     return f"known are {', '.join(choices)}"
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def _base(conf: Path, choices: tuple[str, ...]) -> DictConfig:
     """The configuration of these choices in ``conf`` alone; only for looking up keys."""
     return _raw_compose(list(choices))
 
 
-def _raw_compose(overrides: list[str]) -> DictConfig:
+def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
     # Hydra composes through a global object, which `murmur -m` is in the middle of using.
     with _composing:
         outer = GlobalHydra.instance().hydra
         GlobalHydra.instance().clear()
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-                return hydra_compose(config_name="config", overrides=overrides)
+                return hydra_compose("config", overrides, return_hydra_config=hydra)
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(_one_line(error)) from error
         finally:

@@ -1,8 +1,10 @@
 """A device's own data: what its owner's node-config names, and nothing that a server names.
 
-``data=PATH`` is a folder of pictures, an .npz or a .csv file (``data.own_data``); with several
-clients on one node ``{client}`` in it stands for the id. All of it is that client's data.
-``public=FILE.npz`` is the device's copy of the run's public pool, where a run has one.
+``data=PATH`` is a folder of pictures, an .npz or a .csv file (``learning.data.own_data``); with
+several clients on one node ``{client}`` in it stands for the id. All of it is that client's data.
+``public=FILE.npz`` is the device's copy of the run's public pool, where a run has one. What data
+must be like (``shape``, ``classes``, ``sizes``) is the owner's word too: what does not fit it is
+not used, and the server learns no more than that something was refused.
 """
 
 from __future__ import annotations
@@ -19,43 +21,30 @@ from fl_app.run.population import Population
 from learning.data import own_data
 from learning.data.archives import read_npz
 from learning.data.datasets import DataError, Dataset, Examples
+from learning.data.examples import LocalData
 from learning.features import Components, Features, fit
 from learning.features.dataset import with_components
 
 _SUFFIXES = {".npz": "npz", ".csv": "csv"}
 
 
-def device_population(
-    mine: Own, terms: DeviceTerms | None, cache: Path, features: Features | None = None
-) -> Population:
-    """The data of the clients that this device hosts; decoded pictures are kept in ``cache``.
-
-    Raises DeviceError, whose message may leave, where the node-config or the run lacks something;
-    DataError and ValueError, which stay here, where the data themselves are wrong.
-    """
-    if mine.data is None:
+def device_population(own: Own, terms: DeviceTerms, features: Features | None = None) -> Population:
+    """All that a device knows before it opens a client's data; DeviceError where words lack."""
+    if own.data is None:
         raise DeviceError("this device's node-config names no data (data=PATH)")
-    if terms is None or terms.shape is None or not terms.num_classes:
+    if terms.shape is None or not terms.num_classes:
         raise DeviceError(
-            "federation.devices: the run does not say which images and classes it is about; start "
-            "it with `murmur engine=deploy`, or set federation.devices.shape and .classes"
+            "this device's node-config does not say what its data are like (shape=, classes=)"
         )
-    if len(mine.clients) > 1 and "{client}" not in mine.data:
+    if len(own.clients) > 1 and "{client}" not in own.data:
         raise DeviceError("this device hosts several clients; its data=PATH must hold {client}")
-    places = {client: mine.data.replace("{client}", str(client)) for client in mine.clients}
-    own = {client: load_own(place, terms, cache) for client, place in places.items()}
-    _check_sizes(own, terms)
-    ends = np.cumsum([0, *(len(examples) for examples in own.values())])
-    shards = {c: np.arange(a, b) for c, a, b in zip(own, ends[:-1], ends[1:], strict=True)}
     shape = (terms.shape[0], terms.shape[1], terms.shape[2])
     nothing = Examples(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
-    parts = list(own.values())
-    train = parts[0] if len(parts) == 1 else _joined([nothing, *parts])
-    dataset = Dataset("this device's data", train, nothing, terms.num_classes, shape)
+    dataset = Dataset("this device's data", nothing, nothing, terms.num_classes, shape)
     sizes = None if terms.sizes is None else tuple(terms.sizes)
     nowhere = np.zeros(0, np.int64)
-    images = Population(dataset, public_pool(mine, terms), shards, sizes, nowhere)
-    return images if features is None else _featured(images, features, mine, terms)
+    images = Population(dataset, public_pool(own, terms), {}, sizes, nowhere)
+    return images if features is None else _featured(images, features, own, terms)
 
 
 def _featured(people: Population, features: Features, mine: Own, terms: DeviceTerms) -> Population:
@@ -74,8 +63,54 @@ def _featured(people: Population, features: Features, mine: Own, terms: DeviceTe
     return replace(people, dataset=dataset, public=public, fitted=fitted)
 
 
+class OwnData:
+    """The data of a device's clients, each opened when it is first needed."""
+
+    def __init__(
+        self,
+        own: Own,
+        terms: DeviceTerms,
+        cache: Path,
+        features: Features | None = None,
+        fitted: Components | None = None,
+    ) -> None:
+        self.own, self.terms, self.cache = own, terms, cache
+        self.features, self.fitted = features, fitted
+        self._opened: dict[int, LocalData] = {}
+
+    def of(self, client: int) -> LocalData:
+        """The data of ``client``; DataError, ValueError or OSError where they do not fit."""
+        if client not in self._opened:
+            place = str(self.own.data).replace("{client}", str(client))
+            found = load_own(place, self.terms, self.cache)
+            self._require_size(client, len(found))
+            images = self._seen(found.images)
+            self._opened[client] = LocalData(images, found.labels, np.arange(len(found)))
+        return self._opened[client]
+
+    def blank(self, client: int) -> LocalData:
+        """As many blank records as ``client`` has published, or one."""
+        size = 1 if self.terms.sizes is None else self.terms.sizes[client]
+        images = self._seen(np.zeros((1, *(self.terms.shape or ())), np.float32))
+        rows = np.broadcast_to(images, (size, *images.shape[1:]))
+        return LocalData(rows, np.zeros(size, np.int64), np.arange(size))
+
+    def _seen(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """``images``, or the run's features of them."""
+        if self.features is None or self.fitted is None:
+            return images
+        return self.features.apply(self.fitted, images)
+
+    def _require_size(self, client: int, found: int) -> None:
+        if not found:
+            raise DataError(f"client {client} has no examples")
+        sizes = self.terms.sizes
+        if sizes is not None and (client >= len(sizes) or sizes[client] != found):
+            raise DataError(f"client {client} has {found} examples, its owner has published others")
+
+
 def load_own(path: str, terms: DeviceTerms, cache: Path) -> Examples:
-    """One client's examples, checked against the run's images and classes."""
+    """One client's examples, checked against the owner's words."""
     assert terms.shape is not None
     channels, height, width = terms.shape
     place, names = Path(path).expanduser(), terms.class_names
@@ -105,13 +140,11 @@ def load_own(path: str, terms: DeviceTerms, cache: Path) -> Examples:
         )
     if found.input_shape != tuple(terms.shape):
         raise DataError(
-            f"{place}: images are {list(found.input_shape)}, the run is about {list(terms.shape)} "
+            f"{place}: images are {list(found.input_shape)}, not {list(terms.shape)} "
             "(channels, height, width)"
         )
     if found.num_classes > terms.num_classes:
-        raise DataError(
-            f"{place}: has {found.num_classes} classes, the run is about {terms.num_classes}"
-        )
+        raise DataError(f"{place}: has {found.num_classes} classes, not {terms.num_classes}")
     return found.train
 
 
@@ -125,22 +158,7 @@ def public_pool(mine: Own, terms: DeviceTerms) -> NDArray[np.float32]:
             "the run has a public pool, and this device's node-config names none (public=FILE); "
             "where the algorithm needs no pool, set federation.public=0"
         )
-    arrays = read_npz(Path(mine.public).expanduser())
-    images = arrays.get("images")
+    images = read_npz(Path(mine.public).expanduser()).get("images")
     if images is None or pool_digest(images) != terms.public:
         raise DeviceError("the public pool of this device is not that of the run")
     return np.asarray(images, np.float32)
-
-
-def _check_sizes(own: dict[int, Examples], terms: DeviceTerms) -> None:
-    for client, examples in own.items():
-        published = None if terms.sizes is None else dict(enumerate(terms.sizes)).get(client)
-        if published is not None and published != len(examples):
-            raise DeviceError("federation.devices.sizes: a client here has another number")
-
-
-def _joined(parts: list[Examples]) -> Examples:
-    return Examples(
-        np.concatenate([part.images for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-    )

@@ -1,29 +1,29 @@
 """A node: the process that hosts clients, asks their ledger and policy, and sums what they release.
 
 One message from the server asks for any number of clients. For all of them the order is fixed:
-policy, charge (one durable commit), local training, mechanism, sum, stored reply, and only then
-do bytes leave. A client that refuses or fails is reported by id and reason, and costs the round
-nothing else.
+policy, data, charge (one durable commit), local training, mechanism, sum, stored reply, and only
+then do bytes leave. A client that refuses or fails is reported by id and reason, and costs the
+round nothing else. On a device a charge is followed by an answer, whatever the data do to the
+training.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import NDArray
 from omegaconf import DictConfig
-from safetensors.numpy import load, save
 
 from clients.base import Client, LocalData, Task, TaskError
 from fl_app.config.composition import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.collector import Collector, PlainSum, SideBySide
-from fl_app.device.data import device_population
-from fl_app.device.node_settings import DeviceError, Site, log_error
+from fl_app.device.data import OwnData, device_population
+from fl_app.device.node_settings import REFUSED, Site, log_error
+from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
 from fl_app.run.population import (
@@ -33,8 +33,8 @@ from fl_app.run.population import (
     build_trainer,
     population,
 )
-from learning.data.datasets import DataError
 from learning.features import Features
+from learning.training.memory import keep_heap
 from privacy.events import ComposedEvent, NonPrivateEvent
 from privacy.ledger import Charge, Ledger, LedgerError
 from privacy.noise import NoiseGenerator
@@ -48,7 +48,17 @@ class Node:
     def __init__(self, config: DictConfig, site: Site) -> None:
         self.config, self.site, folder = config, site, site.folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.population: Population = _population(config, site)
+        self.own_data: OwnData | None = None
+        if site.own is None:
+            self.population: Population = population(config)
+        else:
+            federation: FederationSettings = build(config.federation, "federation")
+            terms = federation.device_terms()
+            assert terms is not None
+            features: Features | None = build(config.features, "features")
+            self.population = device_population(site.own, terms, features)
+            shown = features, self.population.fitted
+            self.own_data = OwnData(site.own, terms, folder / "cache", *shown)
         privacy: PrivacySettings = build(config.privacy, "privacy")
         compute = _compute(config, site)
         self.stack = compute.stack
@@ -113,7 +123,8 @@ class Node:
         return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
 
     def _tasks(self, content: RecordDict) -> list[Task]:
-        return parse_tasks(content, len(self.population.shards))
+        own = self.site.own
+        return parse_tasks(content, len(self.population.shards if own is None else own.clients))
 
     def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
         """What answering costs; None for what a simulation only shows to its researcher."""
@@ -143,6 +154,11 @@ class Node:
             seeded_noise=self.seeded and not isinstance(charge.event, NonPrivateEvent),
             now=datetime.now(UTC),
         )
+        try:
+            self._data(int(charge.client))  # opened after the policy's word, before the charge
+        except Exception as error:
+            log_error(self.site.folder, f"the data of client {charge.client}", error)
+            raise Refusal(REFUSED, "refused") from error
 
     def _contribute(
         self, tasks: list[Task], refused: dict[int, str], collector: Collector
@@ -173,10 +189,22 @@ class Node:
 
     def _release(self, task: Task, collector: Collector) -> None:
         """One client's training, mechanism and part of the sum."""
-        data, role = self._data(task.client), self._role(task)
-        codec = role.codec(task)
-        release = role.answer(task, data, self._noise(task))
+        role = self._role(task)
+        codec, release = role.codec(task), self._answer_of(role, task)
         collector.add(task.client, codec, codec.pack(release), role.weight(task.client))
+
+    def _answer_of(self, role: Client, task: Task) -> NDArray:
+        """The release; on a device that of blank records where its own cannot be computed.
+
+        It was charged, and whether a client answers must not depend on its data.
+        """
+        try:
+            return role.answer(task, self._data(task.client), self._noise(task))
+        except Exception as error:
+            if self.own_data is None:
+                raise
+            log_error(self.site.folder, f"round {task.round}, client {task.client}", error)
+            return role.answer(task, self.own_data.blank(task.client), self._noise(task))
 
     def _role(self, task: Task) -> Client:
         """What answers: the algorithm's client half, or the evaluation's."""
@@ -190,9 +218,12 @@ class Node:
         return SideBySide() if not role.summed and type(collector) is PlainSum else collector
 
     def _hosts(self, client: int) -> bool:
-        return client in self.population.shards
+        own = self.site.own
+        return client in (self.population.shards if own is None else own.clients)
 
     def _data(self, client: int) -> LocalData:
+        if self.own_data is not None:
+            return self.own_data.of(client)
         train = self.population.dataset.train
         return LocalData(train.images, train.labels, self.population.shards[client])
 
@@ -211,7 +242,7 @@ class Node:
         log_error(self.site.folder, f"round {task.round}, client {task.client}", error)
         if self.site.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
             return line
-        return "failed; its own log says why"
+        return REFUSED
 
 
 def _compute(config: DictConfig, site: Site) -> ComputeSettings:
@@ -221,36 +252,16 @@ def _compute(config: DictConfig, site: Site) -> ComputeSettings:
     return ComputeSettings(site.own.compute)
 
 
-def _population(config: DictConfig, site: Site) -> Population:
-    """Whose data are here: virtual clients' shares, or what a device's owner has put here."""
-    if site.own is None:
-        return population(config)
-    federation: FederationSettings = build(config.federation, "federation")
-    try:
-        terms, cache = federation.device_terms(), site.folder / "cache"
-        return device_population(site.own, terms, cache, _features(config))
-    except (DataError, ValueError, OSError) as error:
-        log_error(site.folder, "this device's data", error)
-        raise DeviceError(
-            "this device's data are not fit for the run; its own log says why"
-        ) from error
-
-
-def _features(config: DictConfig) -> Features | None:
-    if "weights" in config.features:
-        # A device reads no file that a server names.
-        raise DeviceError("features=backbone: works in simulations only")
-    return build(config.features, "features")
-
-
 _local = threading.local()
 
 
 def node_for(config: DictConfig, site: Site) -> Node:
-    """The node of this thread; built anew only when another run's message arrives."""
-    key = (site.folder, site.run)
+    """The node of this thread, built anew for another run; always under the policy of now."""
+    keep_heap()
+    key = (site.folder, site.run, site.own, id(config))
     if getattr(_local, "key", None) != key:
         _local.node, _local.key = Node(config, site), key
+    _local.node.policy = site.policy
     return _local.node
 
 
@@ -258,20 +269,3 @@ def _noise_of_this_thread() -> NoiseGenerator:
     if not hasattr(_local, "noise"):
         _local.noise = NoiseGenerator.from_os()
     return _local.noise
-
-
-def encode_reply(reply: RecordDict) -> bytes:
-    """A reply as bytes that need no unpickling."""
-    arrays = reply.array_records.get("contribution")
-    values = {name: np.ascontiguousarray(a.numpy()) for name, a in (arrays or {}).items()}
-    return save(values, metadata={"report": json.dumps(dict(reply.config_records["report"]))})
-
-
-def decode_reply(stored: bytes) -> RecordDict:
-    """The inverse of ``encode_reply``."""
-    header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
-    report = json.loads(header["__metadata__"]["report"])
-    content = RecordDict({"report": ConfigRecord(report)})
-    if arrays := load(stored):
-        content["contribution"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
-    return content

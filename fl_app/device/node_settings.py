@@ -1,10 +1,11 @@
 """Where a node lives: in a simulation, or on a device with an owner.
 
 On a device nothing that the server sends decides whose policy holds, which clients and data are
-here, or which files are written: all of it comes from the node-config, which only the device's
-owner can set
-(``flower-supernode --node-config 'clients=3 data="/srv/data" policy="/etc/murmur/policy.yaml"
-state="/var/lib/murmur"'``). Without a policy a device refuses everything.
+here, what these data are like, or which files are written: all of it comes from the node-config,
+which only the device's owner can set
+(``flower-supernode --node-config 'clients=3 data="/srv/data" shape="1,28,28" classes=10
+policy="/etc/murmur/policy.yaml" state="/var/lib/murmur"'``). Without a policy a device refuses
+everything.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from omegaconf import DictConfig
-
-from fl_app.config.run_config import run_folder_path
-from privacy.policy import Policy
+from privacy.policy import Policy, Refusal
 from privacy.secure_aggregation import OwnerRules, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
+# All that a server hears of what goes wrong on a device with the owner's files or data.
+REFUSED = "refused; its own log says why"
 _LARGEST_LOG = 2**20  # bytes; twice that is kept
 
 
@@ -36,7 +37,10 @@ class DeviceError(Exception):
 class Own:
     """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device.data``.
 
-    ``compute``: what trains, cpu or cuda. ``sums``: what the owner asks of secure sums.
+    ``shape``: (C, H, W) of the images; ``classes``: how many, or their names in the order of their
+    labels; ``sizes``: every client's number of examples, if the owners have published these.
+    ``compute``: what trains, cpu or cuda. ``sums``: what the owner asks of secure
+    sums.
     """
 
     clients: tuple[int, ...]
@@ -44,25 +48,32 @@ class Own:
     public: str | None
     compute: Literal["cpu", "cuda"] = "cpu"
     sums: OwnerRules = field(default_factory=OwnerRules)
+    shape: tuple[int, ...] | None = None
+    classes: int | tuple[str, ...] | None = None
+    sizes: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Own:
         """By what the node-config says; DeviceError where it is malformed."""
-        words = str(node_config.get("clients", "")).replace(",", " ").split()
-        if not all(word.isdecimal() for word in words) or len(set(words)) != len(words):
-            raise DeviceError(
-                "clients in this device's node-config: must be ids such as '3' or '3,7'"
-            )
+        clients = _numbers(node_config, "clients") or ()
+        if len(set(clients)) != len(clients):
+            raise DeviceError("clients in this device's node-config: names one twice")
         data, public = node_config.get("data"), node_config.get("public")
         compute = node_config.get("compute", "cpu")
         if compute not in ("cpu", "cuda"):
             raise DeviceError("compute in this device's node-config: must be cpu or cuda")
+        shape, sizes = _numbers(node_config, "shape"), _numbers(node_config, "sizes")
+        if shape is not None and (len(shape) != 3 or min(shape) < 1):
+            raise DeviceError("shape in this device's node-config: must be such as '1,28,28'")
         return cls(
-            tuple(sorted(int(word) for word in words)),
+            tuple(sorted(clients)),
             None if data is None else str(data),
             None if public is None else str(public),
             compute,
             _sum_rules(node_config),
+            shape,
+            _classes(node_config.get("classes")),
+            sizes,
         )
 
 
@@ -127,9 +138,37 @@ class Site:
         if path is None:
             rules = Policy("this device's node-config", "it names no policy file (policy=PATH)")
         else:
-            rules = Policy.load(str(path))
+            # Refusals go to the server, which has no business with an owner's paths.
+            rules = replace(Policy.load(str(path)), source="this device's policy")
         own = Own.of(node_config)
         return cls(device_folder(node_config), run, rules, simulated=False, own=own)
+
+
+def require_policy(node_config: Mapping[str, Any]) -> None:
+    """DeviceError unless the owner's policy, read anew for every message, holds at this instant."""
+    site = Site.device(node_config, "")
+    try:
+        site.policy.require_valid(datetime.now(UTC))
+    except Refusal as refusal:
+        raise DeviceError(
+            "this device has no policy that is valid now, so everything is refused"
+        ) from refusal
+
+
+def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None:
+    """Whole numbers such as '3,7'; None where ``key`` is not set."""
+    words = str(node_config.get(key, "")).replace(",", " ").split()
+    if not all(word.isdecimal() for word in words):
+        raise DeviceError(f"{key} in this device's node-config: must be such as '3' or '3,7'")
+    return tuple(int(word) for word in words) or None
+
+
+def _classes(value: object) -> int | tuple[str, ...] | None:
+    """How many classes, or their names."""
+    if value is None or isinstance(value, int):
+        return value
+    text = str(value)
+    return int(text) if text.isdecimal() else tuple(name.strip() for name in text.split(","))
 
 
 def log_error(folder: Path, about: str, error: Exception) -> None:
@@ -141,20 +180,6 @@ def log_error(folder: Path, about: str, error: Exception) -> None:
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"{about}: {type(error).__name__}: {error}\n")
         file.write("".join(traceback.format_exception(error)) + "\n")
-
-
-def site_of(config: DictConfig, node_config: Mapping[str, Any], run_id: int) -> Site:
-    """The site that this process's node is at.
-
-    A run keeps its name in a device's ledger when it is resumed, also from a copy of its folder. A
-    server that gives two runs one name gains nothing by it, for what was charged under a name is
-    answered again only if the question is the same, and else refused.
-    """
-    folder = run_folder_path(config.run_dir, config.results_dir, run_id)
-    name = folder.name if config.run_name is None else str(config.run_name)
-    if is_simulated(node_config):
-        return Site.simulation(folder, config.privacy.policy, name)
-    return Site.device(node_config, name)
 
 
 def is_simulated(node_config: Mapping[str, Any]) -> bool:

@@ -17,9 +17,10 @@ from tempfile import TemporaryDirectory
 
 import tomli_w
 
-from fl_app.config.composition import CONF, ConfigError, build, compose
+from fl_app.config.composition import CONF, ConfigError, build, choices, compose
 from fl_app.config.run_config import to_run_config
 from fl_app.config.settings import FederationSettings
+from fl_app.device.agreement import asked
 from fl_app.device.terms import pool_digest
 from fl_app.engines.packing import copy_app
 from fl_app.run.population import image_population, population
@@ -123,7 +124,7 @@ class DeployEngine:
 
 
 def device_overrides(overrides: list[str]) -> list[str]:
-    """What devices must know of the server's data, where the user has not said it."""
+    """All that devices read of a run: what they are asked for, and what the pool is."""
     config = compose(overrides)
     federation: FederationSettings = build(config.federation, "federation")
     terms = federation.device_terms()
@@ -137,11 +138,12 @@ def device_overrides(overrides: list[str]) -> list[str]:
         "public": pool_digest(people.public) if len(people.public) else None,
         "features": None if fitted is None else fitted.digest,
     }
-    return [
+    public = [
         f"federation.devices.{key}={json.dumps(value)}"
         for key, value in found.items()
         if getattr(terms, key) is None and value is not None
     ]
+    return [*public, *(word for word in asked(config, choices(overrides)) if word not in overrides)]
 
 
 def _visible(folder: RunFolder) -> bool:

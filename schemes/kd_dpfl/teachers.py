@@ -133,5 +133,6 @@ class Teacher:
     def _said(self, images: NDArray[np.float32]) -> NDArray:
         logits = self.trainer.logits(images)
         if self.soft:
-            return softmax(logits, axis=1).astype(np.float32).ravel()
+            said = softmax(logits, axis=1)
+            return np.nan_to_num(said, nan=1 / said.shape[1]).astype(np.float32).ravel()
         return logits.argmax(axis=1).astype(np.uint8)

@@ -206,7 +206,7 @@ def test_a_round_whose_start_is_forgotten_is_refused_before_anything_is_charged(
     for number in (1, 2, 3):
         it.train(task(it, number), data)
     with pytest.raises(ClientStateError, match="round 1 is no longer kept"):
-        it.event(task(it, 2), data)
+        it.event(task(it, 2))
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,8 @@ def shell(tmp_path):
         "clients": 0,
         "data": f"{device}/client-0.npz",
         "public": f"{tmp_path}/shared/public.npz",
+        "shape": "1,8,8",
+        "classes": 10,
         "policy": f"{device}/policy.yaml",
         "state": f"{device}/state",
     }

@@ -24,7 +24,7 @@ NODES = sorted(name for name in SERVICES if name.startswith("node-"))
 DEVICES = sorted(name for name in SERVICES if name.startswith("device-"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 # What fl_app.device.node_settings reads from a node-config.
-WORDS = {"clients", "data", "public", "policy", "state"}
+WORDS = {"clients", "data", "public", "shape", "classes", "policy", "state"}
 
 
 @functools.lru_cache

@@ -12,8 +12,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fl_app.device.node
 from fl_app.client_app import app
-from fl_app.config.composition import build, from_run_config
+from fl_app.config.composition import build
 from fl_app.config.run_config import to_run_config
+from fl_app.device.agreement import agreed
+from fl_app.device.node_settings import Own
 from fl_app.device.terms import pool_digest
 from learning.training.trainer import Trainer
 from privacy.ledger import Ledger
@@ -34,6 +36,8 @@ mechanisms:
   laplace: {min_noise_multiplier: 0.5}
 epsilon_per_release: {privatekt: 9, nbafl: 9, kd_dpfl: 9, dpfl_bnn: 1e5, dpsgd_fedavg: 9}
 epsilon_per_lifetime: 1e6
+unit: record
+assumptions: [bounded_change]
 delta: 1.0e-5
 threat: local
 minimum_surviving_clients: 2
@@ -47,6 +51,8 @@ algorithms: [fedavg, dp_fedavg, clustering]
 mechanisms: {laplace: {min_noise_multiplier: 0.1}}
 epsilon_per_release: inf
 epsilon_per_lifetime: inf
+unit: record
+assumptions: [bounded_change]
 delta: 1.0e-5
 threat: local
 minimum_surviving_clients: 2
@@ -72,18 +78,19 @@ class Device:
             "clients": ",".join(map(str, MINE)),
             "data": str(folder / "{client}.npz"),
             "public": str(folder / "public.npz"),
+            "shape": "1,8,8",
+            "classes": 10,
+            "sizes": ",".join(map(str, SIZES)),
             "policy": str(folder / "policy.yaml"),
             "state": str(self.state),
         }
 
     def words(self, *overrides: str) -> list[str]:
         """What an honest server submits, and ``overrides``."""
-        sizes = ",".join(map(str, SIZES))
-        terms = f"{{shape:[1,8,8],classes:10,public:{self.digest},sizes:[{sizes}]}}"
         return [
             f"federation.num_clients={CLIENTS}",
             f"federation.public={POOL}",
-            f"federation.devices={terms}",
+            f"federation.devices.public={self.digest}",
             "federation.num_rounds=50",
             "run_dir=/nowhere/run-a",
             *overrides,
@@ -163,5 +170,5 @@ def model_size(words: list[str]) -> int:
 
 @functools.lru_cache
 def _size(words: tuple[str, ...]) -> int:
-    model = from_run_config(to_run_config(words)).model
+    model = agreed(to_run_config(words), Own(clients=(), data=None, public=None)).model
     return Trainer(build(model, "model"), (1, 8, 8), 10).num_parameters

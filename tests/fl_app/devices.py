@@ -30,6 +30,8 @@ def device_config(folder: Path, clients: int | str = 0, examples: int = 30) -> d
         "clients": clients,
         "data": str(folder / "data.npz"),
         "public": str(folder / "public.npz"),
+        "shape": "1,8,8",
+        "classes": 10,
         "policy": str(folder / "policy.yaml"),
         "state": str(folder / "state"),
     }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fl_app.device.data import device_population
+from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import DeviceError, Own
 from fl_app.device.terms import DeviceTerms, pool_digest
 from learning.data.datasets import DataError
@@ -19,24 +19,25 @@ def shard(path, labels, shape=(2, 2)):
 
 def build(tmp_path, terms=TERMS, **own):
     known = {"clients": (4,), "data": str(tmp_path / "data.npz"), "public": None, **own}
-    return device_population(Own(**known), terms, tmp_path / "cache")
+    own = Own(**known)
+    people = device_population(own, terms)
+    return people, OwnData(own, terms, tmp_path / "cache")
 
 
 def test_all_of_the_data_are_the_clients_own(tmp_path):
     shard(tmp_path / "data.npz", [0, 1, 1])
-    people = build(tmp_path)
-    assert people.shards[4].tolist() == [0, 1, 2]
-    assert people.dataset.train.labels.tolist() == [0, 1, 1]
-    assert len(people.dataset.test) == 0
+    people, data = build(tmp_path)
+    assert data.of(4).indices.tolist() == [0, 1, 2]
+    assert data.of(4).labels.tolist() == [0, 1, 1]
+    assert len(people.dataset.train) == len(people.dataset.test) == 0
     assert people.dataset.num_classes == 3  # the run's, though the device lacks one
 
 
 def test_several_clients_on_one_node_have_a_file_each(tmp_path):
     shard(tmp_path / "c1.npz", [0, 1])
     shard(tmp_path / "c7.npz", [2])
-    people = build(tmp_path, clients=(1, 7), data=str(tmp_path / "c{client}.npz"))
-    labels = people.dataset.train.labels
-    assert {c: labels[rows].tolist() for c, rows in people.shards.items()} == {1: [0, 1], 7: [2]}
+    _, data = build(tmp_path, clients=(1, 7), data=str(tmp_path / "c{client}.npz"))
+    assert {client: data.of(client).labels.tolist() for client in (1, 7)} == {1: [0, 1], 7: [2]}
 
 
 def test_several_clients_may_not_share_their_data(tmp_path):
@@ -48,7 +49,7 @@ def test_several_clients_may_not_share_their_data(tmp_path):
 def test_csv_error_names_file_and_line(tmp_path):
     (tmp_path / "own.csv").write_text("label,a,b,c,d\n0,1,2,3,4\n1,1,2,x,4\n")
     with pytest.raises(DataError, match=r"own\.csv.*line 3"):
-        build(tmp_path, data=str(tmp_path / "own.csv"))
+        build(tmp_path, data=str(tmp_path / "own.csv"))[1].of(4)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +58,19 @@ def test_csv_error_names_file_and_line(tmp_path):
 def test_data_of_another_form_are_refused(tmp_path, labels, shape, word):
     shard(tmp_path / "data.npz", labels, shape)
     with pytest.raises(DataError, match=word):
-        build(tmp_path)
+        build(tmp_path)[1].of(4)
 
 
 def test_published_size_must_be_the_devices(tmp_path):
     shard(tmp_path / "data.npz", [0, 1, 1])
-    with pytest.raises(DeviceError, match="sizes"):
-        build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))
+    with pytest.raises(DataError, match="published others"):
+        build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))[1].of(4)
+
+
+def test_blank_records_are_as_many_as_were_published(tmp_path):
+    _, data = build(tmp_path, DeviceTerms([1, 2, 2], 3, sizes=[1, 1, 1, 1, 2]))
+    assert data.blank(4).images.shape == (2, 1, 2, 2) and not data.blank(4).images.any()
+    assert len(build(tmp_path)[1].blank(4)) == 1
 
 
 def test_public_pool_must_be_that_of_the_run(tmp_path):
@@ -71,7 +78,8 @@ def test_public_pool_must_be_that_of_the_run(tmp_path):
     pool = np.ones((3, 1, 2, 2), np.float32)
     np.savez(tmp_path / "public.npz", images=pool)
     terms = DeviceTerms([1, 2, 2], 3, public=pool_digest(pool))
-    assert build(tmp_path, terms, public=str(tmp_path / "public.npz")).public.shape == (3, 1, 2, 2)
+    people, _ = build(tmp_path, terms, public=str(tmp_path / "public.npz"))
+    assert people.public.shape == (3, 1, 2, 2)
     with pytest.raises(DeviceError, match="names none"):
         build(tmp_path, terms)
     other = DeviceTerms([1, 2, 2], 3, public=pool_digest(pool * 0))
@@ -86,7 +94,7 @@ def featured_device(tmp_path, features, **more):
     np.savez(tmp_path / "public.npz", images=pool, **more)
     terms = DeviceTerms([1, 8, 8], 3, public=pool_digest(pool), features=features)
     own = Own((4,), str(tmp_path / "data.npz"), str(tmp_path / "public.npz"))
-    return pool, lambda: device_population(own, terms, tmp_path / "cache", pca(components=6))
+    return pool, lambda: device_population(own, terms, pca(components=6))
 
 
 def test_features_are_those_that_came_with_the_pool(tmp_path):
@@ -110,10 +118,9 @@ def test_features_of_another_run_are_refused(tmp_path):
         featured_device(tmp_path, "0" * 64)[1]()
 
 
-@pytest.mark.parametrize("terms", [None, DeviceTerms(), DeviceTerms([1, 2, 2])])
-def test_run_that_does_not_say_what_it_is_about_is_refused(tmp_path, terms):
-    shard(tmp_path / "data.npz", [0])
-    with pytest.raises(DeviceError, match=r"federation\.devices"):
+@pytest.mark.parametrize("terms", [DeviceTerms(), DeviceTerms([1, 2, 2])])
+def test_owner_who_does_not_say_what_the_data_are_like_is_asked_to(tmp_path, terms):
+    with pytest.raises(DeviceError, match="node-config does not say"):
         build(tmp_path, terms)
 
 

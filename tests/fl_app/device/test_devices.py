@@ -84,8 +84,12 @@ def run_devices(files, folder, *words, off=(), name="run", **changed):
     table = f"federation.enrolled={files}/enrolled.txt"
     typed = [*DEPLOY, table, *WORDS, f"run_dir={folder}/{name}", *words]
     run_config = to_run_config([*typed, *device_overrides(typed)])
+    sizes = next((w for w in words if "devices.sizes" in w), "=[]").partition("=")[2].strip("[]")
     configs = [
         {
+            "shape": "1,8,8",
+            "classes": 10,
+            "sizes": sizes,
             "clients": client,
             "data": f"{files}/client-{client}.npz",
             "public": f"{files}/public.npz",
@@ -196,8 +200,9 @@ def test_device_does_not_read_its_environment_for_a_server(tmp_path, monkeypatch
     record = RecordDict({"model": ArrayRecord(), "task": ConfigRecord()})
     message = Message(record, dst_node_id=1, message_type="train")
     message.metadata.__dict__["_message_id"] = "m"
-    config = {"clients": 0, "state": str(tmp_path)}
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    config = {"clients": 0, "state": str(tmp_path), "policy": str(tmp_path / "policy.yaml")}
     context = Context(1, 1, config, RecordDict(), to_run_config([*DEPLOY, wish]))
     reply = client_app(message, context)
-    assert reply.error.reason == "failed; its own log says why"
+    assert reply.error.reason == "refused; its own log says why"
     assert "interpolation" in (tmp_path / "errors.log").read_text()

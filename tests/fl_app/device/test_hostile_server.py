@@ -224,7 +224,7 @@ WISHES = {
     "nbafl": ["privacy.epsilon=1e6", "privacy.epsilon=inf", "privacy.delta=0.3"],
     "kd_dpfl": ["privacy.epsilon=1e6", "privacy.noise=seeded"],
     "kd_dpfl, labels": ["privacy.epsilon=1e6", "privacy.epsilon=inf"],
-    "dpfl_bnn": ["strategy.gamma=0.49", "strategy.noise=false", "strategy.flip=tensor"],
+    "dpfl_bnn": ["strategy.gamma=0.49", "strategy.noise=false"],
     "dpsgd_fedavg": ["privacy.epsilon=1e6", "privacy.epsilon=inf"],
     "protected counts": ["evaluation.counts.epsilon=30", "privacy.noise=seeded"],
 }
@@ -255,13 +255,12 @@ def test_a_server_that_asks_for_less_protection_than_the_owner_wants_gets_nothin
         "privacy.epsilon=${oc.env:HOME}",
         "privacy.epsilon=$''{oc.env:HOME}",
         "strategy.K=1000000 strategy.K=much",
+        "strategy.K=1000000",
         "strategy.K=-1",
         "strategy.K=1.5",
         "evaluation=protected_counts evaluation.counts.epsilon=1e6",
-        "no.such.key=1",
         "privacy.epsilon=1,2",
         "federation.num_rounds=-5",
-        "federation.devices.classes=1",
         "hydra.searchpath=[file:///tmp]",
     ],
 )
@@ -282,7 +281,7 @@ def plain_text(words: list[str]) -> list[str]:
 
 def test_a_million_labels_are_refused_and_cost_nothing(tmp_path):
     case, device = CASES["privatekt"], Device(tmp_path)
-    words = device.words(*case.words, "strategy.K=1000000")
+    words = device.words(*case.words, "strategy.K=100")
     for indices in (np.arange(10**6), np.zeros(10**6, np.int64), np.arange(POOL + 1)):
         refuses(device, words, honest(case, words, arrays={"indices": indices}))
 

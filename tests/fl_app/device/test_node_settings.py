@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fl_app.config.composition import compose
+from fl_app.config.run_config import to_run_config
+from fl_app.device.agreement import agreed, run_name
 from fl_app.device.node import Node
-from fl_app.device.node_settings import SIMULATED, Site, site_of
+from fl_app.device.node_settings import SIMULATED, Site, is_simulated
 from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
 from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL
@@ -34,7 +35,9 @@ def device(tmp_path):
 
 
 def ask(config, node_config, run_id=7, round=1):
-    node = Node(config, site_of(config, node_config, run_id))
+    words = to_run_config([*config, f"run_dir=/nowhere/run-{run_id}"])
+    site = Site.device(node_config, run_name(words, run_id))
+    node = Node(agreed(words, site.own), site)
     model = node.trainer.initial(np.random.default_rng(0))
     arrays = ArrayRecord({"model": Array(model), "indices": Array(np.arange(4))})
     task = ConfigRecord({"round": round, "clients": [0]})
@@ -46,7 +49,7 @@ def hostile(tmp_path, *overrides):
     """What a server would send that wants no policy, and its own choice of folder."""
     small = [word for word in SMALL if word != "privacy.noise=seeded"]
     small += ["federation.num_rounds=5", *DIGITS]
-    return compose([*small, "privacy.policy=null", f"run_dir={tmp_path}/elsewhere", *overrides])
+    return [*small, f"dataset.cache={tmp_path}/elsewhere", *overrides]
 
 
 def test_device_answers_within_its_policy_and_keeps_its_files_to_itself(tmp_path, device):
@@ -90,10 +93,9 @@ def test_lifetime_counts_over_all_runs_of_a_device(tmp_path, device):
     assert allowed == [True, True, False, False]
 
 
-def test_simulated_nodes_are_known_by_their_engine(tmp_path):
-    config = compose([*SMALL, f"run_dir={tmp_path}"])
-    assert site_of(config, {SIMULATED: True}, 1) == Site.simulation(tmp_path)
-    assert not site_of(config, {"partition-id": 0, "num-partitions": 2}, 1).simulated
+def test_simulated_nodes_are_known_by_their_engine():
+    assert is_simulated({SIMULATED: True})
+    assert not is_simulated({"partition-id": 0, "num-partitions": 2})
 
 
 def test_what_a_client_remembers_of_one_run_stays_out_of_the_next(tmp_path):

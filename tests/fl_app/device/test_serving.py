@@ -200,7 +200,7 @@ def test_nothing_of_one_message_is_left_for_the_next(serving, supernode, files):
 
 
 def test_device_outlives_a_message_whose_process_dies(serving, supernode, files):
-    run_config, content = asked(files, "strategy.local.epochs=100000")
+    run_config, content = asked(files, "strategy.local.epochs=1000")
     supernode.run(run_config)
     supernode.ask(content)
     wait_for(files.charged, 60, "the charge")

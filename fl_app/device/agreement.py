@@ -1,0 +1,243 @@
+"""What a device agrees to: its own conf/, in which a server sets what conf/ lists, within limits.
+
+A device composes its configuration from the files that are installed on it and from its owner's
+words. Of a server's run-config it reads two things: which strategy, model, features, protection,
+evaluation and privacy file of conf/, and the values of the keys that ``server_may_set`` lists in
+these files and in conf/config.yaml:
+
+    server_may_set:
+      strategy.local.epochs: [1, 100]         # an integer of 1 to 100; a real if a bound has a dot
+      strategy.local.steps: [null, 1, 1000]   # the same, or null
+      strategy.target: [hard, soft]           # one of these
+      model.hidden: {each: [1, 4096], length: [0, 8]}   # a list
+      federation.devices.public: "[0-9a-f]{64}"         # text that matches this expression
+
+A file without ``server_may_set`` is none that a server can choose. Any other key that the client's
+half would read is refused, and so is every ``_target_``; what only a server's half, a simulation or
+its engine reads (results_dir, dataset, partition, an aggregation rule ...) is ignored. ``asked``
+turns a whole configuration into such words on the server, and ``require_same`` stops a run whose
+devices would do something else than it says.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fl_app.config.composition import (
+    SERVER_MAY_SET,
+    ConfigError,
+    finished,
+    groups,
+    installed,
+    parsed,
+)
+from fl_app.config.run_config import require_plain, to_overrides
+from fl_app.device.node_settings import Own
+
+CHOICES = ("strategy", "model", "features", "protection", "evaluation", "privacy")
+# What the client's half is built from; `${...}` in it leads to more.
+_READ = (
+    *("strategy.name", "strategy.client", "evaluation.client", "model", "features", "privacy"),
+    *("federation.num_clients", "federation.clients_per_round", "federation.num_rounds"),
+    *("federation.schedule", "seed"),
+)
+_LONGEST = 100_000  # characters of a run-config
+_ODD = object()  # a value that is none: a sweep, a deletion
+
+
+def agreed(run_config: Mapping[str, Any], own: Own) -> DictConfig:
+    """The configuration of a device with its owner's words; ConfigError says what is refused."""
+    require_plain(run_config)
+    return _agreed(tuple(to_overrides(run_config)), own.shape, own.classes, own.sizes)
+
+
+def asked(config: DictConfig, choices: Mapping[str, str]) -> list[str]:
+    """Words with which a device composes what ``config`` needs; ConfigError where none can.
+
+    ``choices``: the file of each group that ``config`` was composed from.
+    """
+    words = [f"{group}={choices[group]}" for group in CHOICES]
+    base = _base(tuple((group, choices[group]) for group in CHOICES))
+    default = finished(copy.deepcopy(base))
+    for key, limit in _limits(base).items():
+        value = OmegaConf.select(config, key)
+        if key.startswith("federation.devices.") or value == OmegaConf.select(default, key):
+            continue
+        said = json.dumps(_within(key, _plain(value), limit)).replace("Infinity", "inf")
+        words.append(f"{key}={said}")
+    require_same(config, words)
+    return words
+
+
+def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
+    """ConfigError unless devices, which read ``overrides``, would do what ``config`` says."""
+    there, here = dict(_leaves(_agreed(tuple(overrides)))), dict(_leaves(config))
+    for key in sorted(there.keys() | here.keys()):
+        if there.get(key) != here.get(key):
+            raise ConfigError(
+                f"{key}={here.get(key)}: devices would have {there.get(key)}, since a server may "
+                "not set it there (server_may_set in conf/), or the run was not started with "
+                "`murmur engine=deploy`"
+            )
+
+
+def run_name(run_config: Mapping[str, Any], run_id: int) -> str:
+    """The run's name in a device's ledger: its own, that of its folder, or Flower's number.
+
+    A run keeps it when it is resumed. A server that gives two runs one name gains nothing by it,
+    for what was charged under a name is answered again only if the question is the same.
+    """
+    words = dict(_words(to_overrides(run_config)))
+    for text in (words.get("run_name"), words.get("run_dir")):
+        if isinstance(text, str) and PurePosixPath(text).name:
+            return PurePosixPath(text).name
+    return f"run-{run_id}"
+
+
+@functools.lru_cache(maxsize=64)
+def _agreed(
+    overrides: tuple[str, ...],
+    shape: tuple[int, ...] | None = None,
+    classes: int | tuple[str, ...] | None = None,
+    sizes: tuple[int, ...] | None = None,
+) -> DictConfig:
+    words = dict(_words(overrides))
+    base = _base(tuple((group, words.pop(group)) for group in CHOICES if group in words))
+    limits, read = _limits(base), _read(base)
+    config = copy.deepcopy(base)
+    terms: dict[str, Any] = {"shape": shape, "classes": classes, "sizes": sizes}
+    terms = {key: list(v) if isinstance(v, tuple) else v for key, v in terms.items()}
+    for key, value in words.items():
+        if key in limits:
+            value = _within(key, value, limits[key])
+            if key.startswith("federation.devices."):
+                terms[key.rpartition(".")[2]] = value
+            else:
+                OmegaConf.update(config, key, value)
+        elif any(_overlap(key, place) for place in read) or _is_unknown(key, base):
+            raise ConfigError(
+                f"{key}: is not a server's to set on a device; it may set {', '.join(limits)}"
+            )
+    config.federation.devices = terms
+    if sizes is not None and len(sizes) != config.federation.num_clients:
+        raise ConfigError(
+            f"federation.num_clients={config.federation.num_clients}: this device's owner has "
+            "published the sizes of another number of clients"
+        )
+    return finished(config)
+
+
+def _words(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Keys and plain values; a mapping counts as each of its keys."""
+    if sum(map(len, overrides)) > _LONGEST:
+        raise ConfigError(f"run-config: longer than {_LONGEST} characters")
+    for override in parsed(tuple(overrides)):
+        odd = override.is_sweep_override() or override.is_delete() or override.package
+        value = _ODD if odd else override.value()
+        for key, leaf in _flat(override.key_or_group, value):
+            if "_target_" in key.split("."):
+                raise ConfigError(f"{key:.80}: a device takes no class from outside")
+            yield key, leaf
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(f"{key}.{name}", inner)
+    else:
+        yield key, value
+
+
+def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
+    for group, name in choices:
+        known = groups()[group]
+        if type(name) is not str or name not in known:
+            raise ConfigError(f"{group}={name!s:.60}: unknown here; known are {', '.join(known)}")
+    base = installed(tuple(f"{group}={name}" for group, name in choices))
+    for group in CHOICES:
+        if base[group].get(SERVER_MAY_SET) is None:
+            raise ConfigError(f"{group}={dict(choices).get(group)}: is for simulations only")
+    return base
+
+
+def _limits(base: DictConfig) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    for node in (base, *(base[group] for group in CHOICES)):
+        limits |= OmegaConf.to_container(node[SERVER_MAY_SET])  # type: ignore[arg-type]
+    return limits
+
+
+def _read(base: DictConfig) -> set[str]:
+    """Every place that the client's half is built from."""
+    plain, found, waiting = OmegaConf.to_container(base), set(_READ), list(_READ)
+    while waiting:
+        node: Any = plain
+        for part in waiting.pop().split("."):
+            node = node.get(part) if isinstance(node, dict) else None
+        new = set(re.findall(r"\$\{([\w.]+)\}", repr(node))) - found
+        found |= new
+        waiting.extend(new)
+    return found
+
+
+def _is_unknown(key: str, base: DictConfig) -> bool:
+    """Whether a newer server knows a setting of an algorithm that this device does not know."""
+    known = OmegaConf.to_container(base)
+    for part in key.split(".") if key.partition(".")[0] in CHOICES else ():
+        if not isinstance(known, dict) or part not in known:
+            return True
+        known = known[part]
+    return False
+
+
+def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
+    """What the client's half is built from, and its values."""
+    for place in _READ:
+        yield from _flat(place, _plain(OmegaConf.select(config, place)))
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _overlap(key: str, place: str) -> bool:
+    return f"{key}.".startswith(f"{place}.") or f"{place}.".startswith(f"{key}.")
+
+
+def _within(key: str, value: Any, limit: Any) -> Any:
+    """``value`` if ``limit`` allows it."""
+    if isinstance(limit, dict):
+        low, high = limit["length"]
+        if isinstance(value, list) and low <= len(value) <= high:
+            return [_within(key, item, limit["each"]) for item in value]
+        raise _refused(key, value, f"a list of {low} to {high}")
+    if isinstance(limit, str):
+        if isinstance(value, str) and re.fullmatch(limit, value):
+            return value
+        raise _refused(key, value, f"text that matches {limit}")
+    if None in limit:
+        if value is None:
+            return None
+        limit = [word for word in limit if word is not None]
+    bounds = [word for word in limit if type(word) in (int, float)]
+    if len(bounds) == len(limit) == 2:
+        kinds = (int,) if all(type(bound) is int for bound in bounds) else (int, float)
+        if type(value) in kinds and limit[0] <= value <= limit[1]:
+            return value
+        raise _refused(key, value, f"{kinds[-1].__name__} in {limit[0]} .. {limit[1]}")
+    if any(type(value) is type(word) and value == word for word in limit):
+        return value
+    raise _refused(key, value, f"one of {', '.join(map(str, limit))}")
+
+
+def _refused(key: str, value: Any, allowed: str) -> ConfigError:
+    said = "" if value is _ODD else f"={value!s:.60}"
+    return ConfigError(f"{key}{said}: on a device it must be {allowed}")
