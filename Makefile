@@ -20,7 +20,7 @@ $(STAMP): $(ROOT)/pyproject.toml $(ROOT)/constraints.txt
 	@touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/murmur engine=ray results_dir=$(ROOT)/runs
+	$(BIN)/murmur experiment=digits_votes engine=ray results_dir=$(ROOT)/runs
 
 test: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses auto --dist loadscope

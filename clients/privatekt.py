@@ -1,4 +1,4 @@
-"""PrivateKT, the client: train locally, label a few public images, randomise each label.
+"""PrivateKT, the client: train locally, label a few public images, protect the labels.
 
 Qi, Wu, Wu, He, Huang, Xie: "Differentially private knowledge transfer for federated learning",
 Nature Communications 14 (2023), s41467-023-38794-x.
@@ -7,8 +7,9 @@ Nature Communications 14 (2023), s41467-023-38794-x.
     y* = ŷ with probability β, else uniform over all C classes                      (eq. 2)
     β = expm1(ε/K) / (expm1(ε/K) + C)                                               (eq. 6)
 
-Symbols: K = ``len(indices)``, C = ``num_classes``, ε = the budget of one round. β follows from
-the number of images that really arrived and from the client's own budget, never from the server.
+and two other ways to answer (``schemes.privatekt.answers``). Symbols: K = images asked about, C =
+``num_classes``, ε = the budget of one round. Noise follows from the number of images that really
+arrived and from the client's own budget, never from the server.
 """
 
 from __future__ import annotations
@@ -16,71 +17,116 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, Task, TaskError
+from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.local_sgd import LocalSgdClient
-from learning.contribution import LabelCodec
-from privacy.events import Event, NonPrivateEvent
-from privacy.mechanisms import RandomizedResponse
+from learning.contribution import Codec
+from learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
+from privacy.events import Event
 from privacy.noise import NoiseGenerator
+from schemes.privatekt.answers import ABSTAINED, Answers, Question, answers_of
 
 
 class PrivateKTClient(LocalSgdClient):
-    """Answers with one randomised label for each public image asked for.
+    """Answers with a protected label for each public image that it is asked about.
 
-    ``epochs``, ``batch_size``, ``learning_rate``: local SGD. ``max_labels``: the most images it
-    labels in one round, however many the server sends.
+    ``answers``: the way (``schemes.privatekt.answers.WAYS``). ``learner``: sgd (``epochs``,
+    ``batch_size``, ``learning_rate``), or ridge, in closed form with ``penalty``, for linear
+    models. ``abstain``: of votes, the share of images of which it is least sure and does not cast
+    any. ``max_labels``: the most images it labels in one round, however many the server sends.
     """
 
     def __init__(
         self,
         setup: ClientSetup,
         *,
+        answers: str,
+        learner: str,
+        penalty: float,
+        abstain: float,
         epochs: int,
         batch_size: int,
         learning_rate: float,
         max_labels: int,
     ) -> None:
         super().__init__(setup, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
-        self.max_labels = max_labels
+        if learner not in ("sgd", "ridge"):
+            raise ValueError(f"learner={learner!r}: must be 'sgd' or 'ridge'")
+        if learner == "ridge":
+            require_linear(self.trainer, "learner=ridge")
+        if not 0 <= abstain < 1:
+            raise ValueError(f"abstain={abstain}: must lie in [0, 1)")
+        if abstain and answers != "votes":
+            raise ValueError(f"abstain={abstain}: only answers=votes can be withheld")
+        self.way, self.learner, self.penalty = answers, learner, penalty
+        self.abstain, self.max_labels = abstain, max_labels
 
-    def codec(self, task: Task) -> LabelCodec:
-        """K labels of C classes."""
-        return LabelCodec(len(self._indices(task)), self.trainer.num_classes)
+    def codec(self, task: Task) -> Codec:
+        """That of the way to answer."""
+        return self._answers(task).codec
 
     def event(self, task: Task) -> Event:
-        """K labels by randomised response at ε/K each."""
+        """K protected labels."""
         self.require_asked(task)
         self.require_model(task)
-        count = len(self._indices(task))
-        if not self.setup.budget.is_private:
-            return NonPrivateEvent()
-        return self._mechanism(count).release(count)
+        return self._answers(task).event()
+
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """Labels (K,) of the public images under the locally trained model."""
+        if self.learner == "sgd":
+            return super().train(task, data)
+        start = weights_of(self.trainer, self.start(task))
+        rows = data.images[data.indices].reshape(len(data), -1)
+        wanted = centred(data.labels[data.indices], self.trainer.num_classes) - rows @ start
+        model = to_parameters(self.trainer, start + ridge(rows, wanted, self.penalty))
+        self.trainer.load(model)
+        return self.result(model, task)
 
     def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.int64]:
-        """Labels (K,) of the public images under the locally trained model."""
-        logits = self.trainer.logits(self.setup.public[self._indices(task)])
-        return logits.argmax(axis=1)
+        """Labels (K,), with ``ABSTAINED`` where no vote is cast."""
+        logits = self.trainer.logits(self.setup.public[self._images(task)])
+        labels = logits.argmax(axis=1).astype(np.int64)
+        withheld = int(self.abstain * len(labels))
+        if withheld:
+            ordered = np.sort(logits, axis=1)
+            lead = ordered[:, -1] - ordered[:, -2]
+            labels[np.argsort(lead, kind="stable")[:withheld]] = ABSTAINED
+        return labels
 
     def privatize(
         self, update: NDArray[np.int64], task: Task, noise: NoiseGenerator
-    ) -> NDArray[np.uint8]:
-        """The labels after randomised response (eq. 2); unchanged where ε is infinite."""
-        if not self.setup.budget.is_private:
-            return update.astype(np.uint8)
-        return self._mechanism(len(update)).privatize(update, noise)
+    ) -> NDArray[np.int64]:
+        """The protected labels."""
+        return self._answers(task).privatize(update, self._place(task), noise)
 
-    def _mechanism(self, count: int) -> RandomizedResponse:
+    def _answers(self, task: Task) -> Answers:
+        images = self._images(task)
+        clients = len(task.arrays["clients"]) if self.way == "disjoint" else 1
         classes = self.trainer.num_classes
-        epsilon = self.setup.budget.per_round(
-            lambda each: RandomizedResponse(each / count, classes).release(count)
-        )
-        return RandomizedResponse(epsilon / count, classes)
+        return answers_of(self.way, Question(self.setup.budget, len(images), classes, clients))
 
-    def _indices(self, task: Task) -> NDArray[np.int64]:
+    def _place(self, task: Task) -> int:
+        """Which row of the cohort's questions is this client's own."""
+        if self.way != "disjoint":
+            return 0
+        clients = task.arrays.get("clients")
+        if clients is None or clients.dtype != np.int64 or clients.ndim != 1:
+            raise TaskError("clients: the task must name the cohort as int64[n]")
+        found = np.flatnonzero(clients == task.client)
+        if len(found) != 1:
+            raise TaskError("clients: must name this client once")
+        return int(found[0])
+
+    def _images(self, task: Task) -> NDArray[np.int64]:
+        """The public images (K,) that this client is asked about."""
         indices = task.arrays.get("indices")
-        pool = len(self.setup.public)
-        if indices is None or indices.dtype != np.int64 or indices.ndim != 1:
-            raise TaskError("indices: the task must name public images as int64[K]")
+        pool, axes = len(self.setup.public), 2 if self.way == "disjoint" else 1
+        if indices is None or indices.dtype != np.int64 or indices.ndim != axes:
+            raise TaskError(f"indices: the task must name public images as int64, {axes} axes")
+        if self.way == "disjoint":
+            place = self._place(task)
+            if len(indices) != len(task.arrays["clients"]):
+                raise TaskError("indices: must have a row for each client")
+            indices = indices[place]
         if not 1 <= len(indices) <= self.max_labels:
             raise TaskError(
                 f"indices: {len(indices)} images asked for; this client labels 1 to "

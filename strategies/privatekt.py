@@ -4,10 +4,15 @@ Qi, Wu, Wu, He, Huang, Xie: "Differentially private knowledge transfer for feder
 Nature Communications 14 (2023), s41467-023-38794-x. One round:
 
 1. draw K images from the public pool D_p, P(i) ∝ exp(u_i), u_i the entropy of Θ on i   (eq. 4)
-2. clients answer with randomised labels (``clients.privatekt``)
+2. clients answer with randomised labels (``clients.privatekt``), in one of three ways
+   (``schemes.privatekt.answers``); the paper's is ``answers=paper``
 3. ŷ_i = (mean one-hot − (1−β)/C) / β over the answers                                  (eq. 3)
 4. push (indices, ŷ) into a buffer of B rounds; fine-tune Θ on all of it → Θ'
 5. draw M images ∝ exp(−entropy under Θ'); one epoch towards Θ' 's own predictions       (eq. 5)
+
+Step 5 teaches only where its targets differ from what the training pass predicts. In the authors'
+code they do because dropout is on in that pass: ``self_training.targets=soft``. Without dropout the
+gradient is zero, and targets must be ``hard`` or ``sharpened``.
 
 Symbols: K = ``K``, B = ``buffer_rounds``, M = ``self_training.samples``, C = ``num_classes``.
 Everything after step 2 is post-processing of randomised labels.
@@ -17,20 +22,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
-from learning.contribution import Integers, LabelCodec
+from learning.contribution import Codec, Integers
+from learning.label_spreading import LabelSpreading
+from learning.linear_model import require_linear, ridge, to_parameters
 from learning.seeding import experiment_rng
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
-from privacy.events import Event, NonPrivateEvent
-from privacy.mechanisms import RandomizedResponse, project_simplex
+from privacy.events import Event
+from privacy.mechanisms import project_simplex
 from rounds.setup import ServerSetup
+from schemes.privatekt.answers import Question, SharedLabels, Votes, answers_of
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
+
+_SHARPNESS = 5.0  # of a ridge regression's scores, whose targets are 1 apart, as log-odds
 
 
 @dataclass(frozen=True)
@@ -48,62 +59,121 @@ class Distillation:
             raise ValueError(f"learning_rate={self.learning_rate}: must be above 0")
 
 
+@dataclass(frozen=True)
+class SelfTraining(Distillation):
+    """``samples`` M; ``targets``: soft, hard, or sharpened (at ``temperature`` below 1)."""
+
+    samples: int = 0
+    targets: str = "soft"
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.targets not in ("soft", "hard", "sharpened"):
+            raise ValueError(f"targets={self.targets!r}: must be soft, hard or sharpened")
+        if not 0 < self.temperature < 1:
+            raise ValueError(f"temperature={self.temperature}: must lie in (0, 1)")
+
+    def teach(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the model's own outputs (M, C) become as targets."""
+        if self.targets == "hard":
+            return np.eye(logits.shape[1], dtype=np.float32)[logits.argmax(axis=1)]
+        scale = self.temperature if self.targets == "sharpened" else 1.0
+        return np.exp(log_softmax(logits / scale, axis=1)).astype(np.float32)
+
+
 class PrivateKT(CohortStrategy):
     """The server half. See ``conf/strategy/privatekt.yaml`` for every knob."""
 
     algorithm = "PrivateKT"
-    threats = ("local", "secure_aggregation")
-    claim = (
-        "each round is ε-locally differentially private, and shuffled reports keep the whole run "
-        "at that ε (Qi et al. 2023)"
-    )
-    difference = (
-        "the labels of all rounds tell of the same data, so their losses add up; shuffling "
-        "would need a non-colluding shuffler and unlinkable reports, and still composes."
-    )
 
     def __init__(
         self,
         setup: ServerSetup,
         *,
+        answers: str,
         K: int,
         buffer_rounds: int,
         target: str,
         first_round: str,
         use_labels: bool,
         abstain_below: float,
+        learner: str,
+        penalty: float,
+        refits: int,
         finetuning: Mapping[str, Any],
         self_training: Mapping[str, Any],
+        spreading: Mapping[str, Any] | None,
     ) -> None:
+        self.threats = ("local", "secure_aggregation") if answers == "votes" else ("local",)
         super().__init__(setup)
-        pool = len(setup.public)
-        if not 1 <= K <= pool:
-            raise ValueError(f"K={K}: must lie in 1..{pool}, the size of the public pool")
+        pool, asked = len(setup.public), setup.cohort_size if answers == "disjoint" else 1
+        if not 1 <= K * asked <= pool:
+            raise ValueError(
+                f"K={K}: must lie in 1..{pool // asked}, the size of the public pool"
+                + (" over that of the cohort" if asked > 1 else "")
+            )
         if buffer_rounds < 1:
             raise ValueError(f"buffer_rounds={buffer_rounds}: must be at least 1")
-        if target not in ("hard", "soft"):
-            raise ValueError(f"target={target!r}: must be 'hard' or 'soft'")
+        if target not in ("hard", "soft", "posterior"):
+            raise ValueError(f"target={target!r}: must be 'hard', 'soft' or 'posterior'")
+        if answers == "disjoint" and target != "posterior":
+            raise ValueError(f"target={target!r}: answers=disjoint needs 'posterior'")
         if first_round not in ("uniform", "entropy"):
             raise ValueError(f"first_round={first_round!r}: must be 'uniform' or 'entropy'")
-        self_training = dict(self_training)
-        samples = int(self_training.pop("samples"))
-        if not 0 <= samples <= pool:
-            raise ValueError(f"samples={samples}: must lie in 0..{pool}, the size of the pool")
+        if learner not in ("sgd", "ridge"):
+            raise ValueError(f"learner={learner!r}: must be 'sgd' or 'ridge'")
+        if refits < 0:
+            raise ValueError(f"refits={refits}: must be at least 0")
+        self.self_training = SelfTraining(**self_training)
+        if not 0 <= self.self_training.samples <= pool:
+            raise ValueError(
+                f"samples={self.self_training.samples}: must lie in 0..{pool}, the size of the pool"
+            )
+        idle = self.self_training.targets == "soft" and not self.trainer.has_dropout
+        if self.self_training.samples and idle:
+            raise ValueError(
+                "targets='soft': self-training on a model's own soft predictions does nothing "
+                "without dropout; set self_training.targets to hard or sharpened"
+            )
+        if learner == "ridge":
+            require_linear(self.trainer, "learner=ridge")
+        elif spreading is not None or refits:
+            raise ValueError("spreading and refits: need learner=ridge")
         self.K, self.buffer_rounds, self.target = K, buffer_rounds, target
         self.uniform_start = first_round == "uniform"
-        self.use_labels, self.abstain_below, self.samples = use_labels, abstain_below, samples
+        self.use_labels, self.abstain_below = use_labels, abstain_below
+        self.learner, self.penalty, self.refits = learner, penalty, refits
         self.finetuning = Distillation(**finetuning)
-        self.self_training = Distillation(**self_training)
-        self.classes = self.trainer.num_classes
-        self.epsilon = setup.budget.per_round(lambda epsilon: self._labels_event(epsilon))
+        self.spreading = None if spreading is None else LabelSpreading(**spreading)
+        self.classes, self.way = self.trainer.num_classes, answers
+        self.answers = answers_of(answers, Question(setup.budget, K, self.classes, asked))
         self.indices = np.zeros(0, np.int64)
         self.buffer: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        if answers == "paper":
+            self.claim = (
+                "each round is ε-locally differentially private, and shuffled reports keep the "
+                "whole run at that ε (Qi et al. 2023)"
+            )
+            self.difference = (
+                "the labels of all rounds tell of the same data, so their losses add up; shuffling "
+                "would need a non-colluding shuffler and unlinkable reports, and still composes."
+            )
+        else:
+            self.difference = "nothing is claimed beyond what is proven."
+
+    @property
+    def epsilon(self) -> float:
+        """ε of one round of randomised labels; inf without protection."""
+        mechanism = getattr(self.answers, "mechanism", None)
+        return np.inf if mechanism is None else mechanism.epsilon * self.K
 
     def warnings(self) -> list[str]:
         """Whether the cohort is too small for the plurality of its noisy labels to be right."""
-        if not self.setup.budget.is_private or not self.use_labels:
+        private = self.setup.budget.is_private and self.use_labels
+        if not private or self.way != "paper" or not isinstance(self.answers, SharedLabels):
             return []
-        needed = cohort_for_plurality(self._keep(), self.classes)
+        needed = cohort_for_plurality(self.answers.keep, self.classes)
         if self.setup.cohort_size >= needed:
             return []
         return [
@@ -114,19 +184,34 @@ class PrivateKT(CohortStrategy):
 
     # The round ------------------------------------------------------------------------------
 
+    def cohort(self, number: int) -> NDArray[np.int64]:
+        """The clients asked in round ``number``; nobody where labels are not used."""
+        return super().cohort(number) if self.use_labels else np.zeros(0, np.int64)
+
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """K distinct public images, drawn by the model's entropy on them (eq. 4)."""
+        """K distinct public images, drawn by the model's entropy on them (eq. 4).
+
+        ``disjoint``: K for each client, in an order in which none comes twice before all have.
+        """
+        pool = len(self.setup.public)
+        if self.way == "disjoint":
+            clients = self.cohort(number)
+            order = self._rng("questions", 0).permutation(pool)
+            start = (number - 1) * self.K * self.setup.cohort_size
+            self.indices = order[(start + np.arange(self.K * self.setup.cohort_size)) % pool]
+            rows = self.indices.reshape(-1, self.K)[: len(clients)]
+            return {"indices": rows, "clients": clients}, {}
         rng = self._rng("transfer data", number)
-        weights = np.zeros(len(self.setup.public))
+        weights = np.zeros(pool)
         if number > 1 or not self.uniform_start:
             self.trainer.load(model)
             weights = entropy(self.trainer.logits(self.setup.public))
         self.indices = draw(weights, self.K, rng)
         return {"indices": self.indices}, {}
 
-    def codec(self) -> LabelCodec:
-        """One label for each image asked for."""
-        return LabelCodec(self.K, self.classes)
+    def codec(self) -> Codec:
+        """That of the way to answer."""
+        return self.answers.codec
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """Debias, buffer, fine-tune, self-train (eq. 3 to 5)."""
@@ -135,31 +220,74 @@ class PrivateKT(CohortStrategy):
         self.trainer.load(model)
         if self.buffer:
             indices = np.concatenate([indices for indices, _ in self.buffer])
-            targets = np.concatenate([targets for _, targets in self.buffer])
-            self._distil(self.finetuning, indices, targets, self._rng("fine-tuning", number))
-        if self.samples and self.self_training.passes:
+            values = np.concatenate([values for _, values in self.buffer])
+            if self.learner == "ridge":
+                self.trainer.load(to_parameters(self.trainer, self._fit(indices, values)))
+            else:
+                rng = self._rng("fine-tuning", number)
+                self._distil(self.finetuning, indices, self._targets(values), rng)
+        how = self.self_training
+        if how.samples and how.passes:
             rng = self._rng("self-training", number)
             logits = self.trainer.logits(self.setup.public)
-            chosen = draw(-entropy(logits), self.samples, rng)
-            targets = np.exp(log_softmax(logits[chosen], axis=1)).astype(np.float32)
-            self._distil(self.self_training, chosen, targets, rng)
+            chosen = draw(-entropy(logits), how.samples, rng)
+            self._distil(how, chosen, how.teach(logits[chosen]), rng)
         return self.trainer.parameters()
 
     def _push(self, number: int, total: Integers, weight: int) -> None:
-        targets = self.estimate(total, weight)
-        kept = margin(total) >= self.abstain_below
-        if self.target == "hard":
-            targets = plurality(targets, self._rng("ties", number))
-        self.buffer.append((self.indices[kept], targets[kept].astype(np.float32)))
+        """Keep what the round says: targets, or the evidence from which they follow."""
+        answered = np.ones(len(self.indices), bool)
+        if self.target == "posterior":
+            values = self.answers.evidence(total, weight)
+            answered = np.any(values != 0, axis=1)
+        else:
+            values = self.estimate(total, weight)
+            answered = margin(np.maximum(self._counts(total), 0)) >= self.abstain_below
+            if self.target == "hard":
+                values = plurality(values, self._rng("ties", number))
+        self.buffer.append((self.indices[answered], values[answered].astype(np.float32)))
         del self.buffer[: -self.buffer_rounds]
+
+    def _counts(self, total: Integers) -> NDArray[np.float64]:
+        if isinstance(self.answers, Votes):
+            return self.answers.counts(total)
+        return total.astype(np.float64)
 
     def estimate(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """ŷ (K, C) of eq. 3, projected onto the simplex where targets are soft."""
-        mean = total / weight
-        if self.setup.budget.is_private:
-            keep = self._keep()
+        mean = self._counts(total) / weight
+        if isinstance(self.answers, SharedLabels):
+            keep = self.answers.keep
             mean = (mean - (1 - keep) / self.classes) / keep
         return project_simplex(mean) if self.target == "soft" else mean
+
+    def _targets(
+        self, values: NDArray[np.float32], belief: NDArray[np.float64] | float = 0.0
+    ) -> NDArray[np.float32]:
+        """Distributions: as they are, or the posterior of evidence and ``belief``, both as logs."""
+        if self.target != "posterior":
+            return values
+        return softmax(values + belief, axis=1).astype(np.float32)
+
+    def _fit(self, indices: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Ridge regression and label spreading, again from the posterior that they lead to."""
+        weights = np.zeros((self._pool.shape[1], self.classes))
+        for _ in range(1 + self.refits):
+            belief = log_softmax(_SHARPNESS * (self._pool[indices] @ weights), axis=1)
+            wanted = self._targets(values, belief) - 1 / self.classes
+            weights = ridge(self._pool[indices], wanted.astype(np.float64), self.penalty)
+            if self.spreading is not None:
+                weights = self.spreading.refine(self._graph, self._pool, weights)
+        return weights
+
+    @cached_property
+    def _pool(self) -> NDArray[np.float32]:
+        return self.setup.public.reshape(len(self.setup.public), -1)
+
+    @cached_property
+    def _graph(self) -> Any:
+        assert self.spreading is not None
+        return self.spreading.graph(self._pool)
 
     def _distil(
         self,
@@ -182,20 +310,12 @@ class PrivateKT(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """K labels at ε/K each, or nothing private at all."""
-        return self._labels_event(self.epsilon)
+        """What one client's answer costs, or nothing private at all."""
+        return self.answers.event()
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """ε for a round, and the same ε for the run."""
-        return self.epsilon, self.epsilon
-
-    def _keep(self) -> float:
-        return RandomizedResponse(self.epsilon / self.K, self.classes).keep
-
-    def _labels_event(self, epsilon: float) -> Event:
-        if not self.setup.budget.is_private:
-            return NonPrivateEvent()
-        return RandomizedResponse(epsilon / self.K, self.classes).release(self.K)
+        """ε for a round, and the same ε for the run; nothing for ways that are not the paper's."""
+        return (self.epsilon, self.epsilon) if self.way == "paper" else (None, None)
 
     # Checkpoint -----------------------------------------------------------------------------
 

@@ -106,6 +106,11 @@ class Trainer:
         return self._flat
 
     @property
+    def has_dropout(self) -> bool:
+        """Whether the model's training pass differs from its inference."""
+        return any(layer.p > 0 for layer in self._dropouts)
+
+    @property
     def num_parameters(self) -> int:
         """d, the number of parameters."""
         return self._flat.num_parameters

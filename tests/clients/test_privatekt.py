@@ -37,7 +37,15 @@ def client(tmp_path: Path, epsilon=8.0, max_labels=4):
     )
     setup = ClientSetup(trainer, public, None, Budget(epsilon, 1e-5), 1, ClientState(tmp_path))
     return PrivateKTClient(
-        setup, epochs=30, batch_size=10, learning_rate=0.5, max_labels=max_labels
+        setup,
+        answers="paper",
+        learner="sgd",
+        penalty=1.0,
+        abstain=0.0,
+        epochs=30,
+        batch_size=10,
+        learning_rate=0.5,
+        max_labels=max_labels,
     )
 
 

@@ -11,6 +11,7 @@ from privacy.budget import Budget
 from privacy.mechanisms import RandomizedResponse
 from privacy.noise import NoiseGenerator
 from rounds.setup import ServerSetup
+from schemes.privatekt.answers import Question, answers_of
 from strategies.privatekt import PrivateKT
 
 CLASSES, POOL = 4, 50
@@ -34,6 +35,11 @@ def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
         quorum=0.5,
     )
     settings = {
+        "answers": "paper",
+        "learner": "sgd",
+        "penalty": 1.0,
+        "refits": 0,
+        "spreading": None,
         "K": 4,
         "buffer_rounds": 3,
         "target": "hard",
@@ -41,7 +47,13 @@ def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
         "use_labels": True,
         "abstain_below": 0.0,
         "finetuning": {"passes": 2, "learning_rate": 0.1, "batch_size": None},
-        "self_training": {"samples": 0, "passes": 1, "learning_rate": 0.1, "batch_size": 8},
+        "self_training": {
+            "samples": 0,
+            "targets": "hard",
+            "passes": 1,
+            "learning_rate": 0.1,
+            "batch_size": 8,
+        },
     }
     return PrivateKT(setup, **{**settings, **changed})
 
@@ -138,6 +150,22 @@ def test_self_training_only_control_learns_nothing_from_labels():
     b = one_round(control, 1, np.tile([0, 0, 0, 20], (4, 1)))
     assert np.array_equal(a, b)
     assert control.buffer == []
+    assert control.cohort(1).size == 0  # nobody is asked, and nobody pays
+
+
+@pytest.mark.parametrize("targets", ["hard", "sharpened"])
+def test_self_training_moves_the_parameters(targets):
+    how = {"samples": 20, "targets": targets, "passes": 1, "learning_rate": 0.1, "batch_size": 8}
+    strategy = server(use_labels=False, self_training=how)
+    model = strategy.initial_parameters()
+    moved = strategy.update(1, model, np.zeros((4, CLASSES), np.int64), 0)
+    assert np.abs(moved - model).max() > 1e-3
+
+
+def test_self_training_on_soft_predictions_needs_dropout():
+    how = {"samples": 20, "targets": "soft", "passes": 1, "learning_rate": 0.1, "batch_size": 8}
+    with pytest.raises(ValueError, match="dropout"):
+        server(self_training=how)
 
 
 def test_labels_move_the_model_towards_them():
@@ -178,11 +206,8 @@ def test_bad_settings_are_refused_on_construction(changed, words):
 
 def test_authors_run_claims_5_and_is_proven_795():
     """privatekt.md: ε=5 per round, K=2, C=10, 250 participations, δ=1e-5."""
-    trainer = Trainer(
-        lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]), (1, 4, 4), 10
-    )
     strategy = server(epsilon=5.0, K=2)
-    strategy.classes = trainer.num_classes
+    strategy.answers = answers_of("paper", Question(strategy.setup.budget, 2, 10))
     strategy.participations.update({0: 250, 1: 10})
     guarantee = strategy.statement().guarantees[0]
     assert guarantee.claimed_total == 5.0

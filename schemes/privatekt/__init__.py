@@ -1,0 +1,1 @@
+"""PrivateKT: what both halves agree on about the answers that clients give."""

@@ -1,0 +1,198 @@
+"""Three ways in which clients answer with labels of public images: what travels, and its price.
+
+* ``paper``: all clients label the same K images; each label by randomised response at ε/K (Qi et
+  al. 2023, eq. 2 and 6). Against whoever reads messages.
+* ``disjoint``: the same, but every client has K images of its own. Few labels each, so that each is
+  kept with a useful probability; the server takes posteriors instead of counting.
+* ``votes``: all clients label the same K images with one-hot rows (or a zero row: no vote), plus
+  their share of discrete Gaussian noise. Exchanging a client moves one vote in each row: Δ² = 2K.
+  Against a server that sees secure sums only, unless ``budget.threat`` is local.
+
+``evidence`` is what the answers say about the classes of the images asked about: logarithms of
+likelihoods, up to a constant for each image. C classes, n clients.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.contribution import Codec, Integers, LabelCodec
+from learning.grid_codec import GridCodec
+from privacy.budget import Budget
+from privacy.events import Event, NonPrivateEvent, Release
+from privacy.mechanisms import RandomizedResponse
+from privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from privacy.neighbours import Adjacency, Unit
+from privacy.noise import NoiseGenerator
+from schemes.privatekt.own_labels import OwnLabelCodec
+
+WAYS = ("paper", "disjoint", "votes")
+AGREEMENT = 0.5  # the share of clients' labels that are taken to be right before noise
+ABSTAINED = -1  # a label that is no vote
+
+
+@dataclass(frozen=True)
+class Question:
+    """``budget`` of a client, ``count`` labels of each, ``classes``, ``clients`` of the cohort."""
+
+    budget: Budget
+    count: int
+    classes: int
+    clients: int = 1
+
+
+class Answers(ABC):
+    """How ``question`` is answered."""
+
+    codec: Codec
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+
+    @abstractmethod
+    def event(self) -> Event:
+        """What one client's answer costs."""
+
+    @abstractmethod
+    def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
+        """The release of ``labels`` (K,) by the client in ``place`` of the cohort."""
+
+    @abstractmethod
+    def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
+        """Ln P(answers | class) of every image asked about, (images, C)."""
+
+
+class SharedLabels(Answers):
+    """``paper``: randomised labels of the same images."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self.codec = LabelCodec(question.count, question.classes)
+        self.mechanism = _randomizer(question.budget, question.count, question.classes)
+
+    @property
+    def keep(self) -> float:
+        """β, the share of labels that are kept; 1 without protection."""
+        return 1.0 if self.mechanism is None else self.mechanism.keep
+
+    def event(self) -> Event:
+        """K labels at ε/K each."""
+        if self.mechanism is None:
+            return NonPrivateEvent()
+        return self.mechanism.release(self.question.count)
+
+    def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
+        """Randomised labels, as bytes."""
+        if self.mechanism is None:
+            return labels.astype(np.uint8)
+        return self.mechanism.privatize(labels, rng)
+
+    def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
+        """Each report of a class speaks for it by the randomiser's law and ``AGREEMENT``."""
+        classes = self.question.classes
+        uniform = (1 - self.keep) / classes
+        right = self.keep * AGREEMENT + uniform
+        wrong = self.keep * (1 - AGREEMENT) / (classes - 1) + uniform
+        return total.astype(np.float64) * math.log(right / wrong)
+
+
+class DisjointLabels(SharedLabels):
+    """``disjoint``: randomised labels, each client's of its own images."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self.codec = OwnLabelCodec(question.count, question.clients, question.classes)
+
+    def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
+        """Cells of the cohort's histogram: which images, and what they are said to be."""
+        released = super().privatize(labels, place, rng)
+        images = place * self.question.count + np.arange(len(labels))
+        return images * self.question.classes + released
+
+
+class Votes(Answers):
+    """``votes``: one-hot rows with a share of the noise of a sum."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self.noise = _vote_noise(question.budget, question.count)
+        grid, reach = (1.0, 0) if self.noise is None else (self.noise.grid, self.noise.reach)
+        self.steps = round(1 / grid)  # of a vote
+        size = question.count * question.classes
+        self.codec = self.grid = GridCodec(size, grid, self.steps + reach)
+
+    def event(self) -> Event:
+        """One noised vector of K votes."""
+        if self.noise is None:
+            return NonPrivateEvent()
+        return Release(self.noise.client_event(), Unit.CLIENT, Adjacency.REPLACE_ONE)
+
+    def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
+        """The votes in grid steps, noised; ``ABSTAINED`` is a zero row."""
+        votes = np.zeros((len(labels), self.question.classes), np.int64)
+        cast = np.flatnonzero(labels != ABSTAINED)
+        votes[cast, labels[cast]] = self.steps
+        steps = votes.ravel()
+        return steps if self.noise is None else self.noise.privatize_integers(steps, rng)
+
+    def counts(self, total: Integers) -> NDArray[np.float64]:
+        """Noisy votes (K, C)."""
+        return self.grid.mean(total, 1).reshape(self.question.count, -1)
+
+    def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
+        """By a Gaussian law around votes whose lead for the right class is estimated from all.
+
+        Where the votes vary no more than noise does, the lead is 0 and nothing is said.
+        """
+        classes = self.question.classes
+        votes = self.counts(total)
+        votes = votes - votes.mean(axis=1, keepdims=True)
+        share = 0.0 if self.noise is None else self.noise.share * self.noise.grid
+        variance = share**2 * weight + weight / classes
+        surplus = float((votes**2).sum(axis=1).mean()) - (classes - 1) * variance
+        lead = math.sqrt(max(0.0, surplus * classes / (classes - 1)))
+        return votes * (lead / variance)
+
+
+def answers_of(way: str, question: Question) -> Answers:
+    """The answers of one of ``WAYS``; ValueError for another."""
+    kinds = {"paper": SharedLabels, "disjoint": DisjointLabels, "votes": Votes}
+    if way not in kinds:
+        raise ValueError(f"answers={way!r}: must be one of {', '.join(WAYS)}")
+    return kinds[way](question)
+
+
+@lru_cache(maxsize=64)
+def _randomizer(budget: Budget, count: int, classes: int) -> RandomizedResponse | None:
+    if not budget.is_private:
+        return None
+    epsilon = budget.per_round(
+        lambda each: RandomizedResponse(each / count, classes).release(count)
+    )
+    return RandomizedResponse(epsilon / count, classes)
+
+
+@lru_cache(maxsize=64)
+def _vote_noise(budget: Budget, count: int) -> DistributedGaussian | None:
+    """Noise in votes, on a grid that a vote is a whole number of steps of."""
+    if not budget.is_private:
+        return None
+
+    def calibrated(grid: float | None) -> DistributedGaussian:
+        return DistributedGaussian.calibrated(
+            budget.epsilon,
+            budget.delta,
+            math.sqrt(2 * count),
+            honest_clients=budget.honest_clients,
+            releases=budget.releases,
+            grid=grid,
+        )
+
+    noise = calibrated(None)
+    return noise if noise.grid <= 1 else calibrated(1.0)
