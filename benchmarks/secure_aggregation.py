@@ -117,7 +117,7 @@ def ours(
     about = Round(1, asked={c + 1: [c] for c in range(n)})
     begun = time.perf_counter()
     journal = Journal(1, None)
-    secure = SecureRound(settings, "benchmark", about, codec, 1, grid, 60.0, journal, [range(n)])  # type: ignore[arg-type]
+    secure = SecureRound(settings, "benchmark", about, codec, 1, grid, 60.0, journal, [range(n)], 2)  # type: ignore[arg-type]
     invited = secure.prepare()
     for node, clients in invited.items():
         (client,) = clients

@@ -58,7 +58,8 @@ class SecureRound:
 
     ``run`` names the server's run and differs between runs. ``groups``: who sums with whom.
     ``max_weight``: the largest weight of one client. ``timeout``: seconds for each phase.
-    ``journal``: what outlives this process. ``spoiled``: who was in sums that were impossible.
+    ``journal``: what outlives this process. ``least``: clients that every sum must hide, however
+    small the cohort has become. ``spoiled``: who was in sums that were impossible.
     """
 
     def __init__(
@@ -72,13 +73,15 @@ class SecureRound:
         timeout: float,
         journal: Journal,
         groups: Sequence[Sequence[int]],
+        least: int,
     ) -> None:
         self.about, self.codec, self.max_weight, self.journal = about, codec, max_weight, journal
         length = int(np.prod(codec.shape)) + 1
         if not journal.terms:
             for clients in groups:
                 bits, _ = modulus_bits(codec, max_weight * len(clients))
-                journal.terms.append(settings.terms(run, about.number, clients, length, bits))
+                terms = settings.terms(run, about.number, clients, length, bits, least)
+                journal.terms.append(terms)
         self.signed = codec.limits(1)[0] < 0
         self.spoiled: list[tuple[int, ...]] = []
         self.exchange = SecureExchange(journal.terms[0].run, about, grid, timeout, journal)

@@ -222,6 +222,7 @@ class CohortStrategy(Algorithm, Strategy):
                 self.setup.round_timeout,
                 journal,
                 self._groups(),
+                self.setup.secure_sums.least_survivors(self.setup.cohort_size),
             )
         except ValueError as error:  # a cohort that was drawn too small for its own rules
             clients = [client for clients in self.round.asked.values() for client in clients]

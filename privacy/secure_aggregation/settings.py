@@ -78,8 +78,16 @@ class SecureSumSettings:
         """The fewest clients of a cohort of that size whose sum is revealed."""
         return self._minimum(max(cohort // self.groups, 1))
 
-    def terms(self, run: str, round: int, clients: Sequence[int], length: int, bits: int) -> Terms:
-        """The terms of one sum over ``clients``, all of a group.
+    def terms(
+        self,
+        run: str,
+        round: int,
+        clients: Sequence[int],
+        length: int,
+        bits: int,
+        least: int = 2,
+    ) -> Terms:
+        """The terms of one sum over ``clients``, all of a group; ``least``: as a floor of minimum.
 
         ValueError when so few clients cannot meet the settings.
         """
@@ -93,7 +101,7 @@ class SecureSumSettings:
             length=length,
             bits=bits,
             threshold=self._threshold(holders),
-            minimum=self._minimum(len(cohort)),
+            minimum=max(least, self._minimum(len(cohort))),
             neighbours=neighbours,
             colluders=self.colluders,
         )

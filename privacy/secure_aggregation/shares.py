@@ -5,7 +5,7 @@ and a random blind by polynomials s, k, h of degree threshold − 1. It publishe
 shares; challenges r follow from these (Fiat and Shamir); it answers with the polynomial
 p = h + r_s·s + r_k·k, which says nothing about s and k since h is uniform. Holder i checks
 p(i) = h(i) + r_s·s(i) + r_k·k(i); that for a random combination all holders' shares lie on one
-polynomial of low degree proves it for s and k (up to 2^-126). And the server checks
+polynomial of low degree proves it for s and k (but for 2^-120 an attempt). And the server checks
 p(0)·G = h(0)·G + r_s·S + r_k·K, a proof of Schnorr's kind that what is shared are the secrets
 behind the public S and K. So a dealer that shares anything else is found before anybody depends
 on it, and a holder that later reveals another share is found by its hash.
@@ -36,7 +36,9 @@ SHARE_BYTES = 3 * KEY_BYTES  # of one holder: s(i), k(i), h(i)
 SEED, KEY = 0, 1  # places in a holder's share
 CHALLENGE_BYTES = 32
 TEST_BYTES = CHALLENGE_BYTES + 32
-_HASH = 32
+# Bytes of a share's hash. Shares have 256 bits of entropy, and to reveal another one takes a
+# second preimage; a collision, which takes 2^64 attempts, gains what ``decoding`` corrects.
+_HASH = 16
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def value_at(polynomial: Sequence[int], at: int) -> int:
 
 
 def _hash(place: int, number: bytes) -> bytes:
-    return hashlib.sha256(b"share" + bytes([place]) + number).digest()
+    return hashlib.sha256(b"share" + bytes([place]) + number).digest()[:_HASH]
 
 
 def _hashes(share: bytes) -> bytes:

@@ -119,7 +119,7 @@ def test_sum_is_exact_with_a_neighbour_graph_and_dropouts_in_every_phase():
     assert outcome.survivors == tuple(c for c in range(40) if c not in (3, 9, 12, 17))
     assert np.array_equal(outcome.total, sum(values[c] for c in outcome.survivors))
     sent = [len(message) for phase, _, message in outcome.seen if phase is Phase.SHARE]
-    dealing = 33 + 32 * 8 + 96 * 15
+    dealing = 33 + 32 * 8 + 48 * 15
     assert max(sent) <= dealing + 2 + 14 * 124  # shares go to neighbours only
 
 
