@@ -7,11 +7,14 @@ of the tools below. Each tool is a module with ``main(argv) -> exit status``, im
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fl_app.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -32,18 +35,31 @@ TOOLS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; the exit status."""
+    """Entry point; the exit status. What is wrong with the input is said in one sentence."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, _terminate)
-    if arguments and arguments[0] in TOOLS:
-        return importlib.import_module(f"fl_app.tools.{arguments[0]}").main(arguments[1:])
-    from fl_app.config.composition import ConfigError
-
+    tool = arguments[0] if arguments and arguments[0] in TOOLS else None
+    name = "murmur" if tool is None else f"murmur {tool}"
     try:
-        return _hydra(arguments)
+        if tool is None:
+            status = _hydra(arguments)
+        else:
+            status = importlib.import_module(f"fl_app.tools.{tool}").main(arguments[1:])
+        sys.stdout.flush()
+        return status
     except ConfigError as error:
-        print(f"murmur: {error}", file=sys.stderr)
-        return 2
+        print(f"{name}: {error}", file=sys.stderr)
+    except BrokenPipeError:  # whoever reads our output has gone: `murmur -h | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    return 2
 
 
 def _terminate(number: int, _: object) -> None:
@@ -54,8 +70,13 @@ def _terminate(number: int, _: object) -> None:
 
 def _hydra(arguments: list[str]) -> int:
     """Check the command, then let Hydra start its run or its jobs."""
-    from fl_app.config.composition import ConfigError, compose
+    from fl_app.config.composition import compose
 
+    if arguments == ["--version"]:
+        from importlib.metadata import version
+
+        print(f"murmur {version('murmur')}")
+        return 0
     words = [word for word in arguments if not word.startswith("-")]
     if "-m" in arguments or "--multirun" in arguments:
         return _sweep(words, arguments)
@@ -107,33 +128,39 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     """Give the command to Hydra, which calls ``job`` with the overrides of each job."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
+    from hydra.errors import HydraException
 
     from fl_app.config.composition import CONF
 
     def task(_: DictConfig) -> Any:
+        started.append(True)
         return job(list(HydraConfig.get().overrides.task))
 
+    started: list[bool] = []
     sys.argv = [sys.argv[0], *arguments]
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(task)()
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra prints errors itself, and exits
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(task)()
+    except (HydraException, ValueError) as error:
+        if started and not isinstance(error, HydraException):
+            raise  # a bug in what ran
+        raise ConfigError(" ".join(str(error).split())) from error
 
 
 def run(overrides: list[str]) -> int:
     """One run from its overrides to its summary; the exit status."""
     from rich.console import Console
 
-    from fl_app.config.composition import ConfigError, build, compose
+    from fl_app.config.composition import build, compose
+    from rounds.errors import RunError
 
     console = Console()
-    try:
-        # First of all: importing PyTorch and validating take as long as what the engine starts.
-        build(compose(overrides).engine, "engine").begin()
-        from fl_app.run.prepare import prepare
-        from fl_app.run.progress import LiveProgress, summary_table
+    # First of all: importing PyTorch and validating take as long as what the engine starts.
+    build(compose(overrides).engine, "engine").begin()
+    from fl_app.run.prepare import prepare
+    from fl_app.run.progress import LiveProgress, summary_table
 
-        ready = prepare(overrides)
-    except ConfigError as error:
-        print(f"murmur: {error}", file=sys.stderr)
-        return 2
+    ready = prepare(overrides)
     folder, experiment = ready.folder, ready.experiment
     for warning in experiment.strategy.warnings():
         console.print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
@@ -143,7 +170,7 @@ def run(overrides: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"murmur: interrupted; the run so far is in {folder.path}", file=sys.stderr)
         return 130
-    except Exception as error:
+    except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {error}", file=sys.stderr)
         return 1
     metrics = folder.metrics() or {}

@@ -24,6 +24,7 @@ from learning.seeding import experiment_rng
 from privacy.accounting import Adjacency, Unit
 from rounds.answers import accept
 from rounds.blame import Blame
+from rounds.errors import RunError
 from rounds.message_size import message_size
 from rounds.reply_limit import REPLIES
 from rounds.secure_groups import groups_of
@@ -264,7 +265,7 @@ class CohortStrategy(Algorithm, Strategy):
         self.silent_rounds = 0 if helped else self.silent_rounds + 1
         if self.silent_rounds == PATIENCE:
             client, reason = next(iter(self.round.failed.items()))
-            raise RuntimeError(
+            raise RunError(
                 f"no client answered in {PATIENCE} rounds; client {client} said: {reason}"
             )
 

@@ -36,6 +36,7 @@ from learning.training.per_sample import SENSITIVITY
 from learning.voting import plurality
 from privacy.events import Event
 from privacy.mechanisms import project_simplex
+from rounds.errors import RunError
 from rounds.label_stage import LabelStage
 from rounds.setup import ServerSetup
 from schemes.kd_dpfl.scheme import Scheme
@@ -125,7 +126,7 @@ class KdDpfl(DpSgdFedAvg):
         votes, asked = stage.votes, len(self.labelled)
         if len(votes.clients) < max(1, math.ceil(self.setup.quorum * asked)):
             client, reason = next(iter(stage.failed.items()))
-            raise RuntimeError(
+            raise RunError(
                 f"only {len(votes.clients)} of {asked} large clients labelled the public set; "
                 f"client {client} said: {reason}. Run it again: labels once paid for are kept"
             )

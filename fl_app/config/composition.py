@@ -11,12 +11,15 @@ import difflib
 import functools
 import inspect
 import itertools
+import math
+import re
 import threading
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -24,21 +27,29 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.utils import get_object
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fl_app.config.allowed_classes import strange_class
+from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_overrides
 
 _composing = threading.Lock()
+# How a class begins to refuse a setting: its name, and mostly its value.
+_REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
 
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
-
-class ConfigError(Exception):
-    """One sentence for the user: the key, its value, what is allowed."""
+# The settings of conf/config.yaml that belong to no group.
+RUN_SETTINGS: dict[str, Any] = {
+    "seed": Annotated[int, Field(ge=0, lt=2**63)],
+    "run_dir": str | None,
+    "results_dir": str | None,
+    "sweep": str | None,
+    "keep_checkpoints": bool,
+}
 
 
 def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
@@ -90,9 +101,47 @@ def finished(config: DictConfig) -> DictConfig:
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
         raise ConfigError(_one_line(error)) from error
+    _check_run(config)
     _check_classes(config)
     OmegaConf.set_readonly(config, True)
     return config
+
+
+def load(path: Path) -> DictConfig:
+    """A run's ``config.yaml``; ConfigError where it is damaged, or names what conf/ does not."""
+    try:
+        config = OmegaConf.load(path)
+        if not isinstance(config, DictConfig) or not set(groups()) - {"experiment"} <= set(config):
+            raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
+        OmegaConf.resolve(config)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path}: cannot be read ({_one_line(error)})") from error
+    _check_run(config)
+    _check_classes(config)
+    OmegaConf.set_readonly(config, True)
+    return config
+
+
+def unlike_defaults(overrides: Sequence[str]) -> list[str]:
+    """The words that give a setting a value of another kind than its default has."""
+    parsed = _parse(overrides)
+    base = _base(CONF, tuple(o.input_line or "" for o in parsed if _is_group(o)))
+    words = [o for o in parsed if not _is_group(o) and not o.is_delete()]
+    return [
+        o.input_line or ""
+        for o in words
+        if _kind(o.value()) != _kind(OmegaConf.select(base, o.key_or_group, default=None))
+    ]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "not finite"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number"
+    if isinstance(value, Mapping):
+        return "mapping"
+    return "list" if OmegaConf.is_list(value) else type(value).__name__
 
 
 def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
@@ -118,14 +167,16 @@ def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return fixed, varied
 
 
-def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
+def build(node: DictConfig, path: str, *args: Any, **extra: Any) -> Any:
     """Call ``node._target_`` with the node's settings, their types checked against its signature.
 
     ``path`` is where the user finds the settings, for error messages. Settings that name a class
     themselves (a choice from another group, of the same name) are built first.
     """
-    settings = OmegaConf.to_container(node, resolve=True)
-    if not isinstance(settings, dict) or "_target_" not in settings:
+    settings = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_dict(node) else node
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}={settings}: must be a group's settings, not a value")
+    if "_target_" not in settings:
         raise ConfigError(f"{path}: names no class (`_target_`)")
     return _build(settings, path, *args, **extra)
 
@@ -140,8 +191,14 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
 
     def call(*more: Any, **named: Any) -> Any:
         try:
+            inspect.signature(factory).bind(*args, *more, **known, **extra, **named)
+        except TypeError as error:
+            raise ConfigError(f"{path}: {error}") from error
+        try:
             return factory(*args, *more, **known, **extra, **named)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
+            if _REFUSAL.match(str(error)) is None:
+                raise  # a bug in the class's own code, which needs its traceback
             raise ConfigError(f"{path}.{error}") from error
 
     return call if partial else call()
@@ -209,7 +266,9 @@ def _is_group(override: Override) -> bool:
 
 def _check_choice(override: Override) -> None:
     choice, choices = override.value(), groups()[override.key_or_group]
-    if choice is not None and choice not in choices:
+    if choice is None and override.key_or_group == "experiment":
+        return  # the one group of which none need be chosen
+    if choice not in choices:
         raise ConfigError(f"{override.key_or_group}={choice}: unknown; {_nearest(choice, choices)}")
 
 
@@ -230,6 +289,20 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
                 continue
             yield f"{prefix}{key}"
             yield from _keys(value, f"{prefix}{key}.")
+
+
+def _check_run(config: DictConfig) -> None:
+    """ConfigError unless the settings that belong to no group are what they must be."""
+    missing = [key for key in (*RUN_SETTINGS, *groups()) if key not in config]
+    if missing and missing != ["experiment"]:
+        raise ConfigError(f"{missing[0]}: is missing; do not remove it (`~{missing[0]}`)")
+    for key, hint in RUN_SETTINGS.items():
+        value = config[key]
+        try:
+            TypeAdapter(hint, config={"strict": True}).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise ConfigError(f"{key}={value}: {reason[0].lower()}{reason[1:]}") from error
 
 
 def _check_classes(config: DictConfig) -> None:

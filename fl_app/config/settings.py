@@ -12,6 +12,8 @@ from privacy.budget import Budget
 from privacy.secure_aggregation.settings import MODES, SecureSumSettings
 from rounds.schedule import Schedule
 
+LEAST_EPSILON = 1e-6
+
 
 @dataclass(frozen=True)
 class FederationSettings:
@@ -122,6 +124,11 @@ class PrivacySettings:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta, self.per)
+        if self.epsilon < LEAST_EPSILON:
+            raise ValueError(
+                f"epsilon={self.epsilon}: must be at least {LEAST_EPSILON:g}; below it a release "
+                "says nothing in floating point"
+            )
         if self.noise not in ("os", "seeded"):
             raise ValueError(f"noise={self.noise!r}: must be 'os' or 'seeded'")
         if self.secure_aggregation not in (None, *MODES):

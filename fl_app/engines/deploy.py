@@ -25,6 +25,7 @@ from fl_app.device.terms import pool_digest
 from fl_app.engines.packing import copy_app
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
+from rounds.errors import RunError
 
 PROJECT = CONF.parent
 _STARTED = re.compile(r"Successfully started run (\d+)")
@@ -51,7 +52,7 @@ class DeployEngine:
         """Nothing: the SuperLink is there already."""
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
-        """Submit, wait for the end, and raise RuntimeError if the run did not finish."""
+        """Submit, wait for the end, and raise RunError if the run did not finish."""
         if self.bundle is None and not (PROJECT / "pyproject.toml").exists():
             raise ConfigError(
                 f"engine=deploy: Flower packs the app from its project folder, but {PROJECT} has "
@@ -68,7 +69,7 @@ class DeployEngine:
         status = self._status(number)
         if status != "finished:completed" or _visible(folder):
             log = folder.path / "flower.log"
-            raise RuntimeError(f"{folder.error() or f'Flower says {status}'} (the log: {log})")
+            raise RunError(f"{folder.error() or f'Flower says {status}'} (the log: {log})")
 
     def _submit(self, app: str, run_config: Path, folder: RunFolder) -> str | None:
         """Start the run and follow its log to the end; the run's number, if it got one."""

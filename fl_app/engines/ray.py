@@ -26,6 +26,7 @@ from fl_app.config.run_config import to_run_config
 from fl_app.engines.packing import copy_app
 from fl_app.engines.ray_pool import WORKERS, RayPool
 from fl_app.run.results import RunFolder
+from rounds.errors import RunError
 
 PROJECT = CONF.parent
 STOP_TIMEOUT = 10.0  # seconds until what does not end is killed
@@ -60,7 +61,7 @@ class RayEngine:
             SuperLink.shared()
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
-        """Submit, wait for the end, and raise RuntimeError if the run did not finish."""
+        """Submit, wait for the end, and raise RunError if the run did not finish."""
         if self.warm:
             RayPool.shared(self.workers, self.gpus).run(overrides, self.nodes)
             return
@@ -88,7 +89,7 @@ class RayEngine:
             ).returncode
         if folder.metrics() is None:
             why = folder.error() or f"flwr ended with status {status}"
-            raise RuntimeError(f"{why} (the whole log: {log})")
+            raise RunError(f"{why} (the whole log: {log})")
 
 
 class SuperLink:
@@ -140,7 +141,7 @@ class SuperLink:
         while not _answers(self._port):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise RuntimeError(f"Flower's SuperLink did not start; its log is {self._log}")
+                raise RunError(f"Flower's SuperLink did not start; its log is {self._log}")
             time.sleep(0.05)
 
     def stop(self) -> None:

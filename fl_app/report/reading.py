@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 
 from fl_app.config.composition import ConfigError
 from privacy.statement import Statement
 
 _SIGNS = ("config.yaml", "overrides.json", "rounds.jsonl", "error.json", "metrics.json")
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,18 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
             problems.append(f"{name}: {' '.join(str(error).split())[:200]}")
             return default
 
+    metrics, before = part("metrics.json", _metrics, None), len(problems)
+    rows = part("rounds.jsonl", _rows, ())
+    last = max((row["round"] for row in rows), default=0)
+    if metrics is not None and last != metrics["rounds"] and len(problems) == before:
+        problems.append(f"rounds.jsonl: ends with round {last} of {metrics['rounds']}")
     typed = part("overrides.json", lambda raw: tuple(map(str, json.loads(raw))), ())
     return Run(
         name=path.name,
         overrides=tuple(overrides) or typed,
         config=part("config.yaml", _config, {}),
-        rows=part("rounds.jsonl", _rows, ()),
-        metrics=part("metrics.json", _mapping, None),
+        rows=rows,
+        metrics=metrics,
         statement=part("privacy.json", lambda raw: Statement.from_dict(json.loads(raw)), None),
         statement_text=part("privacy.txt", lambda raw: raw.decode(), ""),
         error=part("error.json", lambda raw: str(_mapping(raw)["error"]), None),
@@ -154,8 +160,8 @@ def number(value: Any) -> float | None:
 
 def _config(raw: bytes) -> dict[str, Any]:
     plain = OmegaConf.to_container(OmegaConf.create(raw.decode()), resolve=True)
-    if not isinstance(plain, dict):
-        raise ValueError("is no configuration")
+    if not isinstance(plain, dict) or not {"strategy", "federation", "seed"} <= set(plain):
+        raise ValueError("is no run's configuration")
     return {str(key): value for key, value in plain.items()}
 
 
@@ -163,6 +169,13 @@ def _mapping(raw: bytes) -> dict[str, Any]:
     plain = json.loads(raw)
     if not isinstance(plain, dict):
         raise ValueError("is no mapping")
+    return plain
+
+
+def _metrics(raw: bytes) -> dict[str, Any]:
+    plain = _mapping(raw)
+    if not isinstance(plain.get("rounds"), int):
+        raise ValueError("does not say how many rounds there were")
     return plain
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.composition import build, compose
+from fl_app.config.composition import build, compose, unlike_defaults
+from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 
@@ -67,12 +68,28 @@ def prepare(
     settings = config.engine
     if warm and "warm" in settings and settings.warm is None:
         settings = OmegaConf.merge(settings, {"warm": True})
-    experiment, engine = Experiment(config), build(settings, "engine")
+    experiment, engine = validated(overrides), build(settings, "engine")
     folder = RunFolder(base / path)
     with folder.claim():
         experiment.checkpoint(folder)
         folder.save_overrides(words)
     return Ready(words, experiment, engine, folder)
+
+
+def validated(overrides: Sequence[str]) -> Experiment:
+    """The run that ``overrides`` describe, ready to start; ConfigError where they are wrong.
+
+    Components check their own settings. One that trips over a value of another kind than its
+    default's (a list for a number) was given a bad value; any other exception is its own bug.
+    """
+    config = compose(overrides)
+    try:
+        return Experiment(config)
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
+        odd = unlike_defaults(overrides)
+        if not odd:
+            raise
+        raise ConfigError(f"{', '.join(odd)}: cannot be used here ({error})") from error
 
 
 def absolute_paths(config: DictConfig, base: Path) -> list[str]:

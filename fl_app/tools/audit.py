@@ -19,10 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, LocalData, Task
-from fl_app.config.composition import ConfigError, compose
+from fl_app.config.composition import ConfigError, compose, load
 from fl_app.device.node import Node
 from fl_app.device.node_settings import Site
 from fl_app.run.experiment import Experiment
@@ -41,29 +40,21 @@ def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur audit``; the exit status."""
     options = _parser().parse_args(argv)
     folder = Path(options.words[0]) if options.words and Path(options.words[0]).is_dir() else None
-    try:
-        if folder is not None:
-            config = OmegaConf.load(folder / "config.yaml")
-            if not isinstance(config, DictConfig):
-                raise ConfigError(f"{folder}: config.yaml is no configuration")
-        else:
-            config = compose(options.words)
-        strategy = Experiment(config).strategy
-        delta = float(config.privacy.delta)
-        with tempfile.TemporaryDirectory() as scratch:
-            node = Node(config, Site.simulation(Path(scratch)))
-            found = attack(node.client, first_task(strategy), node_data(node), options.runs, delta)
-    except (ConfigError, ValueError, OSError) as error:
-        print(f"murmur audit: {error}", file=sys.stderr)
-        return 2
+    config = load(folder / "config.yaml") if folder is not None else compose(options.words)
+    statement = None if folder is None else read_statement(folder / "privacy.json")
+    strategy = Experiment(config).strategy
+    delta = float(config.privacy.delta)
+    with tempfile.TemporaryDirectory() as scratch:
+        node = Node(config, Site.simulation(Path(scratch)))
+        found = attack(node.client, first_task(strategy), node_data(node), options.runs, delta)
     proven = epsilon(strategy.release_event(), delta).epsilon
     print(
         f"{strategy.algorithm}, one release, {options.runs} runs of each neighbour, δ = {delta:g}"
     )
     print(f"proven ε    {show_epsilon(proven if np.isfinite(proven) else 'infinity')}")
     print(f"measured ε  at least {found.epsilon:.3g} ({found.confidence:.1%} confidence)")
-    if folder is not None:
-        record(RunFolder(folder), found)
+    if folder is not None and statement is not None:
+        record(RunFolder(folder), statement, found)
     if found.epsilon > proven:
         print("The attack beats the proof: the mechanism or the proof is broken.", file=sys.stderr)
         return 1
@@ -116,10 +107,16 @@ def node_data(node: Node) -> LocalData:
     return LocalData(train.images, train.labels, node.population.shards[0])
 
 
-def record(folder: RunFolder, found: Audit) -> None:
+def read_statement(path: Path) -> Statement:
+    """A run's privacy statement; ConfigError where it is missing or damaged."""
+    try:
+        return Statement.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error!r}); run the run again") from error
+
+
+def record(folder: RunFolder, statement: Statement, found: Audit) -> None:
     """Write the measured ε beside the claimed and the proven one."""
-    path = folder.path / "privacy.json"
-    statement = Statement.from_dict(json.loads(path.read_text(encoding="utf-8")))
     first, *rest = statement.guarantees
     measured = replace(first, measured=found.epsilon)
     folder.save_statement(replace(statement, guarantees=(measured, *rest)))

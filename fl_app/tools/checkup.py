@@ -155,7 +155,13 @@ def superlink(address: str, authority: Path | None, timeout: float = 5.0) -> lis
     """Whether a SuperLink answers over TLS, and how far its clock is from this machine's."""
     name = f"SuperLink {address}"
     host, _, port = address.rpartition(":")
-    context = ssl.create_default_context(cafile=None if authority is None else str(authority))
+    if not host or not port.isdigit() or int(port) > 65535:
+        return [Check(name, FAIL, "is no address", "give it as HOST:PORT")]
+    try:
+        context = ssl.create_default_context(cafile=None if authority is None else str(authority))
+    except OSError as error:
+        found = f"{authority} holds no certificate ({error.strerror or error})"
+        return [Check(name, FAIL, found, "give the ca.pem of the SuperLink's authority")]
     connection = HTTPSConnection(host, int(port), timeout=timeout, context=context)
     try:
         connection.request("GET", "/health")

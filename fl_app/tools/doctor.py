@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fl_app.config.errors import ConfigError
 from fl_app.tools import checkup
 from fl_app.tools.checkup import FAIL, OK, SOON, WARN, Check, attempt
 
@@ -33,8 +34,8 @@ def main(argv: list[str]) -> int:
     device.add_argument("--isolation", help="as given to it: process, or its default")
     device.add_argument("--superexec-auth-secret-file", type=Path, help="as given to it")
     device.add_argument("--trusted-entities", type=Path, help="as given to it")
-    device.add_argument("--shape", help="of the run's images: CHANNELS,HEIGHT,WIDTH")
-    device.add_argument("--classes", help="of the run: how many, or their names with commas")
+    device.add_argument("--shape", type=_shape, help="of the run's images: CHANNELS,HEIGHT,WIDTH")
+    device.add_argument("--classes", type=_classes, help="of the run: how many, or names: A,B")
     server = kinds.add_parser("server", help="the machine of the SuperLink")
     server.add_argument("--ssl-ca-certfile", type=Path, required=True, help="ca.pem")
     server.add_argument("--ssl-certfile", type=Path, required=True, help="server.pem")
@@ -130,10 +131,28 @@ def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
         yield Check(name, FAIL, found, _ISOLATED)
 
 
+def _shape(text: str) -> list[int]:
+    """Three positive integers; argparse says what is wrong otherwise."""
+    numbers = [int(word) for word in text.split(",")]
+    if len(numbers) != 3 or min(numbers) < 1:
+        raise ValueError
+    return numbers
+
+
+def _classes(text: str) -> int | list[str]:
+    """How many, or two names at least."""
+    words = text.split(",")
+    return int(words[0]) if len(words) == 1 else words
+
+
 def _node_config(text: str) -> dict[str, Any]:
+    from click import ClickException
     from flwr.common.config import parse_config_args
 
-    return dict(parse_config_args([text] if text else None))
+    try:
+        return dict(parse_config_args([text] if text else None))
+    except ClickException as error:
+        raise ConfigError(f"--node-config={text}: {' '.join(error.message.split())}") from error
 
 
 def policy(config: dict[str, Any]) -> Check:
@@ -176,9 +195,7 @@ def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -
     elif not arguments.shape or not arguments.classes:
         yield Check("data", WARN, "not read", "give the run's --shape and --classes")
     else:
-        words = arguments.classes.split(",")
-        classes = int(words[0]) if len(words) == 1 else words
-        terms = DeviceTerms([int(n) for n in arguments.shape.split(",")], classes)
+        terms = DeviceTerms(arguments.shape, arguments.classes)
         for client in own.clients:
             check = partial(_client_data, own.data, client, terms, folder / "cache")
             yield attempt(f"data of client {client}", check, "correct the file that is named")

@@ -9,7 +9,6 @@ data that a simulation gives them.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +27,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--shards", action="store_true", help="write every client's share too")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the run's settings")
     arguments = parser.parse_intermixed_args(argv)
-    try:
-        for path in export(arguments.folder, arguments.overrides, arguments.shards):
-            print(path)
-    except ConfigError as error:
-        print(f"murmur export: {error}", file=sys.stderr)
-        return 2
+    for path in export(arguments.folder, arguments.overrides, arguments.shards):
+        print(path)
     return 0
 
 
 def export(folder: Path, overrides: list[str], shards: bool) -> list[Path]:
     """Write the files; their paths. ConfigError where there is nothing to write."""
+    if "=" in str(folder):
+        raise ConfigError(f"FOLDER={folder}: looks like a setting; name the folder first")
     config = compose(overrides)
     people, fitted = image_population(config), population(config).fitted
     if shards and not people.shards:

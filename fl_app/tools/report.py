@@ -15,19 +15,18 @@ from fl_app.report.scales import byte_count
 
 
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur report``; the exit status."""
+    """Run the tool with the words after ``murmur report``; 1 where files of a run are damaged."""
     options = _parser().parse_args(argv)
     folder = Path(options.folder)
-    try:
-        source = read(folder)
-        out = Path(options.out) if options.out else folder / "report.html"
-        content = page(source, datetime.now()).encode()
-        _write(out.expanduser().absolute(), content)
-    except ConfigError as error:
-        print(f"murmur report: {error}", file=sys.stderr)
-        return 2
+    source = read(folder)
+    out = Path(options.out) if options.out else folder / "report.html"
+    content = page(source, datetime.now()).encode()
+    _write(out.expanduser().absolute(), content)
     print(f"report: {out} ({byte_count(len(content))})")
-    return 0
+    damaged = [f"{run.name}/{problem}" for run in source.runs for problem in run.problems]
+    if damaged:
+        print(f"murmur report: damaged and left out: {'; '.join(damaged)}", file=sys.stderr)
+    return int(bool(damaged))
 
 
 def _write(out: Path, content: bytes) -> None:

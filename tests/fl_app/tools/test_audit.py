@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clients.privatekt import PrivateKTClient
+from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import Site
@@ -74,5 +75,5 @@ def test_audit_of_a_run_is_written_into_its_statement(tmp_path, capsys):
 
 
 def test_bad_words_get_one_error(capsys):
-    assert main(["privacy.epsilonn=1"]) == 2
+    assert murmur(["audit", "privacy.epsilonn=1"]) == 2
     assert "privacy.epsilonn=1" in capsys.readouterr().err
