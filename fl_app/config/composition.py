@@ -27,7 +27,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -113,25 +113,23 @@ def load(path: Path) -> DictConfig:
         config = OmegaConf.load(path)
         if not isinstance(config, DictConfig) or not set(groups()) - {"experiment"} <= set(config):
             raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
-        OmegaConf.resolve(config)
+        return finished(config)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({_one_line(error)})") from error
-    _check_run(config)
-    _check_classes(config)
-    OmegaConf.set_readonly(config, True)
-    return config
 
 
 def unlike_defaults(overrides: Sequence[str]) -> list[str]:
     """The words that give a setting a value of another kind than its default has."""
-    parsed = _parse(overrides)
-    base = _base(CONF, tuple(o.input_line or "" for o in parsed if _is_group(o)))
-    words = [o for o in parsed if not _is_group(o) and not o.is_delete()]
-    return [
-        o.input_line or ""
-        for o in words
-        if _kind(o.value()) != _kind(OmegaConf.select(base, o.key_or_group, default=None))
-    ]
+    words = parsed(overrides)
+    base = _base(CONF, tuple(o.input_line or "" for o in words if _is_group(o)))
+    odd = []
+    for override in words:
+        if _is_group(override) or override.is_delete():
+            continue
+        default = OmegaConf.select(base, override.key_or_group, default=None)
+        if _kind(override.value()) != _kind(default):
+            odd.append(override.input_line or "")
+    return odd
 
 
 def _kind(value: Any) -> str:
@@ -167,7 +165,7 @@ def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return fixed, varied
 
 
-def build(node: DictConfig, path: str, *args: Any, **extra: Any) -> Any:
+def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
     """Call ``node._target_`` with the node's settings, their types checked against its signature.
 
     ``path`` is where the user finds the settings, for error messages. Settings that name a class
