@@ -7,6 +7,8 @@ message needs it. There the owner's policy is asked first, then what the device 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
@@ -21,7 +23,6 @@ from fl_app.device.node_settings import (
     device_folder,
     is_simulated,
     log_error,
-    require_policy,
 )
 
 app = ClientApp()
@@ -57,10 +58,11 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
 
 
 def _on_device(content: RecordDict, context: Context) -> RecordDict:
-    require_policy(context.node_config)
+    site = Site.device(context.node_config, f"run-{context.run_id}")
+    site.require_policy()
     from fl_app.device.agreement import agreed, run_name
 
-    site = Site.device(context.node_config, run_name(context.run_config, context.run_id))
+    site = replace(site, run=run_name(context.run_config, context.run_id))
     assert site.own is not None
     config = agreed(context.run_config, site.own)
     privacy: PrivacySettings = build(config.privacy, "privacy")

@@ -124,6 +124,15 @@ class Site:
             return clients
         return clients / hashlib.sha256(self.run.encode()).hexdigest()[:16]
 
+    def require_policy(self) -> None:
+        """DeviceError unless the policy holds at this instant."""
+        try:
+            self.policy.require_valid(datetime.now(UTC))
+        except Refusal as refusal:
+            raise DeviceError(
+                "this device has no policy that is valid now, so everything is refused"
+            ) from refusal
+
     @classmethod
     def simulation(cls, folder: Path, policy: str | None = None, run: str | None = None) -> Site:
         """Virtual clients of one run, in its folder; ``policy``: as if a device had this one."""
@@ -142,17 +151,6 @@ class Site:
             rules = replace(Policy.load(str(path)), source="this device's policy")
         own = Own.of(node_config)
         return cls(device_folder(node_config), run, rules, simulated=False, own=own)
-
-
-def require_policy(node_config: Mapping[str, Any]) -> None:
-    """DeviceError unless the owner's policy, read anew for every message, holds at this instant."""
-    site = Site.device(node_config, "")
-    try:
-        site.policy.require_valid(datetime.now(UTC))
-    except Refusal as refusal:
-        raise DeviceError(
-            "this device has no policy that is valid now, so everything is refused"
-        ) from refusal
 
 
 def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None:

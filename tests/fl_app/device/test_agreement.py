@@ -1,0 +1,255 @@
+"""A server chooses among what conf/ lists for devices; most questions here once crossed a line."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from fl_app.config.composition import ConfigError, choices, compose, groups
+from fl_app.config.run_config import to_run_config
+from fl_app.device.agreement import agreed, asked
+from fl_app.device.node_settings import Own
+from tests.fl_app.device_under_test import MINE, OPEN, Device, model_size, question, report
+
+OWN = Own((3, 7), "/data/{client}.npz", None, shape=(1, 8, 8), classes=10, sizes=(30,) * 8)
+SMALL = ["model=mlp", "model.hidden=[4]", "strategy.local.epochs=1"]
+
+
+def on_device(*words: str, own: Own = OWN):
+    return agreed(to_run_config(["federation.num_clients=8", *words]), own)
+
+
+@pytest.mark.parametrize("name", groups()["strategy"])
+def test_every_strategy_says_whether_a_server_may_choose_it(name):
+    if name in ("centralised", "local_only", "class_statistics"):
+        with pytest.raises(ConfigError, match="simulations only"):
+            on_device(f"strategy={name}")
+    else:
+        assert on_device(f"strategy={name}").strategy.name == name
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "strategy.K=0",
+        "strategy.K=101",
+        "strategy.K=1.5",
+        "strategy.K=true",
+        "strategy.K=[1]",
+        "strategy.K=1,2",
+        "~strategy.K",
+        "strategy.local=null",
+        "strategy.local.learning_rate=nan",
+        "privacy.policy=/elsewhere.yaml",
+        "privacy.secure_aggregation=simulated",
+        "model.hidden=[4,0]",
+        "strategy.client=null",
+        "strategy.name=fedavg",
+        "strategy.of_a_newer_version=1",
+        "strategy.client._target_=clients.fedavg.FedAvgClient",
+        "++evaluation.client._target_=clients.dpsgd_fedavg.DpSgdClient",
+        "model._target_=learning.data.own_data.npz",
+        "+dataset.cache._target_=os.system",
+        "federation.num_clients=9",
+    ],
+)
+def test_what_is_not_listed_or_out_of_range_is_refused_by_name(word):
+    with pytest.raises(ConfigError) as caught:
+        on_device(word)
+    assert word.lstrip("+~").partition("=")[0].rpartition(".")[2].split("=")[0] in str(caught.value)
+
+
+def test_what_only_a_server_reads_is_not_read():
+    plain = on_device()
+    for word in (
+        "dataset.path=/etc/passwd",
+        "results_dir=/x",
+        "strategy.finetuning.passes=7",
+        "federation.devices={classes: [flu, cold], shape: [3, 9, 9], sizes: [1]}",
+        "no.such.key=1",
+        "compute.device=cuda",
+    ):
+        assert on_device(word) == plain, word
+
+
+@pytest.mark.parametrize("experiment", ["digits_privatekt", "digits_nbafl", "digits_kd_dpfl"])
+def test_server_says_in_plain_words_what_an_experiment_asks_of_devices(experiment):
+    words = [f"experiment={experiment}"]
+    config = compose(words)
+    found = agreed(to_run_config(asked(config, choices(words))), Own((), None, None))
+    assert found.strategy.client == config.strategy.client
+    assert found.model == config.model and found.privacy == config.privacy
+
+
+def test_user_hears_before_a_run_that_devices_would_do_something_else():
+    words = ["strategy=nbafl", "privacy.sensitivity=erm", "strategy.lipschitz=1.0"]
+    with pytest.raises(ConfigError, match=r"privacy\.sensitivity=erm"):
+        asked(compose([*words, "strategy.proximal_mu=0.1"]), choices(words))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "model._target_=learning.data.own_data.npz",
+        "strategy.client._target_=clients.fedavg.FedAvgClient",
+    ],
+)
+def test_in_simulations_too_a_slot_takes_the_classes_of_its_own_group(target):
+    with pytest.raises(ConfigError, match=r"chosen through the groups|not the name of"):
+        compose([target])
+
+
+# The table's rows, each through the real ClientApp ------------------------------------------
+
+
+def ask(device: Device, *words: str, size: tuple[str, ...] = (), **changed):
+    told = device.words(*SMALL, *size)
+    model = np.zeros(model_size(told), np.float32)
+    content = question(model, arrays={"indices": np.arange(4)}, **changed)
+    return report(device.ask([*told, *words], content))
+
+
+@pytest.fixture
+def opened():
+    """Paths that were opened; Python's own audit hooks cannot be taken away again."""
+    found: list[str] = []
+    watching = [True]
+    sys.addaudithook(
+        lambda event, arguments: (
+            found.append(str(arguments[0])) if watching[0] and event == "open" else None
+        )
+    )
+    yield found
+    watching[0] = False
+
+
+@pytest.mark.parametrize(
+    "policy", ["none", "expired", "malformed", "other algorithm", "too strict"]
+)
+def test_device_whose_policy_allows_nothing_opens_no_data_file(tmp_path, opened, policy):
+    device = Device(tmp_path)
+    file = tmp_path / "policy.yaml"
+    text = file.read_text()
+    match policy:
+        case "none":
+            del device.node_config["policy"]
+        case "expired":
+            file.write_text(text.replace("2099", "2001"))
+        case "malformed":
+            file.write_text("algorithms: [privatekt\n")
+        case "other algorithm":
+            file.write_text(OPEN)
+        case "too strict":
+            file.write_text(text.replace("max_epsilon: 6.0", "max_epsilon: 0.01"))
+    opened.clear()
+    for words in ([], ["federation.devices.classes=[flu,cold]"]):
+        found = ask(device, *words)
+        assert found["clients"] == []
+        assert not any(str(tmp_path) in reason for reason in found["reasons"])
+    assert str(tmp_path / "policy.yaml") in opened or policy == "none"
+    assert not [path for path in opened if path.endswith(("3.npz", "7.npz"))]
+    assert device.charged() == []
+
+
+def test_policy_is_read_anew_for_a_stored_reply_too(tmp_path):
+    device = Device(tmp_path)
+    assert ask(device)["clients"] == list(MINE)
+    file = tmp_path / "policy.yaml"
+    file.write_text(file.read_text().replace("2099", "2001"))
+    told = device.words(*SMALL)
+    content = question(np.zeros(model_size(told), np.float32), arrays={"indices": np.arange(4)})
+    assert "no policy that is valid" in report(device.ask(told, content, fresh=False))["reasons"][0]
+
+
+@pytest.mark.parametrize("wrong", ["label", "size", "missing", "shape"])
+def test_data_that_do_not_fit_the_owners_words_look_like_one_refusal(tmp_path, wrong):
+    device = Device(tmp_path)
+    with np.load(tmp_path / "3.npz") as held:
+        images, labels = held["images"], held["labels"]
+    match wrong:
+        case "label":
+            labels = np.where(labels == 9, 10, labels)
+        case "size":
+            images, labels = images[1:], labels[1:]
+        case "shape":
+            images = images[:, 1:]
+    np.savez(tmp_path / "3.npz", images=images, labels=labels)
+    if wrong == "missing":
+        (tmp_path / "3.npz").unlink()
+    found = ask(device)
+    assert found["clients"] == [7] and found["refused"] == [3]
+    assert found["reasons"] == ["refused; its own log says why"]
+    assert [client for client, *_ in device.charged()] == ["7"]
+    assert "3.npz" in (device.state / "errors.log").read_text() or wrong == "size"
+
+
+def test_no_question_finds_out_how_many_records_a_client_has(tmp_path):
+    answers = set()
+    for count in (29, 30, 31, 200):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        device = Device(folder)
+        del device.node_config["sizes"]
+        rng = np.random.default_rng(0)
+        for client in MINE:
+            images = rng.random((count, 8, 8, 1), np.float32)
+            np.savez(folder / f"{client}.npz", images=images, labels=np.arange(count) % 10)
+        said = []
+        for words in (
+            ["strategy=nbafl", "strategy.smallest_dataset=30"],
+            ["strategy=nbafl"],
+            ["strategy=dpsgd_fedavg"],
+            ["federation.devices={sizes: [30,30,30,30,30,30,30,30,30,30,30,30]}"],
+            ["evaluation=protected_clustering", "evaluation.result.records=30"],
+        ):
+            found = ask(device, *words, purpose="evaluate" if "evaluation" in words[0] else None)
+            said.append((tuple(found["clients"]), tuple(found["reasons"])))
+        answers.add(tuple(said))
+    assert len(answers) == 1
+
+
+def test_device_copies_nothing_and_opens_nothing_that_a_server_names(tmp_path, opened):
+    device = Device(tmp_path)
+    place = tmp_path / "server's choice"
+    for kind in ("npz", "csv"):
+        words = [
+            f"model._target_=learning.data.own_data.{kind}",
+            f"++model.path={tmp_path}/secret.{kind}",
+            f"++model.cache='{place}'",
+        ]
+        assert ask(device, *words)["clients"] == []
+    assert not place.exists() and not [path for path in opened if "secret" in path]
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+@pytest.mark.parametrize("strategy", ["privatekt", "nbafl", "fedavg", "dpsgd_fedavg"])
+def test_model_on_which_training_overflows_is_answered_all_the_same(tmp_path, strategy, spoilt):
+    """Some record's pixels decide whether activations overflow; the reply's form does not."""
+    device = Device(tmp_path, OPEN if strategy == "fedavg" else Device.__init__.__defaults__[0])
+    for client in MINE if spoilt else ():
+        with np.load(tmp_path / f"{client}.npz") as held:
+            np.savez(tmp_path / f"{client}.npz", images=held["images"] * 0, labels=held["labels"])
+    told = device.words(*SMALL, f"strategy={strategy}")
+    model = np.full(model_size(told), 1e37, np.float32)
+    found = report(device.ask(told, question(model, arrays={"indices": np.arange(4)})))
+    assert found["clients"] == list(MINE), found
+    assert len(device.charged()) == len(MINE)
+
+
+def test_error_in_training_is_answered_with_blank_records_and_stays_here(tmp_path, monkeypatch):
+    from learning.training.trainer import Trainer
+
+    device, real = Device(tmp_path), Trainer.train
+
+    def train(self, images, labels, **rest):
+        if images.any():
+            raise MemoryError("record 17 of 300")
+        return real(self, images, labels, **rest)
+
+    monkeypatch.setattr(Trainer, "train", train)
+    assert ask(device)["clients"] == list(MINE)
+    assert "record 17" in (device.state / "errors.log").read_text()
+    shutil.rmtree(device.state)

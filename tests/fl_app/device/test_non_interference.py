@@ -1,0 +1,136 @@
+"""Two devices that differ in one client's data answer alike, byte for byte, whatever is asked.
+
+The release, which is charged for, is replaced by a constant; everything else that comes back is
+compared. ``make test-federation`` asks 10,000 questions, the default suite 250.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fl_app.device.node import Node
+from learning.contribution import LabelCodec
+from tests.fl_app.device.test_hostile_server import CASES, honest
+from tests.fl_app.device_under_test import MINE, OPEN, POOL, STRICT, Device, model_size
+
+EACH = 10  # questions to one configuration
+WORDS = [
+    *("privacy.epsilon=0.5", "privacy.epsilon=1e6", "privacy.epsilon=inf", "privacy.delta=0.3"),
+    *("privacy.noise=seeded", "privacy.per=round", "privacy.per=run", "seed=7", "seed=-1"),
+    *("strategy.K=4", "strategy.K=200", "strategy.gamma=0.05", "strategy.clip=0.5"),
+    *("strategy.smallest_dataset=299", "strategy.smallest_dataset=300", "strategy.noise=false"),
+    *("federation.num_rounds=3", "federation.num_clients=5", "federation.clients_per_round=2"),
+    *("federation.devices.sizes=[299]", "federation.devices.classes=[flu,cold]"),
+    *("federation.devices.shape=[1,9,9]", "evaluation.every=2", "evaluation.counts.unit=client"),
+    *(
+        "evaluation.counts.unit=record",
+        "evaluation.counts.examples=299",
+        "evaluation.counts.examples=1",
+    ),
+    *(
+        "evaluation=protected_counts",
+        "evaluation=protected_clustering",
+        "evaluation.result.records=300",
+    ),
+    *("privacy.sensitivity=worst", "privacy.sensitivity=erm", "privacy.calibration=proven"),
+    *("strategy.labelling.mechanism=rr", "strategy.labelling.mechanism=pate", "strategy.soft=true"),
+    *("strategy.local.epochs=2", "strategy.local.lot_size=7", "strategy.uploads.noise=nbafl"),
+    *("model.hidden=[3]", "model=cnn_small", "strategy.beta=0.5", "strategy.budget.hamming=5"),
+    *("privacy.secure_aggregation=on", "protection=central", "run_name=another", "no.such.key=1"),
+]
+
+
+@pytest.fixture
+def pairs(tmp_path, monkeypatch):
+    """By policy and by whether sizes are published: two devices, of which one client differs.
+
+    Its last record is another one; or, where sizes are not published, there is one more.
+    """
+    monkeypatch.setattr(Node, "_answer_of", constant)
+    made = {}
+    for policy, published in ((p, s) for p in (STRICT, OPEN) for s in (True, False)):
+        twins = []
+        for name in ("one", "other"):
+            folder = tmp_path / f"{len(made)}-{name}"
+            folder.mkdir()
+            device = Device(folder, policy)
+            if not published:
+                del device.node_config["sizes"]
+            if name == "other":
+                change(folder / f"{MINE[0]}.npz", published)
+            twins.append(device)
+        made[policy, published] = twins
+    return made
+
+
+def change(file, published):
+    with np.load(file) as held:
+        images, labels = held["images"].copy(), held["labels"].copy()
+    if published:
+        images[-1], labels[-1] = 1 - images[-1], 9 - labels[-1]
+    else:
+        images, labels = np.append(images, images[:1], 0), np.append(labels, 3)
+    np.savez(file, images=images, labels=labels)
+
+
+def constant(node, role, task):
+    codec = role.codec(task)
+    return np.zeros(codec.shape[:1] if isinstance(codec, LabelCodec) else codec.shape, np.int64)
+
+
+def seen(reply):
+    """All that the server gets."""
+    if reply.has_error():
+        return ("error", reply.error.code, reply.error.reason)
+    arrays = reply.content.array_records.items()
+    return (
+        [(n, k, a.dtype, a.shape, a.data) for n, record in arrays for k, a in record.items()],
+        [(name, sorted(record.items())) for name, record in reply.content.config_records.items()],
+        list(reply.content.metric_records),
+    )
+
+
+def asked(case, words, rng):
+    """A question: an honest one, of which a few things are changed."""
+    changed = {}
+    for what in rng.choice(8, rng.integers(0, 3), replace=False):
+        match what:
+            case 0:
+                changed["clients"] = [[3], [7], [3, 7], [3, 99], [3, 3], []][rng.integers(6)]
+            case 1:
+                changed["purpose"] = ["train", "label", "evaluate", "x"][rng.integers(4)]
+            case 2:
+                changed["arrays"] = {"indices": np.arange(rng.integers(0, POOL + 2))}
+            case 3:
+                changed["model"] = np.full(model_size(words), rng.choice([0, 1, 1e38]), np.float32)
+            case 4:
+                changed["model"] = np.zeros(rng.integers(0, 9), np.float32)
+            case 5:
+                changed["extra"] = int(rng.integers(3))
+            case _:
+                pass
+    return honest(case, words, round=int(rng.integers(0, 53)), **changed)
+
+
+@pytest.mark.parametrize("questions", [250, pytest.param(10_000, marks=pytest.mark.federation)])
+def test_nothing_but_the_charged_release_depends_on_a_clients_data(pairs, questions):
+    rng = np.random.default_rng(0)
+    answered = set()
+    for number in range(questions // EACH):
+        name = list(CASES)[number % len(CASES)]
+        case, published = CASES[name], not number // len(CASES) % 2
+        one, other = pairs[case.policy, published]
+        wishes = rng.integers(1, 3) if number >= len(CASES) else 0
+        extra = rng.choice(WORDS, wishes, replace=False).tolist()
+        words = one.words(*case.words, *extra, f"run_dir=/nowhere/run-{number}")
+        told = one.words(*case.words)
+        for _ in range(EACH):
+            content = asked(case, told, rng)
+            found = [seen(device.ask(words, content, fresh=False)) for device in (one, other)]
+            assert found[0] == found[1], (words, content["task"])
+            if found[0][0] not in ("error", []):
+                answered.add(name)
+    assert answered == set(CASES)
+    for one, other in pairs.values():
+        assert one.charged() == other.charged()
