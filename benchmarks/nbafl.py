@@ -5,6 +5,7 @@ Prints a Markdown table (mean and standard deviation over seeds) and draws the p
 * ``epsilon``: accuracy against ε. * ``clients``: against N at fixed m. * ``rounds``: against T,
   with the advisor's optimum. * ``scheduling``: against K. * ``clip``: against C.
 * ``proven``: what the paper's calibration proves of its own settings (no training, no picture).
+* ``sensitivity``: the two modes that rest on no assumption, at ε = 8 (no picture).
 
 All but the last run the experiments ``conf/experiment/nbafl_*.yaml`` in this process, and need
 ``MURMUR_DATA``.
@@ -19,10 +20,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from omegaconf import DictConfig
+
 from benchmarks.pictures import canvas, curve, save
+from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
+from fl_app.run.population import build_trainer, population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
+from learning.data.public_pool import split_public
+from learning.seeding import experiment_rng
 from schemes.nbafl.closed_forms import claimed_against_proven
 
 TRAINING_SET, EXAMPLES = 60_000, 100
@@ -138,7 +145,7 @@ def _point(figure: Figure, value: str, seeds: Sequence[int], extra: list[str]) -
 def _run(overrides: list[str]) -> tuple[RunFolder, tempfile.TemporaryDirectory]:
     parent = tempfile.TemporaryDirectory()
     folder = RunFolder(Path(parent.name) / "run")
-    words = [*overrides, "keep_checkpoints=false", f"run_dir={folder.path}"]
+    words = ["keep_checkpoints=false", *overrides, f"run_dir={folder.path}"]
     InlineEngine(workers=1).run(words, folder)
     return folder, parent
 
@@ -170,16 +177,46 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.4f} ± {deviation:.4f}"
 
 
+def sensitivity(seeds: Sequence[int], extra: Sequence[str]) -> None:
+    """``dpsgd`` against ``worst``, on images left out of training and on the test set."""
+    print("| sensitivity | validation accuracy | test accuracy | ε proven |\n" + "| --- " * 4 + "|")
+    for mode in ("dpsgd", "worst"):
+        words = ["strategy=nbafl", f"privacy.sensitivity={mode}", "privacy.epsilon=8", *extra]
+        words += ["keep_checkpoints=true"]
+        validated, tested, proven = [], [], "none"
+        for seed in seeds:
+            run, folder = _run([*words, f"seed={seed}"])
+            validated.append(_validation_accuracy(run, compose([*words, f"seed={seed}"])))
+            metrics = run.metrics() or {}
+            tested.append(metrics["accuracy"])
+            proven = show_epsilon(metrics["epsilon_proven"])
+            folder.cleanup()
+        print(f"| {mode} | {_spread(validated)} | {_spread(tested)} | {proven} |", flush=True)
+
+
+def _validation_accuracy(run: RunFolder, config: DictConfig) -> float:
+    """Of the final model on the images that became public, whose labels no client trained on."""
+    train = population(config).dataset.train
+    rng = experiment_rng(config.seed, "public pool")
+    left_out, _ = split_public(len(train.labels), config.federation.public, rng)
+    trainer = build_trainer(config, population(config).dataset)
+    trainer.load((run.load_checkpoint() or {})["model"])
+    return trainer.evaluate(train.images[left_out], train.labels[left_out]).accuracy
+
+
 def main() -> None:
     """One figure by name."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figure", choices=(*FIGURES, "proven"))
+    parser.add_argument("figure", choices=(*FIGURES, "proven", "sensitivity"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=Path, default=Path("docs/img"), help="folder of the picture")
     parser.add_argument("overrides", nargs="*", default=[], help="further Hydra overrides")
     options = parser.parse_intermixed_args()
     if options.figure == "proven":
         proven()
+        return
+    if options.figure == "sensitivity":
+        sensitivity(options.seeds, options.overrides)
         return
     picture = options.out / f"nbafl_{options.figure}.png"
     draw(FIGURES[options.figure], options.seeds, options.overrides, picture)

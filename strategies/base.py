@@ -167,7 +167,7 @@ class CohortStrategy(Algorithm, Strategy):
         self._give_up_when_nobody_answers()
         # Noise that is shared needs its clients in every sum; the protocol itself sees to that.
         short = min((size for size in sizes if size), default=0) < self.setup.least_survivors
-        if short or len(total.clients) < self._least_answers():
+        if short or len(total.clients) < self.least_answers():
             return None, None
         self.round.counted = True
         model = self.update(self.round.number, self.model, total.total, total.weight)
@@ -269,7 +269,8 @@ class CohortStrategy(Algorithm, Strategy):
                 f"no client answered in {PATIENCE} rounds; client {client} said: {reason}"
             )
 
-    def _least_answers(self) -> int:
+    def least_answers(self) -> int:
+        """How many clients must answer for a round to count; what they answer has no part in it."""
         return math.ceil(self.setup.quorum * self._cohort_size())
 
     def _cohort_size(self) -> int:

@@ -51,6 +51,10 @@ class FedAvg(CohortStrategy):
         """The arrays that clients send, side by side, as the protection leaves them."""
         return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
 
+    def least_answers(self) -> int:
+        """0 where every round is published."""
+        return 0 if self.protection.always_published else super().least_answers()
+
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """One server step along the mean."""
         noise = self.setup.noise("update", number)

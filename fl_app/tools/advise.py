@@ -124,7 +124,7 @@ def advise(
     """
     if max_rounds is not None and max_rounds < 1:
         raise ValueError(f"max_rounds={max_rounds}: must be at least 1")
-    config = compose(["strategy=nbafl", *overrides])
+    config = compose(["strategy=nbafl", "++privacy.sensitivity=paper", *overrides])
     setting, classes, estimate = _setting(config, pilot)
     stated, source = dict(given or {}), {}
     # A model that knows nothing has the loss of a uniform guess.

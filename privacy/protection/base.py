@@ -51,6 +51,11 @@ class Protection(ABC):
             )
         self.budget, self.cohorts = budget, cohorts
 
+    @property
+    def always_published(self) -> bool:
+        """Whether every round must be published, however few have answered."""
+        return False
+
     # Client ---------------------------------------------------------------------------------
 
     @abstractmethod

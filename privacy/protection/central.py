@@ -57,6 +57,11 @@ class Central(Clipped):
     difference = "sampling helps while cohorts stay secret only; a curious server sees updates."
     rounds_published = 0
 
+    @property
+    def always_published(self) -> bool:
+        """With noise: a round that is left out would tell whose data made it so."""
+        return self.noise_multiplier > 0
+
     def calibrate(self) -> float:
         """The smallest z, for secret samples or for the most exposed client's rounds."""
         budget, rate = self.budget, self.cohorts.rate or 1.0
@@ -94,7 +99,7 @@ class Central(Clipped):
         """``total`` with noise of ``multiplier`` × the clipping norm."""
         if not self.noise_multiplier:
             return total
-        mechanism = DiscreteGaussian(multiplier * CLIP_STEPS, CLIP_STEPS)
+        mechanism = DiscreteGaussian(math.ceil(multiplier * CLIP_STEPS), CLIP_STEPS)
         return mechanism.privatize_integers(total, noise)
 
     def round_event(self) -> Event:

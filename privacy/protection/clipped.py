@@ -91,7 +91,9 @@ class Clipped(Protection):
             raise ValueError(
                 f"noise_multiplier={noise_multiplier}: must be finite and above 0, or null"
             )
-        self.noise_multiplier = noise_multiplier or (self.calibrate() if budget.is_private else 0.0)
+        wanted = noise_multiplier or (self.calibrate() if budget.is_private else 0.0)
+        # In whole steps, so that what is charged is exactly what is drawn.
+        self.noise_multiplier = math.ceil(wanted * CLIP_STEPS) / CLIP_STEPS
         self.update_multiplier = self._update_multiplier()
 
     @abstractmethod

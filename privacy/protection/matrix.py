@@ -153,6 +153,11 @@ class MatrixFactorization(Clipped):
         """The cohort, whoever came."""
         return self.cohorts.size
 
+    @property
+    def always_published(self) -> bool:
+        """With noise: a round that is left out would tell whose data made it so."""
+        return self.noise_multiplier > 0
+
     def noised(
         self, number: int, total: Integers, multiplier: float, noise: NoiseGenerator
     ) -> NDArray[np.float64]:

@@ -128,12 +128,17 @@ class NbaflSetting:
         clients_per_round: int | None,
         exposures: int | None,
         smallest_dataset: int | None,
+        sensitivity: str,
+        calibration: str | None,
         **settings: Any,
     ) -> Self:
         """The setting of a configuration and clients of ``sizes`` (None: not public).
 
-        None stands for all clients, all rounds, the smallest of ``sizes``.
+        None stands for all clients, all rounds, the smallest of ``sizes``, and the paper's own
+        calibration of the paper's sensitivity, the proven one of all others.
         """
+        if calibration is None:
+            calibration = "paper" if sensitivity == "paper" else "proven"
         _require_whole(
             clients_per_round=clients_per_round,
             exposures=exposures,
@@ -166,6 +171,8 @@ class NbaflSetting:
             scheduled=num_clients if clients_per_round is None else clients_per_round,
             smallest_dataset=smallest_dataset,
             dimension=dimension,
+            sensitivity=sensitivity,
+            calibration=calibration,
             **settings,
         )
 

@@ -10,6 +10,7 @@ from learning.data.datasets import Examples
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.accounting import Adjacency, Unit, epsilon
+from privacy.accounting.flatten import View, flatten
 from privacy.accounting.gaussian import combined_noise_multiplier
 from privacy.budget import Budget
 from privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
@@ -17,7 +18,7 @@ from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.protection import Central
 from rounds.schedule import Schedule
 from rounds.server_step import Sgd
-from rounds.setup import ServerSetup
+from rounds.setup import Round, ServerSetup
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import run_inline
 
@@ -105,12 +106,34 @@ def test_sampling_amplifies():
 def test_the_quantile_is_paid_for_out_of_the_updates_share():
     strategy = server(clipping={"adaptive": True, "bit_noise": 3.0})
     own = strategy.protection
-    both = combined_noise_multiplier([own.update_multiplier, 2 * 3.0])
-    assert both == pytest.approx(own.noise_multiplier)
     assert own.update_multiplier > own.noise_multiplier
     sigma = math.ceil(own.noise_multiplier * CLIP_STEPS)
     noise = PoissonSampledEvent(COHORT / N, DiscreteGaussianEvent(sigma, CLIP_STEPS))
     assert own.round_event().event == RepeatedEvent(noise, 1)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_no_less_noise_is_drawn_than_charged(adaptive, monkeypatch):
+    from privacy.mechanisms import DiscreteGaussian
+
+    drawn = []
+    monkeypatch.setattr(
+        DiscreteGaussian, "privatize_integers", lambda self, k, rng: drawn.append(self.sigma) or k
+    )
+    strategy = server(clipping={"adaptive": adaptive, "bit_noise": 3.0})
+    zero = np.zeros(strategy.trainer.num_parameters)
+    update(strategy, 1, zero, bits=0 if adaptive else None)
+    (leaf,) = flatten(strategy.protection.round_event(), View(assumptions=None))
+    assert combined_noise_multiplier(drawn) >= leaf.event.sigma
+
+
+def test_a_round_in_which_too_few_answer_publishes_its_noise():
+    strategy = server()
+    strategy.model = np.zeros(strategy.trainer.num_parameters, np.float32)
+    strategy.round = Round(1, asked={1: [0, 1, 2]}, invited={1: [0, 1, 2]})
+    arrays, _ = strategy.aggregate_train(1, [])
+    assert arrays is not None and arrays["model"].numpy().std() > 0
+    assert strategy.protection.rounds_published == 1
 
 
 def test_the_bit_alone_costs_what_its_share_says():

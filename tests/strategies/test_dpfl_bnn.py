@@ -151,8 +151,10 @@ def test_budget_against_the_server_of_a_secure_sum_needs_one_and_names_what_it_r
     assert "honest_clients=20" in strategy.warnings()[0]
     strategy.participations.update({0: 10})
     strategy.least_survivors = 20
-    spent = {g.threat: g.proven_total for g in strategy.statement().guarantees}
-    assert 7.9 < spent[Threat.SECURE_AGGREGATION] <= 8.0 < spent[Threat.LOCAL]
+    spent = {g.threat: g for g in strategy.statement().guarantees}
+    summed = spent[Threat.SECURE_AGGREGATION]
+    assert 7.9 < summed.assumed_total <= 8.0 < summed.proven_total
+    assert summed.proven_total == spent[Threat.LOCAL].proven_total
     sure = server(epsilon=8.0, gamma=None, budget={**budget, "honest_clients": 14}, sums=sums)
     assert sure.warnings() == []
 
@@ -167,7 +169,7 @@ def test_run_reports_all_clients_models_and_states_both_adversaries(tmp_path):
     threats = {g["threat"]: g for g in result.guarantees()}
     assert set(threats) == {"local", "secure_aggregation"}
     local, summed = threats["local"], threats["secure_aggregation"]
-    assert summed["proven_total"] < local["proven_total"]
+    assert summed["assumed_total"] < summed["proven_total"] == local["proven_total"]
     assert local["claimed_total"] == summed["claimed_total"] < summed["proven_total"]
     saved = load_file(tmp_path / "run" / "model.safetensors")
     assert sum(v.size for k, v in saved.items() if k.endswith("weight") and v.ndim > 1) > 0

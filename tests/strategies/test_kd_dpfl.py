@@ -214,7 +214,7 @@ def test_a_run_labels_once_then_trains(tmp_path):
     assert folder.metrics()["epsilon_proven"] < 8.0
     assert sorted(int(entry.client) for entry in label_charges(folder.path)) == [0, 1]
     statement = json.loads((folder.path / "privacy.json").read_text())
-    assert (statement["unit"], statement["adjacency"]) == ("record", "add_remove")
+    assert (statement["unit"], statement["adjacency"]) == ("record", "replace_special")
     assert not statement["void"]
 
 

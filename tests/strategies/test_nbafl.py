@@ -232,7 +232,10 @@ def test_a_node_that_lies_about_its_weight_is_left_out():
     np.testing.assert_allclose(arrays["model"].numpy(), strategy.noise.grid, rtol=1e-6)
 
 
-RUN = ["strategy=nbafl", "federation.public=0", "privacy.epsilon=400", "strategy.exposures=1"]
+RUN = [
+    *("strategy=nbafl", "privacy.sensitivity=paper", "federation.public=0"),
+    *("privacy.epsilon=400", "strategy.exposures=1"),
+]
 
 
 def test_a_diverging_client_is_dropped_and_counted_and_the_round_goes_on(tmp_path, monkeypatch):
@@ -273,8 +276,6 @@ def test_dpsgd_runs_end_to_end_within_its_budget(tmp_path):
         "federation.public=0",
         "federation.num_clients=3",
         "privacy.epsilon=6",
-        "privacy.sensitivity=dpsgd",
-        "privacy.calibration=proven",
         "strategy.proximal_mu=0.1",
     )
     assert all(5.5 < g["proven_total"] <= 6 for g in run.guarantees())
