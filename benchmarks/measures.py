@@ -179,8 +179,8 @@ MEASURES: dict[str, Measure] = {
     "privatekt murmur": lambda b: b.murmur("privatekt murmur", _privatekt(b), 2),
     "privatekt authors": _privatekt_authors,
     "start murmur ray": lambda b: b.murmur("start ray", (*works.DIGITS.settings, *RAY), 1),
-    "start murmur warm": lambda b: b.murmur(
-        "start warm", (*works.DIGITS.settings, *RAY, "engine.warm=true"), 1
+    "start murmur flower": lambda b: b.murmur(
+        "start murmur flower", (*works.DIGITS.settings, "engine=flower", "engine.workers=2"), 1
     ),
     "start flower": lambda b: b.flower("digits", works.DIGITS, 1),
     "start murmur inline": lambda b: b.murmur(

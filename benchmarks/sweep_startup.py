@@ -21,8 +21,8 @@ from benchmarks.machine import describe_machine
 JOB = ["federation.num_clients=4", "federation.num_rounds=1", "strategy.local.epochs=1"]
 ENGINES = {
     "inline": ["engine=inline"],
-    "ray-warm": ["engine=ray", "engine.workers=2"],
-    "ray-flwr-run": ["engine=ray", "engine.workers=2", "engine.warm=false"],
+    "ray": ["engine=ray", "engine.workers=2"],
+    "flower": ["engine=flower", "engine.workers=2"],
 }
 
 

@@ -110,11 +110,11 @@ ROWS = (
         *("x", 2, 4),
     ),
     Row(
-        "start-warm",
-        "the same without Flower's server processes (`engine.warm=true`)",
-        ("start murmur warm", "start flower"),
-        ratio("start flower", "start murmur warm", "first"),
-        *("x", 2, 4),
+        "start-flower",
+        "the same, engine `flower`, which is `flwr run` and the run's validation before it",
+        ("start murmur flower", "start flower"),
+        ratio("start flower", "start murmur flower", "first"),
+        *("x", 1, 1),
     ),
     Row(
         "start-inline",

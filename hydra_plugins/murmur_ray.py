@@ -42,11 +42,11 @@ class RayLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run a batch to its end; a job whose worker was lost is NaN, and noted in its folder."""
-        from fl_app.engines.ray_pool import start_ray
+        from fl_app.engines.ray_start import start_ray
 
         setup_globals()
         try:
-            ray = start_ray(self.address)
+            ray = start_ray(None if self.address == "local" else self.address)
         except (ValueError, ConnectionError) as error:
             raise CompactHydraException(
                 f"murmur: hydra.launcher.address={self.address}: no Ray cluster there ({error}); "

@@ -1,50 +1,31 @@
-"""The ray engine: submit the run to Flower's simulation runtime, exactly as `flwr run` does.
+"""The ray engine: the ServerApp in this process, the ClientApp in Ray's workers.
 
-The SuperLink that Flower would start and leave behind is started here instead, on free ports and
-with the installation of dependencies switched off (this environment already has them, and with
-torch they are gigabytes); it is stopped by its process id when this process ends.
+No SuperLink between: messages go straight to actors that have imported everything once and stay for
+the process's next run. The apps are those of every engine and sums do not depend on grouping, so
+the results are those of `flwr run` (``flower``) bit for bit.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from queue import SimpleQueue
+from typing import Any
 
-import psutil
-import tomli_w
+from flwr.app import Context, Message
 
-from fl_app.config.composition import CONF, ConfigError
-from fl_app.config.run_config import to_run_config
-from fl_app.engines.packing import copy_app
-from fl_app.engines.ray_pool import WORKERS, RayPool
+from fl_app.engines.inline import identify, serve
+from fl_app.engines.ray_start import Head, start_ray
 from fl_app.run.results import RunFolder
-from rounds.errors import RunError
 
-PROJECT = CONF.parent
-STOP_TIMEOUT = 10.0  # seconds until what does not end is killed
-START_TIMEOUT = 180.0  # seconds: on a crowded machine imports alone take a minute
+# Times that a message goes to a worker again after one died with it; its clients pay once.
+RETRIES = 5
 
 
 class RayEngine:
-    """``workers`` processes serve ``nodes`` virtual SuperNodes (None: one for each worker).
-
-    ``warm``: keep Ray and the workers for this process's next run (``ray_pool``).
-    """
+    """``workers`` processes serve ``nodes`` virtual SuperNodes (None: one for each worker)."""
 
     def __init__(
-        self,
-        workers: int | None = None,
-        nodes: int | None = None,
-        gpus_per_worker: float = 0.0,
-        warm: bool | None = None,
+        self, workers: int | None = None, nodes: int | None = None, gpus_per_worker: float = 0.0
     ) -> None:
         for name, value in (("workers", workers), ("nodes", nodes)):
             if value is not None and value < 1:
@@ -53,133 +34,77 @@ class RayEngine:
             raise ValueError(f"gpus_per_worker={gpus_per_worker}: must be at least 0")
         self.workers = workers or os.cpu_count() or 1
         self.nodes, self.gpus = nodes or self.workers, gpus_per_worker
-        self.warm = bool(warm)
 
     def begin(self) -> None:
-        """Start the SuperLink, which takes seconds, while the run is still being validated."""
-        if not self.warm:
-            SuperLink.shared()
+        """Start Ray's head, which takes seconds, while the run is still being validated."""
+        if not self.gpus and RayPool.size is None and "RAY_ADDRESS" not in os.environ:
+            Head.shared(self.workers)
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
-        """Submit, wait for the end, and raise RunError if the run did not finish."""
-        if self.warm:
-            RayPool.shared(self.workers, self.gpus).run(overrides, self.nodes)
-            return
-        if not (PROJECT / "pyproject.toml").exists():
-            raise ConfigError(
-                f"engine=ray: Flower packs the app from its project folder, but {PROJECT} has no "
-                "pyproject.toml; install with `pip install -e`, or use engine=inline"
-            )
-        link = SuperLink.shared()
-        link.wait()
-        run_config = folder.path / "flower-run-config.toml"
-        run_config.write_text(tomli_w.dumps(to_run_config(overrides)))
-        federation = f"num-supernodes={self.nodes} client-resources-num-cpus=1"
-        if "RAY_ADDRESS" not in os.environ:
-            federation += f" init-args-num-cpus={self.workers}"
-        if self.gpus:
-            federation += f" client-resources-num-gpus={self.gpus}"
-        log = folder.path / "flower.log"
-        with open(log, "ab") as output, TemporaryDirectory(prefix="murmur-app-") as scratch:
-            app = copy_app(PROJECT, Path(scratch))
-            command = [*_flwr(), "run", str(app), "--stream", "--run-config", str(run_config)]
-            command += ["--federation-config", federation]
-            status = subprocess.run(
-                command, env=link.environment, stdout=output, stderr=subprocess.STDOUT, check=False
-            ).returncode
-        if folder.metrics() is None:
-            why = folder.error() or f"flwr ended with status {status}"
-            raise RunError(f"{why} (the whole log: {log})")
+        """Run to the end; an exception of the server passes through."""
+        pool = RayPool.shared(self.workers, self.gpus)
+        serve(overrides, self.nodes, self.workers, pool.answer)
 
 
-class SuperLink:
-    """A SuperLink in simulation mode, owned by this process."""
-
-    _shared: SuperLink | None = None
-
-    @classmethod
-    def shared(cls) -> SuperLink:
-        """The one of this process; started on first use, stopped at exit."""
-        if cls._shared is None or cls._shared.process.poll() is not None:
-            cls._shared = cls()
-        return cls._shared
+class Worker:
+    """What lives in an actor: the ClientApp, imported once."""
 
     def __init__(self) -> None:
-        home = Path(os.environ.get("FLWR_HOME", Path.home() / ".murmur" / "flwr"))
-        home.mkdir(parents=True, exist_ok=True)
-        port, control = _free_port(), _free_port()
-        self.environment = {
-            **WORKERS,
-            **os.environ,
-            "FLWR_HOME": str(home),
-            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
-            "FLWR_LOCAL_CONTROL_API_PORT": str(control),
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_TELEMETRY_ENABLED": os.environ.get("FLWR_TELEMETRY_ENABLED", "0"),
-            "RAY_USAGE_STATS_ENABLED": os.environ.get("RAY_USAGE_STATS_ENABLED", "0"),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-        }
-        command = [_script("flower-superlink"), "--insecure", "--simulation"]
-        command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)]
-        command += ["--control-api-address", f"127.0.0.1:{control}"]
-        log = home / "superlink.log"
-        with open(log, "ab") as output:
-            self.process = subprocess.Popen(
-                command,
-                env=self.environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        atexit.register(self.stop)
-        self._port, self._log = port, log
+        from fl_app.client_app import app
 
-    def wait(self) -> None:
-        """Return as soon as it takes runs; RuntimeError if it does not start."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while not _answers(self._port):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RunError(f"Flower's SuperLink did not start; its log is {self._log}")
-            time.sleep(0.05)
+        identify()
+        self._app = app
+
+    def answer(self, message: Message, context: Context) -> Message:
+        """The ClientApp's reply."""
+        return self._app(message, context)
+
+    def process(self) -> int:
+        """The process id."""
+        return os.getpid()
+
+
+class RayPool:
+    """``workers`` actors of one core each and ``gpus`` GPUs each; RAY_ADDRESS names a cluster.
+
+    Ray starts an actor that died anew, and hands it the message that it died with.
+    """
+
+    size: tuple[int, float] | None = None  # of the one of this process
+    _shared: RayPool | None = None
+
+    @classmethod
+    def shared(cls, workers: int, gpus: float) -> RayPool:
+        """The one of this process; started anew only where its size changes."""
+        if cls._shared is None or cls.size != (workers, gpus):
+            if cls._shared is not None:
+                cls._shared.stop()
+            cls._shared, cls.size = cls(workers, gpus), (workers, gpus)
+        return cls._shared
+
+    def __init__(self, workers: int, gpus: float) -> None:
+        # Not a cluster that happens to run on this machine: only one that was named.
+        self._ray = start_ray(os.environ.get("RAY_ADDRESS"), workers)
+        options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
+        actor: Any = self._ray.remote(**options)(Worker)
+        self.actors = [actor.remote() for _ in range(workers)]
+        self._idle: SimpleQueue[Any] = SimpleQueue()
+        for one in self.actors:
+            self._idle.put(one)
+
+    def answer(self, message: Message, context: Context) -> Message:
+        """The reply of a worker that is free."""
+        worker = self._idle.get()
+        try:
+            return self._ray.get(worker.answer.remote(message, context))
+        finally:
+            self._idle.put(worker)
 
     def stop(self) -> None:
-        """End the SuperLink and everything that it started, a run and its Ray among them."""
-        if self.process.poll() is None:
-            link = psutil.Process(self.process.pid)
-            family = [*link.children(recursive=True), link]
-            for each in family:
-                _send(each.terminate)
-            _, left = psutil.wait_procs(family, STOP_TIMEOUT)
-            for each in left:
-                _send(each.kill)
-        type(self)._shared = None
-
-
-def _send(signal: Callable[[], None]) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
-        signal()
-
-
-def _flwr() -> list[str]:
-    return [_script("flwr")]
-
-
-def _script(name: str) -> str:
-    return str(Path(sys.executable).parent / name)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _answers(port: int) -> bool:
-    import httpx
-
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=0.5).is_success
-    except httpx.HTTPError:
-        return False
+        """End the actors, and Ray if it was started here."""
+        for actor in self.actors:
+            self._ray.kill(actor)
+        self._ray.shutdown()
+        if Head._shared is not None:
+            Head._shared.stop()
+        RayPool._shared = RayPool.size = None

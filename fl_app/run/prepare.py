@@ -45,7 +45,6 @@ def prepare(
     overrides: Sequence[str],
     path: Path | None = None,
     base: Path | None = None,
-    warm: bool = False,
 ) -> Ready:
     """Validate the whole configuration, then make the folder.
 
@@ -53,7 +52,6 @@ def prepare(
         overrides: Hydra's.
         path: the run's folder; None: as configured.
         base: where typed paths start; None: the working directory.
-        warm: whether an engine that can stay warm for the next run does, unless the user says.
 
     Raises:
         ConfigError: before anything is written.
@@ -65,10 +63,7 @@ def prepare(
     words += [*absolute_paths(config, base), f"run_dir={quoted(base / path)}"]
     if config.run_name is None:
         words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run
-    settings = config.engine
-    if warm and "warm" in settings and settings.warm is None:
-        settings = OmegaConf.merge(settings, {"warm": True})
-    experiment, engine = validated(overrides), build(settings, "engine")
+    experiment, engine = validated(overrides), build(config.engine, "engine")
     folder = RunFolder(base / path)
     with folder.claim():
         experiment.checkpoint(folder)

@@ -160,7 +160,7 @@ def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
     if folder.metrics(job) is None:
         path = folder.path / job.key
         try:
-            prepare(words, path, base, warm=True).run()
+            prepare(words, path, base).run()
         except Exception as error:
             RunFolder(path).save_error(_reason(error))
     accuracy = (folder.metrics(job) or {}).get("accuracy_last_5")

@@ -41,6 +41,7 @@ def flower(tmp_path):
     environment = {
         **os.environ,
         "FLWR_HOME": str(tmp_path / "flwr"),
+        "MARK": str(tmp_path),
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": free_port(),
         "FLWR_LOCAL_CONTROL_API_PORT": free_port(),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -56,9 +57,14 @@ def weights(folder):
     return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
 
 
-def test_demo_on_ray_equals_inline_bit_for_bit_and_leaves_nothing_running(tmp_path, flower):
+def test_demo_on_flower_equals_inline_bit_for_bit_and_leaves_nothing_running(tmp_path, flower):
+    """Also where the user's own Flower configuration has a federation of devices as its default."""
+    own = tmp_path / "flwr" / "config.toml"
+    own.parent.mkdir()
+    own.write_text('[superlink]\ndefault = "x"\n[superlink.x]\naddress = "devices.invalid:1"\n')
     words = [word for word in SMALL if not word.startswith("engine")]
-    command = [BIN / "murmur", "engine=ray", "engine.workers=2", *words, f"run_dir={tmp_path}/ray"]
+    command = [BIN / "murmur", "engine=flower", "engine.workers=2", *words]
+    command += [f"run_dir={tmp_path}/ray"]
     done = subprocess.run(
         command, env=flower, cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
@@ -66,12 +72,12 @@ def test_demo_on_ray_equals_inline_bit_for_bit_and_leaves_nothing_running(tmp_pa
     assert "round 2/2  accuracy" in done.stdout
     inline = run_inline(tmp_path / "inline")
     assert weights(tmp_path / "ray") == weights(inline.path)
-    assert list(processes_mentioning(str(tmp_path / "flwr"))) == []
+    wait_for(lambda: not list(processes_of(flower)), 10, "all processes to end")
 
 
 def processes_of(environment):
     """All that was started with this environment, Ray's own processes among them."""
-    mark = f"FLWR_HOME={environment['FLWR_HOME']}\0".encode()
+    mark = f"MARK={environment['MARK']}\0".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if mark in (folder / "environ").read_bytes():
@@ -79,17 +85,18 @@ def processes_of(environment):
 
 
 @pytest.mark.federation
-def test_terminated_run_leaves_nothing_running(tmp_path, flower):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_ended_run_leaves_nothing_running(tmp_path, flower, number):
     words = [word for word in SMALL if not word.startswith(("engine", "federation.num_rounds"))]
     words += ["federation.num_rounds=10000", f"run_dir={tmp_path}/ray"]
-    command = [BIN / "murmur", "engine=ray", "engine.workers=2", *words]
+    command = [BIN / "murmur", "engine=flower", "engine.workers=2", *words]
     running = subprocess.Popen(command, env=flower, cwd=tmp_path, stdout=subprocess.DEVNULL)
     run = RunFolder(tmp_path / "ray")
     wait_for(lambda: len(run.rows()) > 2 or running.poll() is not None, 600, "a round")
     assert len(set(processes_of(flower))) > 5
-    running.terminate()
-    assert running.wait(600) == 130
-    wait_for(lambda: not list(processes_of(flower)), 60, "all processes to end")
+    running.send_signal(number)
+    assert running.wait(600) == (130 if number == signal.SIGTERM else -number)
+    wait_for(lambda: not list(processes_of(flower)), 10, "all processes to end")
 
 
 def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, flower):

@@ -39,7 +39,6 @@ def test_run_on_a_cluster_of_two_nodes_equals_inline_bit_for_bit(tmp_path, clust
     environment = {
         **os.environ,
         "RAY_ADDRESS": cluster.address,
-        "FLWR_HOME": str(tmp_path / "flwr"),
     }
     done = subprocess.run(
         [MURMUR, "engine=ray", "engine.workers=2", *words],

@@ -1,0 +1,112 @@
+"""Ray's workers as forks of a process that has imported everything.
+
+Ray starts a worker by running the file that its node calls ``setup_worker_path``; ours is this
+one. It hands the worker's command line and environment to the template, a fork of `murmur` that
+waits at a socket, and the template forks once more and becomes the worker: without the seconds that
+importing PyTorch takes. Where there is no template, the worker is started as Ray would.
+
+The template must not have imported ray, whose threads do not survive a fork, and it is run as a
+file, so this module imports nothing of the project at its head.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+
+SOCKET = "MURMUR_RAY_TEMPLATE"  # the environment variable with the socket's path
+_MOST = 2**20  # bytes of a request
+
+
+def start_template(path: str) -> int | None:
+    """Fork the template, which answers at ``path``; its process id, None: it cannot be had here."""
+    torch = sys.modules.get("torch")
+    if "ray" in sys.modules or (torch is not None and torch.cuda.is_initialized()):
+        return None  # neither can be used in a fork
+    import fl_app.client_app
+    import fl_app.device.node  # noqa: F401
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    child = os.fork()
+    if child:
+        listener.close()
+        return child
+    try:
+        _become_template(listener)
+    finally:
+        os._exit(0)
+
+
+def _become_template(listener: socket.socket) -> None:
+    from fl_app.engines.family import die_with_parent
+
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for murmur, which ends us
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    # Whatever stood for them, its file is closed below, and Ray writes to them.
+    sys.stdout, sys.stderr = (os.fdopen(one, "w", closefd=False) for one in (1, 2))
+    # Files of the run, and their locks, are not ours.
+    os.closerange(3, listener.fileno())
+    os.closerange(listener.fileno() + 1, 4096)
+    while True:
+        request, _ = listener.accept()
+        content = b""
+        while part := request.recv(_MOST):
+            content += part
+        if os.fork() == 0:
+            request.close()
+            listener.close()
+            _become_worker(json.loads(content))
+        request.close()
+
+
+def _become_worker(asked: dict) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    sys.argv = asked["arguments"]
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        os._exit(0)
+
+
+def _request(arguments: list[str]) -> None:
+    """Ask the template for a worker; OSError where there is none."""
+    with socket.socket(socket.AF_UNIX) as template:
+        template.connect(os.environ[SOCKET])
+        asked = {"arguments": arguments, "environment": dict(os.environ)}
+        template.sendall(json.dumps(asked).encode())
+        template.shutdown(socket.SHUT_WR)
+        template.recv(1)  # until it has forked
+
+
+def _main() -> None:
+    # Ray's words: flags for Python, the worker's file, its options, and two for the setup itself.
+    words = [word for word in sys.argv[1:] if not word.startswith("--serialized-runtime-env")]
+    words = [word for word in words if not word.startswith("--language=")]
+    while words and words[0].startswith("-"):
+        words.pop(0)
+    try:
+        if words[0].endswith("default_worker.py"):
+            return _request(words)
+    except (OSError, KeyError):
+        pass
+    plain = os.path.join(os.path.dirname(words[0]), "setup_worker.py")
+    os.execv(sys.executable, [sys.executable, plain, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    _main()

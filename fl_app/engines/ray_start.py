@@ -1,0 +1,142 @@
+"""Starting Ray for this process: quickly where that works, else as `ray.init` does.
+
+Quickly: Ray's head starts in a process of its own while this one imports PyTorch, and its workers
+are forks of this process (``ray_head``, ``ray_fork``). RAY_ADDRESS names a cluster to use instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from fl_app.engines.family import adopt_orphans, end_children
+from fl_app.engines.ray_fork import SOCKET, start_template
+
+START_TIMEOUT = 60.0  # seconds for the head's address; on a crowded machine Ray is slow
+
+# The environment of Ray's processes, unless the user has set it otherwise.
+ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # workers are the work, not a guest
+    # glibc's heap in huge pages: a training step's addresses are found faster.
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray ends this process when its head is silent for so long; a crowded machine is slow.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+class Head:
+    """Ray's head for ``workers`` workers, and the template that they are forked from."""
+
+    _shared: Head | None = None
+
+    @classmethod
+    def shared(cls, workers: int) -> Head | None:
+        """The one of this process, started on first use; None where it has another size."""
+        if cls._shared is None:
+            cls._shared = cls(workers)
+        return cls._shared if cls._shared.workers == workers else None
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        # Nobody else on this machine or network may run code in our workers.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        adopt_orphans()
+        self.folder = Path(tempfile.mkdtemp(prefix="murmur-ray-"))
+        self._stopping = False
+        self._template: int | None = None
+        words = [str(workers), str(os.getpid()), str(self.folder)]
+        with open(self.folder / "head.log", "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "fl_app.engines.ray_head", *words],
+                env={**os.environ, SOCKET: str(self.folder / "template")},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for this process, which ends the others
+            )
+        atexit.register(self.stop)
+
+    def address(self) -> str | None:
+        """Where Ray answers; None where it did not start this way."""
+        self._template = start_template(str(self.folder / "template"))
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT)
+        address = self.process.stdout.readline().strip() if ready else ""
+        if address:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return address or None
+
+    def _watch(self) -> None:
+        """End this process when Ray ends before it: who waits for an answer would wait for ever."""
+        self.process.wait()
+        if not self._stopping:
+            print("murmur: Ray has ended; `murmur resume RUN` goes on from here", file=sys.stderr)
+            self._end_template()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os._exit(1)
+
+    def stop(self) -> None:
+        """End the head, Ray's processes and the workers."""
+        self._stopping = True
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        self._end_template()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        atexit.unregister(self.stop)
+        type(self)._shared = None
+
+    def _end_template(self) -> None:
+        """And its workers with it."""
+        if self._template is not None:
+            template = self._template
+            end_children(lambda child: template in (child.pid, child.ppid()))
+
+
+def start_ray(address: str | None, workers: int | None = None) -> Any:
+    """The module ``ray``, connected to the cluster at ``address``, or with None to a new one.
+
+    ``workers``: cores of a new one; None: all of this machine's. A process that is connected
+    already stays as it is.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    head = None
+    if address is None and workers is not None and "ray" not in sys.modules:
+        head = Head.shared(workers)
+        address = None if head is None else head.address()
+        if head is not None and address is None:
+            head.stop()
+    import ray
+
+    if not ray.is_initialized():
+        local = {"num_cpus": workers, "include_dashboard": False}
+        new: dict[str, Any] = local if address is None else {}
+        on_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGTERM)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
+            ray.init(
+                address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **new
+            )
+        if on_main:
+            signal.signal(signal.SIGTERM, before)  # Ray's own ends without cleaning up
+    return ray

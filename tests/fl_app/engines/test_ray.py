@@ -1,0 +1,116 @@
+"""Ray's workers stay from run to run, are replaced when they die, and change no result."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.numpy import load_file
+
+from benchmarks.loopback import wait_for
+from fl_app.engines.ray import RayEngine, RayPool
+from fl_app.run.results import RunFolder
+from privacy.ledger import Ledger
+from tests.fl_app.running import SMALL, run_inline
+
+WORDS = [word for word in SMALL if not word.startswith("engine")]
+MURMUR = str(Path(sys.executable).parent / "murmur")
+
+
+@pytest.fixture
+def engine():
+    yield RayEngine(workers=2)
+    if RayPool._shared is not None:
+        RayPool._shared.stop()
+
+
+def weights(folder):
+    return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
+
+
+def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_path, engine):
+    pools = []
+    for seed in (1, 2):
+        folder = RunFolder(tmp_path / f"ray-{seed}")
+        engine.run([*WORDS, f"seed={seed}", f"run_dir={folder.path}"], folder)
+        pools.append(RayPool._shared)
+        inline = run_inline(tmp_path / f"inline-{seed}", f"seed={seed}")
+        for run in (folder, inline):
+            assert [row["failed"] for row in run.rows()] == [{}, {}, {}]
+            assert [row["answered"] for row in run.rows()] == [0, 6, 6]
+        assert folder.metrics()["accuracy"] == inline.metrics()["accuracy"]
+        assert weights(folder.path) == weights(inline.path)
+    assert pools[0] is pools[1]
+
+
+def test_a_worker_killed_while_it_answers_is_replaced_and_its_clients_pay_once(tmp_path, engine):
+    words = [*WORDS, "federation.num_rounds=6"]
+    folder = RunFolder(tmp_path / "ray")
+    killed = []
+
+    def kill():
+        wait_for(lambda: len(folder.rows()) > 2, 120, "a round")
+        pool = RayPool._shared
+        for worker in pool.actors:  # one after the other, in the middle of whatever it does
+            process = pool._ray.get(worker.process.remote())
+            os.kill(process, signal.SIGKILL)
+            killed.append(process)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    engine.run([*words, f"run_dir={folder.path}"], folder)
+    killer.join()
+    assert len(killed) == 2
+    inline = run_inline(tmp_path / "inline", "federation.num_rounds=6")
+    assert [row["failed"] for row in folder.rows()] == [{}] * 7
+    assert weights(folder.path) == weights(inline.path)
+    with Ledger(folder.path / "ledger.sqlite") as ledger:
+        assert all(len(ledger.events(client)) == 6 for client in ledger.clients())
+
+
+VICTIMS = {
+    "murmur": lambda family: family[0],
+    "Ray's head": lambda family: mentioning(family, "engines.ray_head"),
+    "gcs": lambda family: mentioning(family, "gcs/gcs_server"),
+    "raylet": lambda family: mentioning(family, "raylet/raylet"),
+    "worker": lambda family: family[-1],
+}
+
+
+def mentioning(family, word):
+    return next(each for each in family if word in " ".join(each.cmdline()))
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_whoever_is_killed_the_rest_ends_or_the_run_is_undisturbed(tmp_path, victim):
+    rounds = 60 if victim == "worker" else 10000
+    words = [*WORDS, f"federation.num_rounds={rounds}", "engine.workers=2"]
+    run = RunFolder(tmp_path / "run")
+    murmur = psutil.Popen(
+        [MURMUR, "engine=ray", *words, f"run_dir={run.path}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: len(run.rows()) > 2 or murmur.poll() is not None, 120, "a round")
+    family = [murmur, *murmur.children(recursive=True)]
+    forked = [p for p in family[1:] if "engine=ray" in p.cmdline()]
+    family = [p for p in family if p not in forked] + sorted(forked, key=lambda p: p.create_time())
+    VICTIMS[victim](family).kill()
+    deadline = time.monotonic() + (120 if victim == "worker" else 10)
+    while time.monotonic() < deadline and any(alive(each) for each in family):
+        murmur.poll()
+        time.sleep(0.05)
+    assert [each for each in family if alive(each)] == []
+    if victim == "worker":
+        inline = run_inline(tmp_path / "inline", f"federation.num_rounds={rounds}")
+        assert weights(run.path) == weights(inline.path)
+
+
+def alive(process):
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
