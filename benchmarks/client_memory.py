@@ -104,6 +104,7 @@ def prepare(folder: Path, words: list[str]) -> None:
     from learning.training.trainer import Trainer
 
     folder.mkdir()
+    words = [*words, "federation.clients_per_round=null"]  # a client answers in its rounds only
     people = population(compose([*words, "engine=inline"]))
     rows, train = people.shards[0], people.dataset.train
     np.savez(folder / "data.npz", images=train.images[rows], labels=train.labels[rows])
@@ -133,33 +134,18 @@ def answer(folder: Path) -> dict[str, float]:
     import torch  # noqa: F401 - by far the largest, so it is measured by itself
 
     pytorch = memory("VmRSS")
-    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.app import Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
     import fl_app.device.node  # noqa: F401 - what the first message that computes imports
     from fl_app.client_app import app
-    from fl_app.config.run_config import to_run_config
 
     imported = memory("VmRSS")
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    run = json.loads((folder / "run.json").read_text())
-    arrays: dict[str, Any] = {"model": Array(np.load(folder / "model.npy"))}
-    if run["labels"]:
-        arrays["indices"] = Array(np.arange(run["labels"]))
-    task = ConfigRecord({"round": 1, "clients": [0]})
-    content = RecordDict({"model": ArrayRecord(arrays), "task": task})
+    run_config, content = question(folder)
     message = Message(content, dst_node_id=1, message_type="train", group_id="1")
     message.metadata.__dict__["_message_id"] = "m1"
-    owner = {
-        "clients": "0",
-        "data": str(folder / "data.npz"),
-        "public": str(folder / "public.npz"),
-        "shape": run["shape"],
-        "classes": run["classes"],
-        "policy": str(folder / "policy.yaml"),
-        "state": str(folder / "state"),
-    }
-    context = Context(1, 1, owner, RecordDict(), to_run_config(run["words"]))
+    context = Context(1, 1, owner(folder), RecordDict(), run_config)
     began = time.process_time()
     reply = app(message, context)
     seconds = time.process_time() - began
@@ -175,6 +161,28 @@ def answer(folder: Path) -> dict[str, float]:
         "down": wire(content),
         "up": wire(reply.content),
     }
+
+
+def owner(folder: Path) -> dict[str, Any]:
+    """The node-config of the device whose files ``prepare`` has put into ``folder``."""
+    run = json.loads((folder / "run.json").read_text())
+    files = {"data": "data.npz", "public": "public.npz", "policy": "policy.yaml", "state": "state"}
+    places = {word: str(folder / file) for word, file in files.items()}
+    return {"clients": "0", "shape": run["shape"], "classes": run["classes"], **places}
+
+
+def question(folder: Path, number: int = 1) -> tuple[dict[str, Any], Any]:
+    """The run-config of the run in ``folder``, and what its server asks in round ``number``."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    from fl_app.config.run_config import to_run_config
+
+    run = json.loads((folder / "run.json").read_text())
+    arrays: dict[str, Any] = {"model": Array(np.load(folder / "model.npy"))}
+    if run["labels"]:
+        arrays["indices"] = Array(np.arange(run["labels"]))
+    task = ConfigRecord({"round": number, "clients": [0]})
+    return to_run_config(run["words"]), RecordDict({"model": ArrayRecord(arrays), "task": task})
 
 
 def wire(content: Any) -> int:

@@ -29,6 +29,7 @@ WORDS = [
     "privacy.noise=seeded",
     "strategy.local.epochs=1",
 ]
+SIZES = "federation.devices.sizes=[346,346,345]"  # as a simulation of WORDS gives them
 VICTIM = 2  # the device that things happen to
 PATIENCE = 900.0  # seconds for anything to happen
 RESTART = 5.0  # seconds until a process that ended is started again, as in deploy/systemd
@@ -94,7 +95,7 @@ class Attempt:
     def __init__(self, devices: Devices, path: Path, words: list[str]) -> None:
         self.devices, self.folder, self.words = devices, RunFolder(path), words
         self.seen = {kind: devices.heard(kind) for kind in ("query", "train")}
-        command = [*devices.federation.words, *words, f"run_dir={path}"]
+        command = [*devices.federation.words, SIZES, *words, f"run_dir={path}"]
         self.process = devices.federation.murmur(*command)
 
     def wait_until_heard(self, kind: str, number: int) -> None:

@@ -16,6 +16,7 @@ MNIST = [
     "partition.exponent=null",
     "partition.sizes=[300,300,300]",
 ]
+SIZES = [300] * 3 if os.environ.get("MURMUR_DATA") else [346, 346, 345]
 WORDS = [
     *(MNIST if os.environ.get("MURMUR_DATA") else ["dataset=digits"]),
     "federation.num_clients=3",

@@ -1,9 +1,14 @@
-"""A SuperNode for tests: Flower's own runtime API on a free port, and messages put in by hand."""
+"""A SuperNode without a SuperLink: Flower's runtime API, and messages put in by hand."""
+
+from __future__ import annotations
 
 import hashlib
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
 
 import uvicorn
 from flwr.app import Context, Message, RecordDict
@@ -20,19 +25,22 @@ from benchmarks.loopback import free_port, wait_for
 
 SECRET = b"a secret of this machine"
 BUNDLE = b"not even an archive"  # nobody may unpack it
-FAB_HASH = hashlib.sha256(BUNDLE).hexdigest()
 NODE, RUN = 7, 1
 
 
 class SuperNode:
-    """Serves its API from construction until ``close``."""
+    """Serves its API on a free port, from construction until ``close``.
 
-    def __init__(self):
+    ``bundle``: the code that its server sends. ``secret``: None lets anybody take tasks.
+    """
+
+    def __init__(self, bundle: bytes = BUNDLE, secret: bytes | None = SECRET) -> None:
+        self.bundle, self.hash = bundle, hashlib.sha256(bundle).hexdigest()
         factory = NodeStateFactory(ObjectStoreFactory())
         self.state = factory.state()
         self.state.set_node_id(NODE)
         self.address = f"127.0.0.1:{free_port()}"
-        app = create_app(factory, SECRET)
+        app = create_app(factory, secret)
         port = int(self.address.rpartition(":")[2])
         config = uvicorn.Config(app, port=port, log_level="warning")
         self.server = uvicorn.Server(config)
@@ -40,46 +48,61 @@ class SuperNode:
         self.thread.start()
         wait_for(lambda: self.server.started, 60, "the runtime API")
 
-    def close(self):
+    def close(self) -> None:
+        """Stop serving."""
         self.server.should_exit = True
         self.thread.join()
 
-    def run(self, run_config, app="murmur/murmur", version="0.1.0"):
-        """What a server has started here; the SuperNode names another owner's files."""
-        fab = Fab(FAB_HASH, BUNDLE, {})
+    def run(
+        self,
+        run_config: dict,
+        app: str = "murmur/murmur",
+        version: str = "0.1.0",
+        config: Mapping[str, Any] = MappingProxyType({"clients": 99}),
+    ) -> None:
+        """What a server has started here; ``config``: with which the SuperNode was started."""
+        fab = Fab(self.hash, self.bundle, {})
         run = Run.create_empty(RUN)
-        run.fab_id, run.fab_version, run.fab_hash = app, version, fab.hash_str
+        run.fab_id, run.fab_version, run.fab_hash = app, version, self.hash
         self.state.store_run(run)
         self.state.store_fab(fab)
-        context = Context(RUN, NODE, {"clients": 99}, RecordDict(), run_config)
+        context = Context(RUN, NODE, dict(config), RecordDict(), run_config)
         self.state.set_run_series_context(run.series_id, context)
 
-    def ask(self, content, kind="train", task_type=TaskType.CLIENT_APP, late=0.0):
+    def ask(
+        self,
+        content: RecordDict,
+        kind: str = "train",
+        task_type: TaskType = TaskType.CLIENT_APP,
+        late: float = 0.0,
+    ) -> int:
         """Put in a task and, ``late`` seconds after it, its message; the task's number."""
         TaskIdentity.task_id = TaskIdentity.run_id = RUN
         TaskIdentity.node_id = 1
         message = Message(content, dst_node_id=NODE, message_type=kind, group_id="1")
         message.metadata.__dict__["_run_id"] = RUN
-        task = self.state.create_task(task_type.value, RUN, FAB_HASH)
+        task = self.state.create_task(task_type.value, RUN, self.hash)
+        assert task is not None
         time.sleep(late)
         _insert_message(message, self.state, self.state.object_store)
         return task
 
-    def reply(self, seconds=60.0):
+    def reply(self, seconds: float = 60.0) -> Message:
         """The next reply, as the SuperNode would send it on; without its content."""
-        found = []
+        found: list[Message] = []
 
-        def look():
+        def look() -> bool:
             found.extend(self.state.get_messages_legacy(is_reply=True))
             return bool(found)
 
         wait_for(look, seconds, "a reply")
         return found[0]
 
-    def expire(self, task):
+    def expire(self, task: int) -> None:
         """As if a minute had passed without a sign of life."""
         self.state.task_token_store[task].active_until = datetime.now(UTC) - timedelta(seconds=1)
 
-    def status(self, task):
+    def status(self, task: int) -> str:
+        """As Flower says it: ``finished:completed``."""
         (found,) = self.state.get_tasks(task_ids=[task])
         return f"{found.status.status}:{found.status.sub_status}"
