@@ -33,7 +33,7 @@ LINEAR = ["features=scattering", "model=linear"]
 
 @dataclass(frozen=True)
 class Setting:
-    """``clients`` of data set ``data``, their words, components of features and of the graph."""
+    """``clients`` of ``data``, their words; components of the features, graph and local models."""
 
     name: str
     data: str
@@ -41,6 +41,7 @@ class Setting:
     words: tuple[str, ...]
     features: int = 400
     graph: int = 200
+    local: int | str = 50
 
     def overrides(self) -> list[str]:
         """What every run of it has in common."""
@@ -63,7 +64,15 @@ def _settings() -> list[Setting]:
     }
     pool = "federation.public=10000"
     made = [
-        Setting(f"digits 60, {name}", "digits", 60, ("federation.public=360", *split[name]), 30, 30)
+        Setting(
+            f"digits 60, {name}",
+            "digits",
+            60,
+            ("federation.public=360", *split[name]),
+            30,
+            30,
+            "null",
+        )
         for name in ("iid", "dirichlet 0.5")
     ]
     for data in ("mnist", "fashion_mnist"):
@@ -91,12 +100,13 @@ def _privatekt(setting: Setting) -> list[str]:
         *LINEAR,
         "strategy.learner=ridge",
         "strategy.target=posterior",
+        f"strategy.components={setting.local}",
         f"strategy.spreading={{components:{setting.graph}}}",
     ]
 
 
 def _votes(setting: Setting) -> list[str]:
-    images = 40 if setting.data == "digits" else 500
+    images = 80 if setting.data == "digits" else 500
     words = ["strategy.answers=votes", f"strategy.K={images}"]
     return [*_privatekt(setting), *setting.sums(), *words]
 

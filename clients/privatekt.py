@@ -14,6 +14,8 @@ arrived and from the client's own budget, never from the server.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,9 +32,10 @@ class PrivateKTClient(LocalSgdClient):
     """Answers with a protected label for each public image that it is asked about.
 
     ``answers``: the way (``schemes.privatekt.answers.WAYS``). ``learner``: sgd (``epochs``,
-    ``batch_size``, ``learning_rate``), or ridge, in closed form with ``penalty``, for linear
-    models. ``abstain``: of votes, the share of images of which it is least sure and does not cast
-    any. ``max_labels``: the most images it labels in one round, however many the server sends.
+    ``batch_size``, ``learning_rate``), or ridge, for linear models: in closed form with ``penalty``
+    on the first ``components`` of the features (None: all). ``abstain``: of votes, the share of
+    images of which it is least sure and for which it casts none. ``max_labels``: the most images
+    it labels in one round, however many the server sends.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class PrivateKTClient(LocalSgdClient):
         answers: str,
         learner: str,
         penalty: float,
+        components: int | None,
         abstain: float,
         epochs: int,
         batch_size: int,
@@ -57,7 +61,8 @@ class PrivateKTClient(LocalSgdClient):
             raise ValueError(f"abstain={abstain}: must lie in [0, 1)")
         if abstain and answers != "votes":
             raise ValueError(f"abstain={abstain}: only answers=votes can be withheld")
-        self.way, self.learner, self.penalty = answers, learner, penalty
+        self.way, self.learner = answers, learner
+        self.ridge = partial(ridge, penalty=penalty, components=components)
         self.abstain, self.max_labels = abstain, max_labels
 
     def codec(self, task: Task) -> Codec:
@@ -77,7 +82,7 @@ class PrivateKTClient(LocalSgdClient):
         start = weights_of(self.trainer, self.start(task))
         rows = data.images[data.indices].reshape(len(data), -1)
         wanted = centred(data.labels[data.indices], self.trainer.num_classes) - rows @ start
-        model = to_parameters(self.trainer, start + ridge(rows, wanted, self.penalty))
+        model = to_parameters(self.trainer, start + self.ridge(rows, wanted))
         self.trainer.load(model)
         return self.result(model, task)
 

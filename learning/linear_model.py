@@ -17,18 +17,21 @@ def ridge(
     features: NDArray[np.float32],
     targets: NDArray[np.float64],
     penalty: float,
-    sample_weight: NDArray[np.float64] | None = None,
+    components: int | None = None,
 ) -> NDArray[np.float64]:
-    """W (d, C) that minimises Σ w_i ‖φ_i W − y_i‖² + ``penalty``·‖W‖², through the origin.
+    """W (d, C) that minimises Σ ‖φ_i W − y_i‖² + ``penalty``·‖W‖², through the origin.
 
-    ``features`` (N, d), ``targets`` (N, C), ``sample_weight`` (N,).
+    ``features`` (N, d), ``targets`` (N, C). ``components``: only the first features get weights,
+    the others 0; the last whitened components are mostly noise to whom has few examples.
     """
     from sklearn.linear_model import Ridge
 
     with threadpool_limits(1):
         model = Ridge(alpha=penalty, fit_intercept=False, solver="cholesky")
-        model.fit(features.astype(np.float64), targets, sample_weight=sample_weight)
-    return np.atleast_2d(model.coef_).T
+        model.fit(features[:, :components].astype(np.float64), targets)
+    weights = np.zeros((features.shape[1], targets.shape[1]))
+    weights[:components] = np.atleast_2d(model.coef_).T
+    return weights
 
 
 def centred(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,7 @@ class PrivateKT(CohortStrategy):
         abstain_below: float,
         learner: str,
         penalty: float,
+        components: int | None,
         refits: int,
         finetuning: Mapping[str, Any],
         self_training: Mapping[str, Any],
@@ -143,7 +144,8 @@ class PrivateKT(CohortStrategy):
         self.K, self.buffer_rounds, self.target = K, buffer_rounds, target
         self.uniform_start = first_round == "uniform"
         self.use_labels, self.abstain_below = use_labels, abstain_below
-        self.learner, self.penalty, self.refits = learner, penalty, refits
+        self.learner, self.refits = learner, refits
+        self.ridge = partial(ridge, penalty=penalty, components=components)
         self.finetuning = Distillation(**finetuning)
         self.spreading = None if spreading is None else LabelSpreading(**spreading)
         self.classes, self.way = self.trainer.num_classes, answers
@@ -275,7 +277,7 @@ class PrivateKT(CohortStrategy):
         for _ in range(1 + self.refits):
             belief = log_softmax(_SHARPNESS * (self._pool[indices] @ weights), axis=1)
             wanted = self._targets(values, belief) - 1 / self.classes
-            weights = ridge(self._pool[indices], wanted.astype(np.float64), self.penalty)
+            weights = self.ridge(self._pool[indices], wanted.astype(np.float64))
             if self.spreading is not None:
                 weights = self.spreading.refine(self._graph, self._pool, weights)
         return weights

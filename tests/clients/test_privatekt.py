@@ -41,6 +41,7 @@ def client(tmp_path: Path, epsilon=8.0, max_labels=4):
         answers="paper",
         learner="sgd",
         penalty=1.0,
+        components=None,
         abstain=0.0,
         epochs=30,
         batch_size=10,

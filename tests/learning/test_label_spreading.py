@@ -74,6 +74,9 @@ def test_ridge_is_the_closed_form_and_weights_survive_the_trainer():
     weights = ridge(x, y, 2.0)
     expected = np.linalg.solve(x.T.astype(float) @ x + 2 * np.eye(6), x.T @ y)
     np.testing.assert_allclose(weights, expected, rtol=1e-5)
+    few = ridge(x, y, 2.0, components=4)
+    np.testing.assert_allclose(few[:4], ridge(x[:, :4], y, 2.0))
+    assert not few[4:].any()
     trainer = Trainer(
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[]), (6, 1, 1), 4
     )

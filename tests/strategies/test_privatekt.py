@@ -38,6 +38,7 @@ def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
         "answers": "paper",
         "learner": "sgd",
         "penalty": 1.0,
+        "components": None,
         "refits": 0,
         "spreading": None,
         "K": 4,
