@@ -30,8 +30,6 @@ from privacy.mechanisms import (
     BinaryRandomizedResponse,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
-    Laplace,
     RandomizedResponse,
 )
 from privacy.noise import NoiseGenerator
@@ -174,8 +172,6 @@ def finiteness(draws: int) -> list[str]:
     mechanisms: dict[str, Any] = {
         "discrete Gaussian": DiscreteGaussian(1.0, 1.0, grid=2.0**-20),
         "discrete Laplace": DiscreteLaplace(1.0, 1.0, grid=2.0**-20),
-        "idealised Gaussian": Gaussian(1.0, 1.0, idealized=True),
-        "idealised Laplace": Laplace(1.0, 1.0, idealized=True),
     }
     lines = []
     for name, mechanism in mechanisms.items():

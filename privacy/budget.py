@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from privacy.events import Event, RepeatedEvent, SecurelySummedEvent
 
+_MOST = 64.0  # how many times the budget one participation may name
+
 THREATS = ("local", "secure_aggregation", "central")
 """The adversaries that a budget can be meant for."""
 
@@ -65,7 +67,7 @@ class Budget:
     def per_round(self, event: Callable[[float], Event]) -> float:
         """The ε of one participation, where ``event(ε)`` is what a participation at ε releases.
 
-        This is the largest ε (to a relative 1e-6, rounded down) with which all of ``releases``
+        This is the largest ε (to a relative 1e-7, rounded down) with which all of ``releases``
         stay within the budget, as ``threat`` sees them.
         """
         alone = self.honest_clients == 1
@@ -73,6 +75,7 @@ class Budget:
             return self.epsilon
         from privacy.accounting import Threat
         from privacy.accounting import epsilon as composed_epsilon
+        from privacy.accounting.calibrate import least_noise
 
         def cost(epsilon: float) -> float:
             release = event(epsilon)
@@ -80,12 +83,10 @@ class Budget:
             together = RepeatedEvent(seen, self.releases)
             return composed_epsilon(together, self.delta, Threat(self.threat)).epsilon
 
-        # Basic composition is a valid start from below; a whole budget in one round ends above,
-        # unless others hide it.
-        low, high = self.epsilon / self.releases, self.epsilon
-        while not alone and high < 64 * self.epsilon and cost(high) <= self.epsilon:
-            low, high = high, 2 * high
-        while high - low > 1e-6 * low:
-            middle = (low + high) / 2
-            low, high = (middle, high) if cost(middle) <= self.epsilon else (low, middle)
-        return low
+        # Basic composition allows ε/releases, but for rounding, where ``event`` means what it says.
+        most = self.releases / self.epsilon * (1 + 1e-9)
+        while cost(1 / most) > self.epsilon and most < _MOST * self.releases:
+            most *= 2
+        # Many answers of a small ε compose to less than their sum: a participation may name more.
+        least = min(most, 1 / (_MOST * self.epsilon))
+        return 1 / least_noise(lambda noise: cost(1 / noise), self.epsilon, least, most)

@@ -11,8 +11,6 @@ from privacy.accounting.flatten import flatten
 from privacy.accounting.search import decreasing_root
 from privacy.accounting.threat import Threat, View
 from privacy.events import (
-    GaussianEvent,
-    PoissonSampledEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
     RepeatedEvent,
@@ -96,22 +94,6 @@ def bits_gamma(
         return rdp.epsilon(flatten(event, View(threat)), delta, conversion)
 
     return _gamma(least_noise(cost, epsilon, 1e-6, 1e9))
-
-
-def gaussian_noise_multiplier(
-    epsilon: float, delta: float, count: int = 1, rate: float = 1.0
-) -> float:
-    """The smallest σ / L2 sensitivity for ``count`` releases, on Poisson samples if rate < 1.
-
-    By the best proven bound: smaller than what ``dpsgd.noise_multiplier`` finds by Rényi
-    divergence, and slower.
-    """
-
-    def cost(noise: float) -> float:
-        sampled = PoissonSampledEvent(rate, GaussianEvent(noise))
-        return epsilon_of(RepeatedEvent(sampled, count), delta).epsilon
-
-    return least_noise(cost, epsilon, 1e-3, 1e7)
 
 
 def _gamma(noise: float) -> float:

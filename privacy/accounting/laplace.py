@@ -42,14 +42,6 @@ def loss(event: LaplaceEvent) -> LatticeLoss:
     return _lattice(alpha * width, points, end, math.tanh(alpha / 2) + 2 * moved)
 
 
-def epsilon_for_accuracy(accuracy: float, probability: float, sensitivity: float) -> float:
-    """ε whose continuous noise stays within ±``accuracy`` with ``probability``.
-
-    Δ ln(1/(1−p))/a. Says what is useful, and nothing about what is private.
-    """
-    return -sensitivity * math.log1p(-probability) / accuracy
-
-
 def _thinning(steps: int) -> tuple[int, int]:
     """Points K and width w with wK ≥ ``steps``, as little above as can be had."""
     if steps <= 2 * _POINTS:

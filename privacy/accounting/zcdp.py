@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from privacy.accounting.bits import epsilon_of_bit
 from privacy.accounting.flatten import pure_epsilon
+from privacy.accounting.search import decreasing_root, minimum
 from privacy.events import (
     DiscreteGaussianEvent,
     Event,
@@ -30,9 +31,45 @@ def to_epsilon(rho: float, delta: float) -> float:
     return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
-def pure_composition(epsilon: float, count: int, delta: float) -> float:
-    """ε of ``count`` ε-DP releases: min(Tε, Tε²/2 + √(2Tε² ln(1/δ)))."""
-    return min(count * epsilon, to_epsilon(count * epsilon**2 / 2, delta))
+def delta(rho: float, epsilon: float) -> float:
+    """The δ at which ρ-zCDP gives (``epsilon``, δ)-DP, at most 1.
+
+    The least over α of e^((α−1)(αρ−ε)) · (1 − 1/α)^α / (α − 1) (Canonne, Kamath, Steinke 2020,
+    corollary 13); every α gives a valid bound, so that its search need not be exact.
+    """
+    return math.exp(min(0.0, _log_delta(rho, epsilon)))
+
+
+def _log_delta(rho: float, epsilon: float) -> float:
+    def log_delta(log_excess: float) -> float:
+        excess = math.exp(log_excess)  # α − 1
+        alpha = 1 + excess
+        return excess * (alpha * rho - epsilon) - log_excess - alpha * math.log1p(1 / excess)
+
+    # The exponent grows like α²ρ, hence the best α is near ε/2ρ; the rest is a wide margin.
+    return log_delta(minimum(log_delta, -20.0, math.log1p(epsilon / rho) + 20.0))
+
+
+def largest_rho(epsilon: float, delta_allowed: float) -> float:
+    """The largest ρ, to a relative 10⁻¹², that implies (``epsilon``, ``delta_allowed``)-DP.
+
+    Raises ValueError for an ε not finite and above 0, or a δ not in (0, 1).
+    """
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise ValueError(f"epsilon={epsilon}: must be finite and above 0")
+    if not 0 < delta_allowed < 1:
+        raise ValueError(f"delta={delta_allowed}: must lie in (0, 1)")
+
+    def excess(negative_log_rho: float) -> float:
+        return _log_delta(math.exp(-negative_log_rho), epsilon) + tail
+
+    # The classical ε = ρ + 2√(ρ ln(1/δ)) is the weaker bound, hence a ρ to start from.
+    tail = -math.log(delta_allowed)
+    start = -2 * math.log(math.sqrt(epsilon + tail) - math.sqrt(tail))
+    low = start - math.log(2)
+    while excess(low) <= 0:
+        low -= math.log(2)
+    return math.exp(-decreasing_root(excess, low, start, 1e-13))
 
 
 def _rho(leaf: Event) -> float:

@@ -6,7 +6,6 @@ P(X = x) ∝ e^(−x²/2σ²) on the integers. Like the continuous one it satisf
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,7 @@ from privacy.events import DiscreteGaussianEvent
 from privacy.mechanisms.discrete_gaussian_sampler import discrete_gaussian_sampler
 from privacy.mechanisms.integer_noise import Grid, add_noise, in_steps
 from privacy.mechanisms.quantization import quantized_l1_sensitivity, quantized_l2_sensitivity
-from privacy.mechanisms.validation import require_positive, require_probability
-from privacy.mechanisms.zcdp import zcdp_from_epsilon_delta
+from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
 
 
@@ -47,36 +45,10 @@ class DiscreteGaussian:
         in_steps("sigma", self.sigma, self.grid)
         require_positive("sensitivity", self.sensitivity)
 
-    @classmethod
-    def calibrated(
-        cls,
-        epsilon: float,
-        delta: float,
-        sensitivity: float,
-        grid: float = 1.0,
-        dimension: int | None = None,
-    ) -> DiscreteGaussian:
-        """The mechanism that is (``epsilon``, ``delta``)-DP by zCDP, a safe upper bound.
-
-        Raises:
-            ValueError: an argument is out of range, or the grid does not suit σ.
-        """
-        require_positive("epsilon", epsilon)
-        require_probability("delta", delta)
-        Grid(grid, dimension)
-        rho = zcdp_from_epsilon_delta(epsilon, delta)
-        sigma = _sensitivity_steps(sensitivity, grid, dimension) * grid / math.sqrt(2 * rho)
-        return cls(sigma, sensitivity, grid, dimension)
-
     @property
     def sensitivity_steps(self) -> float:
         """L2 sensitivity of the integers, in grid steps, with what rounding adds."""
         return _sensitivity_steps(self.sensitivity, self.grid, self.dimension)
-
-    @property
-    def rho(self) -> float:
-        """ρ of zero-concentrated DP, with the sensitivity that rounding adds."""
-        return (self.sensitivity_steps * self.grid / self.sigma) ** 2 / 2
 
     def event(self) -> DiscreteGaussianEvent:
         """One release of a whole vector, in grid steps, with what rounding adds."""

@@ -6,6 +6,7 @@ P(X = x) = (1−r)/(1+r) · r^|x| with r = e^(−step/scale): Ghosh, Roughgarden
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -19,7 +20,6 @@ from privacy.mechanisms.categorical import BITS, TOTAL, Categorical
 from privacy.mechanisms.fixed_point import CONTEXT, exp_neg, round_up, to_decimal
 from privacy.mechanisms.geometric import geometric
 from privacy.mechanisms.integer_noise import Grid, add_noise, in_steps
-from privacy.mechanisms.laplace import laplace_scale
 from privacy.mechanisms.quantization import quantized_l1_sensitivity
 from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
@@ -128,3 +128,17 @@ class DiscreteLaplaceSampler:
 @lru_cache(maxsize=64)
 def _sampler(scale: Fraction) -> DiscreteLaplaceSampler:
     return DiscreteLaplaceSampler(scale)
+
+
+def laplace_scale(epsilon: float, sensitivity: float) -> float:
+    """The scale Δ₁/ε, rounded such that no rounding takes the ε of it past ``epsilon``.
+
+    Raises:
+        ValueError: ``epsilon`` or ``sensitivity`` is not finite and above 0.
+    """
+    require_positive("epsilon", epsilon)
+    require_positive("sensitivity", sensitivity)
+    scale = sensitivity / epsilon
+    while 1 / (scale / sensitivity) > epsilon:
+        scale = math.nextafter(scale, math.inf)
+    return scale

@@ -19,11 +19,3 @@ def uniform_below(bound: int, n: int, rng: NoiseGenerator) -> NDArray[np.uint64]
         out[pending] = rng.uint64(pending.size) // np.uint64(ONE // bound)
         pending = pending[out[pending] >= bound]
     return out
-
-
-def uniform_open(n: int, rng: NoiseGenerator) -> NDArray[np.float64]:
-    """``n`` doubles in (0, 1): the centres of 2⁵² equal intervals, so never 0 and never 1."""
-    centres = (rng.uint64(n) >> np.uint64(12)).astype(np.float64)
-    centres += 0.5
-    centres *= 2.0**-52
-    return centres

@@ -22,11 +22,10 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from privacy.accounting import fine_gaussian
+from privacy.accounting import fine_gaussian, zcdp
 from privacy.accounting.search import decreasing_root
 from privacy.events import Event, NonPrivateEvent, Release
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from privacy.mechanisms.zcdp import zcdp_from_epsilon_delta
 from privacy.neighbours import Adjacency, Unit
 from schemes.nbafl import closed_forms
 from schemes.nbafl.setting import NbaflSetting
@@ -139,7 +138,7 @@ class NbaflNoise(NbaflSetting):
             if sigma >= fine_gaussian.FINEST * _grid(self.clip, sigma):
                 return sigma
         # On a coarse grid the noise is known by its concentrated DP only.
-        rho = zcdp_from_epsilon_delta(self.epsilon * _LATTICE, self.delta)
+        rho = zcdp.largest_rho(self.epsilon * _LATTICE, self.delta)
         return self._sigma_for(1 / math.sqrt(2 * rho), sensitivity)
 
     def _sigma_for(self, multiplier: float, sensitivity: float) -> float:

@@ -128,8 +128,8 @@ class NbaflSetting:
         clients_per_round: int | None,
         exposures: int | None,
         smallest_dataset: int | None,
-        sensitivity: str,
-        calibration: str | None,
+        sensitivity: str = "paper",
+        calibration: str | None = None,
         **settings: Any,
     ) -> Self:
         """The setting of a configuration and clients of ``sizes`` (None: not public).

@@ -27,7 +27,7 @@ from privacy.mechanisms import (
     quantize_simplex,
     quantized_simplex_sensitivity,
 )
-from privacy.mechanisms.laplace import laplace_scale
+from privacy.mechanisms.discrete_laplace import laplace_scale
 from privacy.mechanisms.uniform import uniform_below
 from privacy.mechanisms.validation import require_positive, require_probability
 from privacy.noise import NoiseGenerator

@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from privacy.accounting import gaussian
 from privacy.audit import audit, clopper_pearson, empirical_epsilon
 from privacy.mechanisms import (
     BinaryRandomizedResponse,
     DiscreteGaussian,
     DiscreteLaplace,
     ExponentialMechanism,
-    Gaussian,
-    Laplace,
     PermuteAndFlip,
     RandomizedResponse,
     StochasticBits,
-    analytic_gaussian_sigma,
     clip_l2,
     quantize_simplex,
 )
@@ -97,18 +95,11 @@ def laplace_ratio(outputs, vectors):
     return (np.abs(outputs - vectors[1]) - np.abs(outputs - vectors[0])).sum(axis=1)
 
 
-def continuous_laplace(epsilon, noise=1.0):
-    stated = Laplace.calibrated(epsilon, 1.0, idealized=True)
-    ran = Laplace(stated.scale * noise, 1.0, idealized=True)
-    x, x_prime = (ran.privatize(np.full(RUNS, v), rng("lap", int(v))) for v in (0.0, 1.0))
-    return Case(epsilon, 0.0, x, x_prime)
-
-
 def discrete_gaussian(epsilon, noise=1.0, clip=clip_l2):
     """A clipped vector of three entries against none at all, along their difference."""
     bound, raw = 1.0, np.array([30.0, -40.0, 120.0])
     stated = DiscreteGaussian(
-        analytic_gaussian_sigma(epsilon, DELTA, bound), bound, 2.0**-12, dimension=3
+        gaussian.noise_multiplier(epsilon, DELTA) * bound, bound, 2.0**-12, dimension=3
     )
     ran = DiscreteGaussian(stated.sigma * noise, bound, 2.0**-12, dimension=3)
     x, x_prime = (
@@ -116,13 +107,6 @@ def discrete_gaussian(epsilon, noise=1.0, clip=clip_l2):
         for v in (clip(raw, bound), np.zeros(3))
     )
     return Case(epsilon, DELTA, x @ raw, x_prime @ raw)
-
-
-def continuous_gaussian(epsilon, noise=1.0):
-    stated = Gaussian.calibrated(epsilon, DELTA, 1.0, idealized=True)
-    ran = Gaussian(stated.sigma * noise, 1.0, idealized=True)
-    x, x_prime = (ran.privatize(np.full(RUNS, v), rng("gauss", int(v))) for v in (0.0, 1.0))
-    return Case(epsilon, DELTA, x, x_prime)
 
 
 def selection(mechanism, epsilon, noise=1.0):
@@ -143,9 +127,7 @@ HONEST = {
     "bits": lambda: bits(0.2),
     "stochastic bits": lambda: stochastic_bits(0.2),
     "discrete Laplace": lambda: discrete_laplace(1.0),
-    "continuous Laplace": lambda: continuous_laplace(1.0),
     "discrete Gaussian": lambda: discrete_gaussian(1.0),
-    "continuous Gaussian": lambda: continuous_gaussian(1.0),
     "exponential mechanism": lambda: selection(ExponentialMechanism, 2.0),
     "permute and flip": lambda: selection(PermuteAndFlip, 2.0),
 }
@@ -162,9 +144,7 @@ HALF_THE_NOISE = {
     "bits": lambda: bits(0.2, mechanism=BinaryRandomizedResponse(0.4)),
     "stochastic bits": lambda: stochastic_bits(0.2, mechanism=StochasticBits(0.4)),
     "discrete Laplace": lambda: discrete_laplace(1.0, noise=0.5),
-    "continuous Laplace": lambda: continuous_laplace(1.0, noise=0.5),
     "discrete Gaussian": lambda: discrete_gaussian(1.0, noise=0.5),
-    "continuous Gaussian": lambda: continuous_gaussian(1.0, noise=0.5),
     "exponential mechanism": lambda: selection(ExponentialMechanism, 2.0, noise=0.5),
     "permute and flip": lambda: selection(PermuteAndFlip, 2.0, noise=0.5),
 }

@@ -13,7 +13,7 @@ from privacy.mechanisms.categorical import TOTAL, Categorical
 from privacy.mechanisms.discrete_laplace import DiscreteLaplaceSampler
 from privacy.mechanisms.fixed_point import exp_neg, log_ratio, round_down, round_up
 from privacy.mechanisms.geometric import Geometric
-from privacy.mechanisms.uniform import uniform_below, uniform_open
+from privacy.mechanisms.uniform import uniform_below
 from privacy.noise import NoiseGenerator
 
 
@@ -189,11 +189,6 @@ def test_uniform_integers_are_even_and_redraw_the_remainder():
     assert uniform_below(1, 4, Scripted()).tolist() == [0] * 4
     counts = np.bincount(uniform_below(7, 700_000, NoiseGenerator.seeded("uniform")).astype(int))
     assert stats.chisquare(counts).pvalue > 1e-3
-
-
-def test_uniform_doubles_never_touch_the_ends():
-    ends = uniform_open(2, Scripted(uint64=[0, 2**64 - 1]))
-    assert 0 < ends[0] < ends[1] < 1
 
 
 def test_rounding_brackets_a_probability():

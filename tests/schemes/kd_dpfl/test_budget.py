@@ -1,19 +1,6 @@
 import pytest
 
-from privacy.accounting import epsilon, pate
 from schemes.kd_dpfl import budget as shares
-
-
-@pytest.mark.parametrize(("sigma", "golden"), [(40, "5.99"), (100, "2.25")])
-def test_pate_with_gaussian_votes(sigma, golden):
-    assert f"{pate.concentrated_epsilon(sigma, 1000, 1e-5):.2f}" == golden
-    bounds = epsilon(pate.gaussian_votes(sigma, 1000), 1e-5).bounds
-    assert f"{bounds['zcdp']:.2f}" == golden
-    assert bounds["exact"] < 0.9 * bounds["zcdp"]
-
-
-def test_one_laplace_vote_costs_two_over_its_scale():
-    assert epsilon(pate.laplace_votes(40.0, 1), 0.0).epsilon == pytest.approx(2 / 40)
 
 
 def test_conservative_budget():
