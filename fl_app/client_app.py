@@ -8,6 +8,7 @@ message needs it. There the owner's policy is asked first, then what the device 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -25,6 +26,9 @@ from fl_app.device.node_settings import (
     log_error,
 )
 
+if TYPE_CHECKING:
+    from fl_app.device.health import Health
+
 app = ClientApp()
 
 
@@ -35,16 +39,21 @@ def answer(message: Message, context: Context) -> Message:
     """Let every client that the message names do what it asks; all kinds go the same way."""
     if is_simulated(context.node_config):
         return Message(_simulated(message.content, context), reply_to=message)
+    from fl_app.device.health import Health
+
+    health = Health(context.node_config)
     try:
-        return Message(_on_device(message.content, context), reply_to=message)
+        reply = Message(_on_device(message.content, context, health), reply_to=message)
     except Exception as error:
         log_error(device_folder(context.node_config), f"run {context.run_id}", error)
         # A ConfigError repeats what the server sent, which is plain, and what conf/ allows.
         telling = isinstance(error, DeviceError | ConfigError)
         reason = str(error) if telling else REFUSED
-        return Message(
+        reply = Message(
             Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message
         )
+    health.replied(message.content, reply)
+    return reply
 
 
 def _simulated(content: RecordDict, context: Context) -> RecordDict:
@@ -57,7 +66,7 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
     return node_for(config, site).answer(content)
 
 
-def _on_device(content: RecordDict, context: Context) -> RecordDict:
+def _on_device(content: RecordDict, context: Context, health: Health) -> RecordDict:
     site = Site.device(context.node_config, f"run-{context.run_id}")
     site.require_policy()
     from fl_app.device.agreement import agreed, run_name
@@ -74,4 +83,5 @@ def _on_device(content: RecordDict, context: Context) -> RecordDict:
         return secure.answer(content)
     from fl_app.device.node import node_for
 
-    return node_for(config, site).answer(content)
+    health.node = node_for(config, site)
+    return health.node.answer(content)

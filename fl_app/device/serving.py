@@ -21,6 +21,7 @@ from typing import Any
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
+import fl_app.device.health
 import fl_app.device.node  # noqa: F401 - so that forks need not
 from fl_app.client_app import app
 from fl_app.device.flower_runtime import Question, Runtime, Task

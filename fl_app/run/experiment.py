@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config.composition import ConfigError, build
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.checkpoint import Checkpoint, digest
+from fl_app.run.health import RunHealth
 from fl_app.run.population import (
     Population,
     build_client,
@@ -46,6 +47,7 @@ class Experiment:
         self.federation: FederationSettings = build(config.federation, "federation")
         self.privacy: PrivacySettings = build(config.privacy, "privacy")
         self.tracker: Tracker = build(config.tracking, "tracking")
+        self.health = RunHealth()
         self.population: Population = population(config)
         dataset = self.population.dataset
         # The server computes while its clients wait.
@@ -107,6 +109,7 @@ class Experiment:
         self.folder = folder
         model = self._begin()
         self.tracker.begin(folder.path, self._settings(), folder.rows())
+        self.health.begin(folder.path, self._settings(), folder.rows())
         self.started = self.last = time.monotonic()
         rounds = self.federation.num_rounds - self.strategy.first_round
         if rounds > 0:
@@ -208,6 +211,7 @@ class Experiment:
             self.folder.save_checkpoint(self._checkpoint(number, model))
         self.folder.append_row(row)
         self.tracker.row(row)
+        self.health.row(row)
         return MetricRecord(dict(scores))
 
     def _checkpoint(self, number: int, model: np.ndarray) -> Checkpoint:
@@ -263,6 +267,7 @@ class Experiment:
         tensors = self.trainer.state_dict(model)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
         self.tracker.end(metrics)
+        self.health.end(metrics)
         self.folder.save_metrics(metrics)
         return metrics
 

@@ -7,6 +7,7 @@
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | the last finished round (``fl_app.run.checkpoint``) |
 | ``secure-sum.safetensors`` | where secure sums are on: the round's, as far as it has come |
+| ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.run.health``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights |

@@ -120,6 +120,11 @@ class Ledger:
             tally = Counter(entry.body for entry in self.entries(client, run))
         return [event_from_text(text) for text in sorted(tally.elements())]
 
+    def releases(self) -> int:
+        """How many releases were ever charged, of all clients together."""
+        with self._log.reading():
+            return sum(tally.total() for tally in self._log.history.spends.values())
+
     def clients(self) -> list[str]:
         """Every client that was ever charged; numbers first, in their order."""
         with self._log.reading():

@@ -1,0 +1,95 @@
+"""A device's health: ``metrics.prom`` in its state folder, replaced after each message.
+
+It is for a monitoring system, which is not trusted with the owner's data: every figure is computed
+from the ledger, from what the server has sent, and from the reply that the server gets. So it tells
+nothing but what was charged or is public. What is not in the ledger is carried from file to file,
+since every message has a process of its own; where the file was lost, it starts from 0 again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Message, RecordDict
+
+from fl_app.device.node_settings import device_folder, log_error
+from fl_app.prometheus_file import NAME, Figures, read, write
+from privacy.policy import Policy
+from rounds.message_size import message_size
+
+if TYPE_CHECKING:
+    from fl_app.device.node import Node
+    from privacy.ledger import Ledger
+
+MEANINGS = {
+    "murmur_device_messages_total": "Messages that a server has sent",
+    "murmur_device_refusals_total": "Clients' refusals, and messages refused as a whole",
+    "murmur_device_received_bytes_total": "Bytes of these messages",
+    "murmur_device_sent_bytes_total": "Bytes of the replies",
+    "murmur_device_last_answer_timestamp_seconds": (
+        "When the last message arrived that a client answered, as Unix time"
+    ),
+    "murmur_device_releases_total": "Releases that the ledger has charged, of all clients, ever",
+    "murmur_device_epsilon_spent": (
+        "Epsilon of the most exposed client's life, as the policy counts it"
+    ),
+}
+
+
+class Health:
+    """Made when a message arrives; ``node``: what computes the answer, once there is one."""
+
+    def __init__(self, node_config: Mapping[str, Any]) -> None:
+        self.folder, self.arrived = device_folder(node_config), time.time()
+        self.clients = str(node_config.get("clients", ""))
+        self.node: Node | None = None
+
+    def replied(self, asked: RecordDict, reply: Message) -> None:
+        """Write the file; what goes wrong is logged, and the reply leaves nonetheless."""
+        try:
+            self._write(asked, reply)
+        except Exception as error:
+            with suppress(OSError):
+                log_error(self.folder, NAME, error)
+
+    def _write(self, asked: RecordDict, reply: Message) -> None:
+        path = self.folder / NAME
+        before = read(path)
+        values = {name: before.get(name, 0.0) for name in MEANINGS}
+        values["murmur_device_messages_total"] += 1
+        values["murmur_device_received_bytes_total"] += message_size(asked)
+        if reply.has_error():
+            values["murmur_device_refusals_total"] += 1
+        else:
+            values["murmur_device_sent_bytes_total"] += message_size(reply.content)
+            for record in reply.content.config_records.values():
+                values["murmur_device_refusals_total"] += _count(record.get("refused"))
+                if _count(record.get("clients")):
+                    values["murmur_device_last_answer_timestamp_seconds"] = self.arrived
+        if self.node is not None:
+            values |= _spent(self.node.ledger, self.node.policy)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write(path, Figures(MEANINGS, values, ("clients", self.clients)))
+        # Monitoring passes a file's time on, and how long training took may depend on the data.
+        os.utime(path, (self.arrived, self.arrived))
+
+
+def _count(listed: object) -> int:
+    return len(listed) if isinstance(listed, list) else 0
+
+
+def _spent(ledger: Ledger, policy: Policy) -> dict[str, float]:
+    lives = [ledger.spent(client) for client in ledger.clients()]
+    try:
+        epsilon = max((policy.spend(life) for life in lives), default=0.0)
+    except ValueError:  # an event that this version cannot account for
+        epsilon = math.inf
+    return {
+        "murmur_device_releases_total": ledger.releases(),
+        "murmur_device_epsilon_spent": epsilon,
+    }

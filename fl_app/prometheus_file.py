@@ -1,0 +1,50 @@
+"""Figures in Prometheus' text format, for node_exporter's textfile collector (deploy/README.md).
+
+The file is replaced as a whole, so that no reader meets half of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+NAME = "metrics.prom"
+
+
+class Figures(Collector):
+    """``values`` by name, each explained in ``meanings``; names ending in ``_total`` only grow."""
+
+    def __init__(
+        self, meanings: Mapping[str, str], values: Mapping[str, float], label: tuple[str, str]
+    ) -> None:
+        self.meanings, self.values, self.label = meanings, values, label
+
+    def collect(self) -> Iterator[Metric]:
+        """One family for each value."""
+        name, whose = self.label
+        for figure, value in self.values.items():
+            kind = CounterMetricFamily if figure.endswith("_total") else GaugeMetricFamily
+            family = kind(figure, self.meanings[figure], labels=[name])
+            family.add_metric([whose], value)
+            yield family
+
+
+def write(path: Path, figures: Figures) -> None:
+    """Replace the file at ``path``; OSError where that is not possible."""
+    registry = CollectorRegistry()
+    registry.register(figures)
+    write_to_textfile(str(path), registry)
+
+
+def read(path: Path) -> dict[str, float]:
+    """The values in the file at ``path`` by name; none where it is missing or damaged."""
+    try:
+        families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+    return {sample.name: sample.value for family in families for sample in family.samples}
