@@ -70,6 +70,11 @@ def _terminate(number: int, _: object) -> None:
 
 def _hydra(arguments: list[str]) -> int:
     """Check the command, then let Hydra start its run or its jobs."""
+    if arguments in (["--help"], ["-h"]):
+        from fl_app.config.help_text import help_text
+
+        print(help_text(TOOLS))
+        return 0
     from fl_app.config.composition import compose
 
     if arguments == ["--version"]:

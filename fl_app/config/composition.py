@@ -33,6 +33,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fl_app.config.allowed_classes import strange_class
 from fl_app.config.errors import ConfigError
+from fl_app.config.help_text import CONF
 from fl_app.config.run_config import to_overrides
 
 _composing = threading.Lock()
@@ -40,8 +41,6 @@ _composing = threading.Lock()
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
 
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
-CONF = Path(__file__).resolve().parents[2] / "conf"
-
 # The settings of conf/config.yaml that belong to no group.
 RUN_SETTINGS: dict[str, Any] = {
     "seed": Annotated[int, Field(ge=0, lt=2**63)],

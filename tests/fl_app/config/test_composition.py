@@ -1,10 +1,14 @@
 """Every way to state a configuration reaches the same one; wrong input fails in one sentence."""
 
 import itertools
+import re
+import subprocess
+import sys
 
 import pytest
 from omegaconf import OmegaConf
 
+from fl_app.cli import main as murmur
 from fl_app.config.composition import (
     CONF,
     ConfigError,
@@ -90,3 +94,22 @@ def test_sweep_expands_to_every_job_in_order():
 
 def test_configuration_cannot_be_changed_after_composing():
     assert OmegaConf.is_readonly(compose([]))
+
+
+def test_help_lists_every_group_with_its_choices_and_every_setting(capsys):
+    assert murmur(["--help"]) == 0
+    said = capsys.readouterr().out
+    for group, choices in groups().items():
+        line = next(line for line in said.splitlines() if line.startswith(f"  {group}: "))
+        assert set(re.findall(r"[\w/]+", line)) >= {group, *choices}
+    for key in compose([]).federation:
+        assert f"\n{key}: " in said
+
+
+def test_help_needs_no_library():
+    loaded = "import sys; from fl_app.cli import main; main(['-h']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    modules = done.stdout.splitlines()[-1].split()
+    assert not {"hydra", "torch", "flwr", "pydantic", "rich"} & set(modules)
