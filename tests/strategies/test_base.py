@@ -12,6 +12,7 @@ from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.protection import Unprotected
+from rounds.errors import RunError
 from rounds.server_step import Sgd
 from rounds.setup import ServerSetup
 from strategies.base import PATIENCE
@@ -179,7 +180,7 @@ def test_run_ends_when_nobody_answers():
         begin(it, number)
         assert it.aggregate_train(number, []) == (None, None)
     begin(it, PATIENCE)
-    with pytest.raises(RuntimeError, match="no client answered"):
+    with pytest.raises(RunError, match="no client answered"):
         it.aggregate_train(PATIENCE, [])
 
 

@@ -16,6 +16,7 @@ from privacy.accounting import epsilon
 from privacy.budget import Budget
 from privacy.events import NonPrivateEvent
 from privacy.ledger import Ledger
+from rounds.errors import RunError
 from rounds.setup import ServerSetup
 from strategies.dpsgd_fedavg import DpSgdFedAvg
 from strategies.kd_dpfl import KdDpfl
@@ -289,7 +290,7 @@ def test_refusals_in_the_label_stage_end_the_run_with_their_reason(tmp_path, mon
         raise ValueError("no such data")
 
     monkeypatch.setattr(KdDpflClient, "answer", refuse)
-    with pytest.raises(RuntimeError, match=r"0 of 2 large clients .*no such data"):
+    with pytest.raises(RunError, match=r"0 of 2 large clients .*no such data"):
         run_inline(tmp_path / "run", *RUN)
 
 

@@ -21,6 +21,7 @@ from fl_app.run.results import RunFolder
 from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
 from privacy.ledger import Ledger
+from rounds.errors import RunError
 from tests.fl_app.running import run_inline
 from tests.node_keys import openssh, told
 
@@ -137,7 +138,7 @@ def test_round_goes_on_without_a_device_that_is_off_and_names_it(files, tmp_path
 
 
 def test_nobody_pays_for_a_round_that_cannot_count(files, tmp_path):
-    with pytest.raises(RuntimeError, match="fewer than 3 of 3 clients are online"):
+    with pytest.raises(RunError, match="fewer than 3 of 3 clients are online"):
         run_devices(files, tmp_path, "federation.num_rounds=5", off=[1])
     assert not (tmp_path / "state-0" / "ledger.sqlite").exists()
 
@@ -175,7 +176,7 @@ def test_second_run_that_asks_the_same_is_charged_under_its_own_name(files, tmp_
 def test_second_run_under_the_same_name_is_told_to_take_another(files, tmp_path):
     first = run_devices(files, tmp_path, "federation.num_rounds=3")
     elsewhere = tmp_path / "elsewhere" / "run"
-    with pytest.raises(RuntimeError, match="a new run needs a name of its own"):
+    with pytest.raises(RunError, match="a new run needs a name of its own"):
         run_devices(files, tmp_path, "federation.num_rounds=3", f"run_dir={elsewhere}", "seed=1")
     assert [row["answered"] for row in first.rows()] == [0, 3, 3, 3]
     for client in range(3):
@@ -184,7 +185,7 @@ def test_second_run_under_the_same_name_is_told_to_take_another(files, tmp_path)
 
 
 def test_devices_error_keeps_its_text_to_itself(files, tmp_path):
-    with pytest.raises(RuntimeError) as error:
+    with pytest.raises(RunError) as error:
         run_devices(files, tmp_path, "federation.num_rounds=3", data=f"{files}/no-such-folder")
     assert "its own log says why" in str(error.value)
     assert "no-such-folder" not in str(error.value)
