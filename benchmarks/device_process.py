@@ -82,6 +82,7 @@ def measured(
     run_config, _ = question(folder)
     supernode.run(run_config, config=owner(folder))
     environment = {**os.environ, "FLWR_HOME": str(folder / "flwr"), "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     environment |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     environment |= {"FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
     log = folder / "log"
