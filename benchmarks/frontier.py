@@ -239,6 +239,9 @@ def draw(path: Path, picture: Path) -> None:
             means = [statistics.mean(values[e]) for e in points]
             axis.plot(points, means, marker="o", label=f"{key[1]}: {key[0]}", color=f"C{number}")
         axis.set(xscale="log", xlabel="total ε", ylabel="test accuracy", title=threat)
+        finite = [e for e in EPSILONS if e < math.inf]
+        axis.set_xticks(finite, [f"{e:g}" for e in finite])
+        axis.set_xticks([], minor=True)
         axis.set_ylim(0, 1)
         axis.legend(fontsize=6)
     pictures.save(figure, picture)

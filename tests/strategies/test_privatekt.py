@@ -1,9 +1,13 @@
 """PrivateKT's server half: debiasing, voting, buffer, self-training, settings, statement."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
 from learning.data.datasets import Examples
+from learning.linear_model import to_parameters
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
@@ -15,6 +19,30 @@ from schemes.privatekt.answers import Question, answers_of
 from strategies.privatekt import PrivateKT
 
 CLASSES, POOL = 4, 50
+
+
+SETTINGS = {
+    "answers": "paper",
+    "learner": "sgd",
+    "penalty": 1.0,
+    "components": None,
+    "refits": 0,
+    "spreading": None,
+    "K": 4,
+    "buffer_rounds": 3,
+    "target": "hard",
+    "first_round": "uniform",
+    "use_labels": True,
+    "abstain_below": 0.0,
+    "finetuning": {"passes": 2, "learning_rate": 0.1, "batch_size": None},
+    "self_training": {
+        "samples": 0,
+        "targets": "hard",
+        "passes": 1,
+        "learning_rate": 0.1,
+        "batch_size": 8,
+    },
+}
 
 
 def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
@@ -34,29 +62,7 @@ def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
         cohort_size=cohort,
         quorum=0.5,
     )
-    settings = {
-        "answers": "paper",
-        "learner": "sgd",
-        "penalty": 1.0,
-        "components": None,
-        "refits": 0,
-        "spreading": None,
-        "K": 4,
-        "buffer_rounds": 3,
-        "target": "hard",
-        "first_round": "uniform",
-        "use_labels": True,
-        "abstain_below": 0.0,
-        "finetuning": {"passes": 2, "learning_rate": 0.1, "batch_size": None},
-        "self_training": {
-            "samples": 0,
-            "targets": "hard",
-            "passes": 1,
-            "learning_rate": 0.1,
-            "batch_size": 8,
-        },
-    }
-    return PrivateKT(setup, **{**settings, **changed})
+    return PrivateKT(setup, **{**SETTINGS, **changed})
 
 
 def test_estimate_is_unbiased_over_the_randomiser():
@@ -161,6 +167,25 @@ def test_self_training_moves_the_parameters(targets):
     model = strategy.initial_parameters()
     moved = strategy.update(1, model, np.zeros((4, CLASSES), np.int64), 0)
     assert np.abs(moved - model).max() > 1e-3
+
+
+def test_self_training_raises_the_accuracy():
+    """Two clouds and a boundary that cuts into one of them: the pool says where it belongs."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 2
+    clouds = rng.normal(0, 0.4, (200, 2)) + np.where(labels[:, None], 1.5, -1.5) * [1, 0]
+    images = clouds.astype(np.float32)[:, :, None, None]
+    trainer = Trainer(partial(mlp, hidden=[]), (2, 1, 1), 2)
+    setup = replace(server().setup, trainer=trainer, public=images, test=Examples(images, labels))
+    how = {"samples": 100, "targets": "hard", "passes": 20, "learning_rate": 0.5, "batch_size": 20}
+    strategy = PrivateKT(setup, **{**SETTINGS, "use_labels": False, "self_training": how})
+    tilted = np.array([[-1.0, 1.0], [1.0, -1.0]])  # (d, C): right, but turned by 45 degrees
+    model = to_parameters(trainer, tilted)
+    before = strategy.evaluate(model)["accuracy"]
+    for number in (1, 2, 3):
+        model = strategy.update(number, model, np.zeros((4, 2), np.int64), 0)
+    assert before < 0.999
+    assert strategy.evaluate(model)["accuracy"] > before
 
 
 def test_self_training_on_soft_predictions_needs_dropout():
