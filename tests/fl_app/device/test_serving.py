@@ -61,7 +61,7 @@ def serving(supernode, files, tmp_path):
     process = subprocess.Popen([*command, "--runtime-api-address", supernode.address])
     yield process
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(30) in (0, 130)  # 130: ended while it was still starting
 
 
 def test_message_is_answered_by_the_installed_app_with_its_owners_files(supernode, files):
