@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 PROJECT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 POLL_SECONDS = 0.2
@@ -121,11 +123,13 @@ class Federation:
     def device(self, client: int) -> dict[str, Any]:
         """The node-config of a device that hosts ``client``, with its data from ``data/``."""
         (self.folder / "policy.yaml").write_text(POLICY)
+        with np.load(self.folder / "data" / "public.npz") as public:
+            shape = public["images"].shape[1:]
         return {
             "clients": client,
             "data": f"{self.folder}/data/client-{client}.npz",
             "public": f"{self.folder}/data/public.npz",
-            "shape": "1,8,8",
+            "shape": ",".join(map(str, shape)),
             "classes": 10,
             "policy": f"{self.folder}/policy.yaml",
             "state": f"{self.folder}/state-{client}",
