@@ -93,10 +93,10 @@ def installed(choices: tuple[str, ...]) -> DictConfig:
 def finished(config: DictConfig) -> DictConfig:
     """``config`` with interpolations resolved, its classes checked, read-only."""
     OmegaConf.set_struct(config, False)
-    for node in (config, *config.values()):
-        if isinstance(node, DictConfig):
-            node.pop(SERVER_MAY_SET, None)
-    try:
+    try:  # looking at a value resolves it
+        for node in (config, *config.values()):
+            if isinstance(node, DictConfig):
+                node.pop(SERVER_MAY_SET, None)
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
         raise ConfigError(_one_line(error)) from error
