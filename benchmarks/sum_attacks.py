@@ -28,6 +28,7 @@ from privacy.secure_aggregation.evidence import disclose
 from privacy.secure_aggregation.keys import POINT_BYTES, public_key, scalar
 from privacy.secure_aggregation.messages import join, part
 from privacy.secure_aggregation.shares import Dealing
+from rounds.errors import RunError
 
 VICTIM = 0
 Lie = Callable[[SecureClient, bytes, bytes], bytes]  # the liar, its message, its honest answer
@@ -168,7 +169,7 @@ def run(
     with attacked(attack or Attack(Phase.MASK, rubbish), liars if attack else ()):
         try:
             InlineEngine().run(overrides, results)
-        except RuntimeError as error:
+        except RunError as error:
             ended = str(error)
     rows = [row for row in results.rows() if row["round"]]
     named: dict[int, int] = {}

@@ -49,7 +49,7 @@ class RayLauncher(Launcher):
             ray = start_ray(None if self.address == "local" else self.address)
         except (ValueError, ConnectionError) as error:
             raise CompactHydraException(
-                f"murmur: hydra.launcher.address={self.address}: no Ray cluster there ({error}); "
+                f"hydra.launcher.address={self.address}: no Ray cluster there ({error}); "
                 "name its HOST:PORT, or local for a Ray of this sweep alone\n"
             ) from error
         task = ray.remote(**self.options)(_run)

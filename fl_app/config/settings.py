@@ -12,7 +12,7 @@ from privacy.budget import Budget
 from privacy.secure_aggregation.settings import MODES, SecureSumSettings
 from rounds.schedule import Schedule
 
-LEAST_EPSILON = 1e-6
+LEAST_EPSILON = 1e-9
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,9 @@ def sweep(tmp_path):
             lines = [json.dumps({"round": n, "accuracy": a}) for n, a in enumerate(accuracies)]
             (tmp_path / key / "rounds.jsonl").write_text("\n".join(lines) + "\n")
             if key != "inf-2":
-                (tmp_path / key / "metrics.json").write_text(json.dumps({"seconds": 3.0}))
+                (tmp_path / key / "metrics.json").write_text(
+                    json.dumps({"seconds": 3.0, "rounds": 2})
+                )
     (tmp_path / "sweep.json").write_text(json.dumps({"overrides": [], "jobs": jobs}))
     return tmp_path
 

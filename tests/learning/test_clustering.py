@@ -20,6 +20,7 @@ from learning.contribution import WeightCodec
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
+from privacy.protection import Unprotected
 from rounds.client_state import ClientState
 
 K = 3
@@ -145,6 +146,7 @@ def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_p
         learning_rate=0.01,
         pretrain_rounds=1,
         clustering_weight=0.1,
+        protection=Unprotected,
     )
     model = trainer.initial(np.random.default_rng(0))
     even = {"frequencies": np.full(K, 1 / K)}

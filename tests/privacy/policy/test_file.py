@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privacy.events import (
     Assumption,
-    GaussianEvent,
+    DiscreteGaussianEvent,
     NonPrivateEvent,
     PureEvent,
     RandomizedResponseEvent,
@@ -176,9 +176,9 @@ PROBES = [
     {"event": NonPrivateEvent()},
     {"event": SecurelySummedEvent(RandomizedResponseEvent(1.0, 10), 20)},
     {"event": SecurelySummedEvent(RandomizedResponseEvent(1.0, 10), 2)},
-    {"algorithm": "nbafl", "event": client(GaussianEvent(0.75))},
-    {"algorithm": "nbafl", "event": client(GaussianEvent(0.1))},
-    {"algorithm": "nba", "event": client(GaussianEvent(0.75))},
+    {"algorithm": "nbafl", "event": client(DiscreteGaussianEvent(768.0, 1024.0))},
+    {"algorithm": "nbafl", "event": client(DiscreteGaussianEvent(102.0, 1024.0))},
+    {"algorithm": "nba", "event": client(DiscreteGaussianEvent(768.0, 1024.0))},
     {"event": Release(RandomizedResponseEvent(1.0, 10), Unit.RECORD, Adjacency.REPLACE_ONE)},
     {"event": client(RandomizedResponseEvent(1.0, 10), Assumption("coin", "the coin is fair"))},
     {"algorithm": "", "delta": 0.0},

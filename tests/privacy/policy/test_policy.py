@@ -83,7 +83,7 @@ def test_the_example_policy_allows_what_it_says():
     policy = Policy.load(EXAMPLE)
     assert policy.defect is None
     ask(policy)
-    ask(policy, algorithm="nbafl", event=client(GaussianEvent(0.75)), delta=0.0)
+    ask(policy, algorithm="nbafl", event=client(DiscreteGaussianEvent(768.0, 1024.0)), delta=0.0)
     ask(policy, spent=[LABELS] * 19)
     ask(policy, now=datetime(2027, 12, 31, 23, 59, tzinfo=UTC))
 
@@ -99,11 +99,11 @@ def test_the_example_policy_allows_what_it_says():
         ),
         (
             {
-                "event": client(PoissonSampledEvent(0.01, GaussianEvent(0.4))),
+                "event": client(PoissonSampledEvent(0.01, DiscreteGaussianEvent(410.0, 1024.0))),
                 "algorithm": "nbafl",
             },
             "mechanisms",
-            ["noise_multiplier=0.4", "at least 0.5", "`mechanisms.gaussian.min_noise_multiplier`"],
+            ["noise_multiplier=0.4", "at least 0.5", "`mechanisms.discrete_gaussian.min_noise"],
         ),
         (
             {"event": client(LaplaceEvent(1e6))},
@@ -221,7 +221,7 @@ def test_rounding_in_the_accountant_does_not_refuse_an_exact_budget(load, plain)
 
 
 def test_a_secure_sum_counts_only_where_the_owner_says_so(load, plain):
-    event = SecurelySummedEvent(client(GaussianEvent(0.5)), 400)
+    event = SecurelySummedEvent(client(DiscreteGaussianEvent(2.0**19, 2.0**20)), 400)
     assert refusal(load(plain), algorithm="nbafl", event=event).code == "epsilon-per-release"
     ask(load({**plain, "threat": "secure_aggregation"}), algorithm="nbafl", event=event)
 
