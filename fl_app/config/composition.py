@@ -350,7 +350,7 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
                 return hydra_compose("config", overrides, return_hydra_config=hydra)
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise ConfigError(_one_line(error)) from error
         finally:
             GlobalHydra.instance().hydra = outer
