@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo check test test-federation lint clean install bench bench-pfl
+.PHONY: demo check test test-federation test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -33,6 +33,9 @@ QUICK := tests/privacy/policy tests/privacy/test_events.py tests/privacy/test_no
   tests/privacy/ledger/test_export.py tests/privacy/ledger/test_tampering.py tests/fl_app/config
 check: lint
 	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
+
+test-long: $(STAMP)
+	cd $(ROOT) && $(BIN)/python -m pytest -m long
 
 lint: $(STAMP)
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -1,6 +1,6 @@
 """Whatever is typed and whatever has happened to a file: one sentence, and a status that is not 0.
 
-A fixed seed draws the cases. The suite checks a part; `make test-federation` the 2,000 of them all.
+A fixed seed draws the cases. The suite checks a part; `make test-long` the 2,000 of them all.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ def test_odd_values_are_refused_in_one_sentence_or_are_valid():
     _check_values(60)
 
 
-@pytest.mark.federation
+@pytest.mark.long
 def test_two_thousand_odd_values_are_refused_in_one_sentence_or_are_valid():
     _check_values(2_000)
 

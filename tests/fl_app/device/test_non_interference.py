@@ -113,7 +113,7 @@ def asked(case, words, rng):
     return honest(case, words, round=int(rng.integers(0, 53)), **changed)
 
 
-@pytest.mark.parametrize("questions", [250, pytest.param(10_000, marks=pytest.mark.federation)])
+@pytest.mark.parametrize("questions", [250, pytest.param(10_000, marks=pytest.mark.long)])
 def test_nothing_but_the_charged_release_depends_on_a_clients_data(pairs, questions):
     rng = np.random.default_rng(0)
     answered = set()
