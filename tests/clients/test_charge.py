@@ -312,8 +312,8 @@ def test_no_client_flips_more_bits_than_its_charge(tmp_path, record, hamming, ra
 def test_privatekt_charges_every_label_that_it_sends(tmp_path, record):
     for count in (1, 3, 4):
         it = PrivateKTClient(
-            setup(tmp_path, per="round"), answers="paper", learner="sgd", penalty=1.0, abstain=0.0, components=None,
-            epochs=1, batch_size=4, learning_rate=2.0, max_labels=4,
+            setup(tmp_path, per="round"), answers="paper", learner="sgd", penalty=1.0, abstain=0.0,
+            components=None, epochs=1, batch_size=4, learning_rate=2.0, max_labels=4,
         )  # fmt: skip
         task = asked(it, arrays={"indices": np.arange(count)})
         (leaf,) = (leaves := flatten(it.event(task), View()))
