@@ -21,7 +21,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.measures import MEASURES, Bench, UnavailableError
 from benchmarks.processes import ROOT
 from benchmarks.table import ALSO, ROWS, detail_table, main_table
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

@@ -97,7 +97,8 @@ def measured(folder: Path, words: list[str]) -> dict[str, float]:
 
 def prepare(folder: Path, words: list[str]) -> None:
     """What the owner and the server would have put there: data, pool, policy, run, message."""
-    from fl_app.config.composition import build, choices, compose
+    from fl_app.config.building import build
+    from fl_app.config.composition import choices, compose
     from fl_app.device.agreement import asked
     from fl_app.device.terms import pool_digest
     from fl_app.run.population import population

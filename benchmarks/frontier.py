@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
-from fl_app.config.composition import build, compose
+from fl_app.config.building import build
+from fl_app.config.composition import compose
 from fl_app.run.results import RunFolder
 
 EPSILONS = (0.5, 1, 2, 4, 8, math.inf)

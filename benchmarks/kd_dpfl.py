@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import pictures
-from fl_app.config.composition import build, compose
+from fl_app.config.building import build
+from fl_app.config.composition import compose
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
 from learning.data.public_pool import split_public

@@ -156,7 +156,8 @@ def run(overrides: list[str]) -> int:
     """One run from its overrides to its summary; the exit status."""
     from rich.console import Console
 
-    from fl_app.config.composition import build, compose
+    from fl_app.config.building import build
+    from fl_app.config.composition import compose
     from rounds.errors import RunError
 
     console = Console()

@@ -14,7 +14,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
-from fl_app.config.composition import ConfigError, build, from_run_config
+from fl_app.config.building import build
+from fl_app.config.composition import from_run_config
+from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import run_folder_path
 from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import (

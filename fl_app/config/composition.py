@@ -7,14 +7,10 @@ the value, what is allowed, and the nearest valid name.
 
 from __future__ import annotations
 
-import difflib
 import functools
-import inspect
 import itertools
 import math
-import re
 import threading
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,19 +22,16 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from hydra.utils import get_object
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fl_app.config.allowed_classes import strange_class
-from fl_app.config.errors import ConfigError
+from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.help_text import CONF
 from fl_app.config.run_config import to_overrides
 
 _composing = threading.Lock()
-# How a class begins to refuse a setting: its name, and mostly its value.
-_REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
 
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
 # The settings of conf/config.yaml that belong to no group.
@@ -164,73 +157,6 @@ def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return fixed, varied
 
 
-def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
-    """Call ``node._target_`` with the node's settings, their types checked against its signature.
-
-    ``path`` is where the user finds the settings, for error messages. Settings that name a class
-    themselves (a choice from another group, of the same name) are built first.
-    """
-    settings = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_dict(node) else node
-    if not isinstance(settings, dict):
-        raise ConfigError(f"{path}={settings}: must be a group's settings, not a value")
-    if "_target_" not in settings:
-        raise ConfigError(f"{path}: names no class (`_target_`)")
-    return _build(settings, path, *args, **extra)
-
-
-def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> Any:
-    known = {str(key): value for key, value in settings.items()}
-    target, partial = str(known.pop("_target_")), bool(known.pop("_partial_", False))
-    factory = _locate(target, path)
-    for name in [name for name, value in known.items() if _names_a_class(value)]:
-        extra[name] = _build(known.pop(name), name)
-    _check_types(factory, known, path)
-
-    def call(*more: Any, **named: Any) -> Any:
-        try:
-            inspect.signature(factory).bind(*args, *more, **known, **extra, **named)
-        except TypeError as error:
-            raise ConfigError(f"{path}: {error}") from error
-        try:
-            return factory(*args, *more, **known, **extra, **named)
-        except ValueError as error:
-            if _REFUSAL.match(str(error)) is None:
-                raise  # a bug in the class's own code, which needs its traceback
-            raise ConfigError(f"{path}.{error}") from error
-
-    return call if partial else call()
-
-
-def _names_a_class(value: Any) -> bool:
-    return isinstance(value, dict) and "_target_" in value
-
-
-def _locate(target: str, path: str) -> Any:
-    try:
-        return get_object(target)
-    except (ImportError, ValueError) as error:
-        raise ConfigError(f"{path}._target_={target}: cannot be imported ({error})") from error
-
-
-def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
-    function = factory.__init__ if inspect.isclass(factory) else factory
-    hints = typing.get_type_hints(function)
-    parameters = inspect.signature(function).parameters
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    for key, value in settings.items():
-        if key not in parameters and not takes_any:
-            raise ConfigError(f"{path}.{key}={value}: unknown; {_nearest(key, parameters)}")
-        hint = hints.get(key, Any)
-        try:
-            TypeAdapter(hint, config={"strict": True}).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            name = getattr(hint, "__name__", None) or str(hint)
-            if typing.get_origin(hint) is not None or "|" in str(hint):
-                name = str(hint)
-            raise ConfigError(f"{path}.{key}={value}: must be {name} ({reason})") from error
-
-
 def parsed(overrides: Sequence[str]) -> list[Override]:
     """Hydra's reading of ``overrides``."""
     return [_parse(word) for word in overrides]
@@ -266,7 +192,7 @@ def _check_choice(override: Override) -> None:
     if choice is None and override.key_or_group == "experiment":
         return  # the one group of which none need be chosen
     if choice not in choices:
-        raise ConfigError(f"{override.key_or_group}={choice}: unknown; {_nearest(choice, choices)}")
+        raise ConfigError(f"{override.key_or_group}={choice}: unknown; {nearest(choice, choices)}")
 
 
 def _check_key(override: Override, base: DictConfig) -> None:
@@ -276,7 +202,7 @@ def _check_key(override: Override, base: DictConfig) -> None:
     known = list(_keys(OmegaConf.to_container(base, resolve=False)))
     if key not in known:
         value = override.get_value_string()
-        raise ConfigError(f"{key}={value}: unknown key; {_nearest(key, [*known, *groups()])}")
+        raise ConfigError(f"{key}={value}: unknown key; {nearest(key, [*known, *groups()])}")
 
 
 def _keys(node: Any, prefix: str = "") -> Iterator[str]:
@@ -326,14 +252,6 @@ def _halves_of(conf: Path, name: str) -> tuple[str, str] | None:
 
 def _halves(strategy: DictConfig) -> tuple[str, str]:
     return str(strategy.server._target_), str(strategy.client._target_)
-
-
-def _nearest(name: object, known: typing.Iterable[str]) -> str:
-    choices = sorted(set(known))
-    matches = difflib.get_close_matches(str(name), choices, n=3, cutoff=0.5)
-    if matches:
-        return f"did you mean {' or '.join(matches)}?"
-    return f"known are {', '.join(choices)}"
 
 
 @functools.lru_cache(maxsize=64)

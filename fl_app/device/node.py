@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from clients.base import Client, LocalData, Task, TaskError
-from fl_app.config.composition import build
+from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.collector import Collector, PlainSum, SideBySide
 from fl_app.device.data import OwnData, device_population

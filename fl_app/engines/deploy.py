@@ -17,7 +17,9 @@ from tempfile import TemporaryDirectory
 
 import tomli_w
 
-from fl_app.config.composition import CONF, ConfigError, build, choices, compose
+from fl_app.config.building import build
+from fl_app.config.composition import CONF, choices, compose
+from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.config.settings import FederationSettings
 from fl_app.device.agreement import asked

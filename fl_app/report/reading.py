@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from privacy.statement import Statement
 
 _SIGNS = ("config.yaml", "overrides.json", "rounds.jsonl", "error.json", "metrics.json")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE
 from learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 

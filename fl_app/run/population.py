@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, ClientSetup
-from fl_app.config.composition import ConfigError, build
+from fl_app.config.building import build
+from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.terms import DeviceTerms
 from learning.data.datasets import DataError, Dataset

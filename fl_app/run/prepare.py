@@ -11,7 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.composition import build, compose, unlike_defaults
+from fl_app.config.building import build
+from fl_app.config.composition import compose, unlike_defaults
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint
 from learning.array_file import replace_file
 from privacy.statement import Statement

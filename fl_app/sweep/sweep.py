@@ -24,7 +24,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from fl_app.config.composition import ConfigError, compose, expand_sweep, swept
+from fl_app.config.composition import compose, expand_sweep, swept
+from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import digest, job_key
 from fl_app.run.prepare import prepare, results_root
 from fl_app.run.results import RunFolder

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_app.config.composition import ConfigError, compose
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from schemes.nbafl.noise import NbaflNoise
 
 if TYPE_CHECKING:

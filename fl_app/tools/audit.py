@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, LocalData, Task
-from fl_app.config.composition import ConfigError, compose, load
+from fl_app.config.composition import compose, load
+from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
 from fl_app.device.node_settings import Site
 from fl_app.run.experiment import Experiment

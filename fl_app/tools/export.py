@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_app.config.composition import ConfigError, compose
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from fl_app.run.population import image_population, population
 from fl_app.tools.private_file import private
 

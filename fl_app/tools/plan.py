@@ -17,7 +17,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.composition import ConfigError, build, compose
+from fl_app.config.building import build
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings
 from privacy.accounting import epsilon
 from privacy.events import Event

@@ -8,7 +8,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.report.page import page
 from fl_app.report.reading import read
 from fl_app.report.scales import byte_count

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.tracking import Row, flat, scalars
 
 RUN_ID = "mlflow-run"  # file in the run's folder: which MLflow run it is

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.tracking import Row, scalars
 
 LAST = "wandb-last-round"  # file in the run's folder: the round up to which W&B has the rows

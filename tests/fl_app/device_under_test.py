@@ -12,7 +12,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fl_app.device.node
 from fl_app.client_app import app
-from fl_app.config.composition import build
+from fl_app.config.building import build
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed
 from fl_app.device.node_settings import Own

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.config.composition import build, compose
+from fl_app.config.building import build
+from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
 

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from fl_app.config.composition import ConfigError, build, compose
+from fl_app.config.building import build
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
 from fl_app.device.node_settings import DeviceError, Own, Site
 from fl_app.engines.inline import InlineEngine

@@ -2,7 +2,8 @@
 
 import pytest
 
-from fl_app.config.composition import CONF, ConfigError, compose, groups
+from fl_app.config.composition import CONF, compose, groups
+from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 
 EXPERIMENTS = groups()["experiment"]

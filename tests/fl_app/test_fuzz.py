@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from fl_app.cli import TOOLS, main
-from fl_app.config.composition import build, compose, groups
+from fl_app.config.building import build
+from fl_app.config.composition import compose, groups
 from fl_app.config.errors import ConfigError
 from fl_app.run.prepare import validated
 

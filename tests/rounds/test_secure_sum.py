@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from clients.privatekt import PrivateKTClient
-from fl_app.config.composition import ConfigError, compose
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from fl_app.device.secure_node import SecureNode
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.experiment import Experiment

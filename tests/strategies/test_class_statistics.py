@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fl_app.config.composition import ConfigError, compose
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from privacy.accounting import Threat, epsilon
 from privacy.budget import Budget

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fl_app.config.composition import build, compose
+from fl_app.config.building import build
+from fl_app.config.composition import compose
 from fl_app.run.results import RunFolder
 from learning.data.datasets import Examples
 from learning.training.trainer import Trainer

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.run.results import RunFolder
 from learning.data.datasets import Examples
 from learning.models import mlp

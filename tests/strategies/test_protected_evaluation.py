@@ -7,7 +7,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
 
-from fl_app.config.composition import ConfigError, compose
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from learning.data.datasets import Examples
 from learning.models import mlp

@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from fl_app.config.composition import ConfigError, choices, compose, groups
+from fl_app.config.composition import choices, compose, groups
+from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed, asked
 from fl_app.device.node_settings import Own

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read, read_run
 from tests.fl_app.report.folders import write_run
 

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 from PIL import Image
 
-from fl_app.config.composition import ConfigError
+from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint, digest
 from fl_app.run.results import RunFolder, config_text, row_line
 from privacy.statement import Statement

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from fl_app.config.composition import ConfigError, compose
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.tracking import scalars
 from tests.fl_app.running import run_inline

@@ -1,0 +1,85 @@
+"""From a configuration's settings to the component that they name, its types checked."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.utils import get_object
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from pydantic import TypeAdapter, ValidationError
+
+from fl_app.config.errors import ConfigError, nearest
+
+# How a class begins to refuse a setting: its name, and mostly its value.
+_REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
+
+
+def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
+    """Call ``node._target_`` with the node's settings, their types checked against its signature.
+
+    ``path`` is where the user finds the settings, for error messages. Settings that name a class
+    themselves (a choice from another group, of the same name) are built first.
+    """
+    settings = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_dict(node) else node
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}={settings}: must be a group's settings, not a value")
+    if "_target_" not in settings:
+        raise ConfigError(f"{path}: names no class (`_target_`)")
+    return _build(settings, path, *args, **extra)
+
+
+def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> Any:
+    known = {str(key): value for key, value in settings.items()}
+    target, partial = str(known.pop("_target_")), bool(known.pop("_partial_", False))
+    factory = _locate(target, path)
+    for name in [name for name, value in known.items() if _names_a_class(value)]:
+        extra[name] = _build(known.pop(name), name)
+    _check_types(factory, known, path)
+
+    def call(*more: Any, **named: Any) -> Any:
+        try:
+            inspect.signature(factory).bind(*args, *more, **known, **extra, **named)
+        except TypeError as error:
+            raise ConfigError(f"{path}: {error}") from error
+        try:
+            return factory(*args, *more, **known, **extra, **named)
+        except ValueError as error:
+            if _REFUSAL.match(str(error)) is None:
+                raise  # a bug in the class's own code, which needs its traceback
+            raise ConfigError(f"{path}.{error}") from error
+
+    return call if partial else call()
+
+
+def _names_a_class(value: Any) -> bool:
+    return isinstance(value, dict) and "_target_" in value
+
+
+def _locate(target: str, path: str) -> Any:
+    try:
+        return get_object(target)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{path}._target_={target}: cannot be imported ({error})") from error
+
+
+def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
+    function = factory.__init__ if inspect.isclass(factory) else factory
+    hints = typing.get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    for key, value in settings.items():
+        if key not in parameters and not takes_any:
+            raise ConfigError(f"{path}.{key}={value}: unknown; {nearest(key, parameters)}")
+        hint = hints.get(key, Any)
+        try:
+            TypeAdapter(hint, config={"strict": True}).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            name = getattr(hint, "__name__", None) or str(hint)
+            if typing.get_origin(hint) is not None or "|" in str(hint):
+                name = str(hint)
+            raise ConfigError(f"{path}.{key}={value}: must be {name} ({reason})") from error
