@@ -143,7 +143,7 @@ def answer(folder: Path) -> dict[str, float]:
 
     imported = memory("VmRSS")
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    run_config, content = question(folder)
+    run_config, content = server_request(folder)
     message = Message(content, dst_node_id=1, message_type="train", group_id="1")
     message.metadata.__dict__["_message_id"] = "m1"
     context = Context(1, 1, owner(folder), RecordDict(), run_config)
@@ -172,7 +172,7 @@ def owner(folder: Path) -> dict[str, Any]:
     return {"clients": "0", "shape": run["shape"], "classes": run["classes"], **places}
 
 
-def question(folder: Path, number: int = 1) -> tuple[dict[str, Any], Any]:
+def server_request(folder: Path, number: int = 1) -> tuple[dict[str, Any], Any]:
     """The run-config of the run in ``folder``, and what its server asks in round ``number``."""
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.client_memory import RUNS, owner, prepare, question
+from benchmarks.client_memory import RUNS, owner, prepare, server_request
 from benchmarks.loopback import BIN, PROJECT
 from benchmarks.machine import describe_machine
 from benchmarks.supernode import SECRET, SuperNode
@@ -79,7 +79,7 @@ def measured(
     supernode: SuperNode, command: list[str], folder: Path, messages: int
 ) -> tuple[list[float], float, float]:
     """Seconds for each message; MiB while it waits, and at most."""
-    run_config, _ = question(folder)
+    run_config, _ = server_request(folder)
     supernode.run(run_config, config=owner(folder))
     environment = {**os.environ, "FLWR_HOME": str(folder / "flwr"), "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
@@ -100,7 +100,7 @@ def measured(
         watcher.start()
         seconds = []
         for number in range(1, messages + 1):
-            _, content = question(folder, number)
+            _, content = server_request(folder, number)
             began = time.monotonic()
             supernode.ask(content)
             if (reply := supernode.reply(PATIENCE)).has_error():

@@ -159,11 +159,11 @@ class Attempt:
         path = self._ledger(VICTIM)
         if not path.exists():
             return 0
-        question = (kind, self.folder.path.name, number)
+        key = (kind, self.folder.path.name, number)
         query = "SELECT count(*) FROM entries WHERE kind = ? AND run = ? AND round = ?"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             try:
-                return int(database.execute(query, question).fetchone()[0])
+                return int(database.execute(query, key).fetchone()[0])
             except sqlite3.OperationalError:  # it is being made
                 return 0
 

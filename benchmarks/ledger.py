@@ -48,7 +48,7 @@ class Timings:
         return f"| {what} | {times} | {len(ordered)} |"
 
 
-def question(number: int, clients: int, run: str) -> list[Charge]:
+def charges_of(number: int, clients: int, run: str) -> list[Charge]:
     """One node message: ``clients`` clients asked for one round."""
     request = hashlib.sha256(f"{run} {number}".encode()).hexdigest()
     return [Charge(client, run, number, "train", request, EVENT) for client in range(clients)]
@@ -78,7 +78,7 @@ def messages(
     run = f"{clients} {reply_bytes} {admit}"
     reply = os.urandom(reply_bytes)
     for number in range(repetitions):
-        charges = question(number, clients, run)
+        charges = charges_of(number, clients, run)
         with charging.measure():
             outcomes = ledger.charge(charges, admit)
         if not all(outcome.may_compute for outcome in outcomes):
@@ -123,7 +123,7 @@ def measure(folder: Path, rounds: int) -> None:
     path = folder / "large.sqlite"
     with Ledger(path) as ledger:
         for number in range(rounds):
-            ledger.charge(question(number, 1000, "large"))
+            ledger.charge(charges_of(number, 1000, "large"))
     print(f"\nA ledger of {rounds} rounds × 1,000 clients, {path.stat().st_size / 1e6:.0f} MB:\n")
     print("| reading | median, ms | 95th, ms | processor, ms | runs |\n|---|---|---|---|---|")
     opening, spending, charging, verifying = Timings(), Timings(), Timings(), Timings()
@@ -137,7 +137,7 @@ def measure(folder: Path, rounds: int) -> None:
                 ledger.spent(client)
         for number in range(50):
             with charging.measure():
-                ledger.charge(question(number, 50, "more"))
+                ledger.charge(charges_of(number, 50, "more"))
         with verifying.measure():
             ledger.verify()
     print(opening.row("open"))

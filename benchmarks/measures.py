@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import processes, works
-from benchmarks.workloads import Work
+from benchmarks import processes, workloads
+from benchmarks.workloads import Workload
 
 PFL_PYTHON = processes.ROOT / "runs" / "pfl-environment" / "bin" / "python"
 TIMEOUT = 1800.0  # seconds for one measure
@@ -36,11 +36,11 @@ class Bench:
     cohort: int = 10
     many: int = 10_000
 
-    def data(self, name: str, work: Work) -> Path:
+    def data(self, name: str, work: Workload) -> Path:
         """The folder with the arrays of ``work``, written on first use."""
         folder = self.scratch / "data" / name
         if not (folder / "public.npy").exists():  # the last one to be written
-            works.export(work, folder)
+            workloads.export(work, folder)
         return folder
 
     def log(self, name: str) -> Path:
@@ -63,7 +63,7 @@ class Bench:
                 FLWR_HOME=str(Path(scratch) / "flwr"),
             )
 
-    def flower(self, name: str, work: Work, rounds: int) -> dict:
+    def flower(self, name: str, work: Workload, rounds: int) -> dict:
         """The plain app under ``flwr run``, one node per client, two workers."""
         data = self.data(name, work)
         with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
@@ -94,7 +94,7 @@ class Bench:
         command = [sys.executable, "-m", f"benchmarks.competitors.{module}", str(data), *options]
         return _without_first(processes.run(command, self.log(name)))
 
-    def pfl(self, name: str, work: Work, rounds: int) -> dict:
+    def pfl(self, name: str, work: Workload, rounds: int) -> dict:
         """Pfl in its own environment, two processes."""
         if not PFL_PYTHON.exists():
             raise UnavailableError("pfl is not installed: `make bench-pfl`")
@@ -146,47 +146,49 @@ RAY = ("engine=ray", "engine.workers=2")
 def _many(bench: Bench, clients: int, cohort: int | None = None) -> tuple[str, ...]:
     """A small model on ever so many clients: what a client costs beside its training."""
     asked = "null" if cohort is None else cohort
-    return (*works.mlp(clients, 16).settings, f"federation.clients_per_round={asked}")
+    return (*workloads.mlp(clients, 16).settings, f"federation.clients_per_round={asked}")
 
 
 def _privatekt(bench: Bench) -> tuple[str, ...]:
-    return (*works.PRIVATEKT.settings, f"federation.clients_per_round={bench.cohort}", *RAY)
+    return (*workloads.PRIVATEKT.settings, f"federation.clients_per_round={bench.cohort}", *RAY)
 
 
 def _cnn_eager(bench: Bench) -> dict:
-    work = works.cnn(bench.clients)
+    work = workloads.cnn(bench.clients)
     options = [*work.options(), "--rounds", str(bench.rounds)]
     return bench.script("cnn eager", "eager", bench.data("cnn", work), *options)
 
 
 def _privatekt_authors(bench: Bench) -> dict:
-    data = bench.data("privatekt", works.PRIVATEKT)
+    data = bench.data("privatekt", workloads.PRIVATEKT)
     options = ["--clients", str(bench.cohort), "--rounds", "2"]
     return bench.script("privatekt authors", "privatekt_authors", data, *options)
 
 
 MEASURES: dict[str, Measure] = {
     "cnn murmur": lambda b: b.murmur(
-        "cnn murmur", (*works.cnn(b.clients).settings, *RAY), b.rounds
+        "cnn murmur", (*workloads.cnn(b.clients).settings, *RAY), b.rounds
     ),
     "cnn eager": _cnn_eager,
-    "cnn flower": lambda b: b.flower("cnn", works.cnn(b.clients), b.rounds),
-    "cnn pfl": lambda b: b.pfl("cnn", works.cnn(b.clients), b.rounds),
+    "cnn flower": lambda b: b.flower("cnn", workloads.cnn(b.clients), b.rounds),
+    "cnn pfl": lambda b: b.pfl("cnn", workloads.cnn(b.clients), b.rounds),
     "mlp murmur": lambda b: b.murmur(
-        "mlp murmur", (*works.mlp(b.clients).settings, *RAY), b.rounds
+        "mlp murmur", (*workloads.mlp(b.clients).settings, *RAY), b.rounds
     ),
-    "mlp flower": lambda b: b.flower("mlp", works.mlp(b.clients), b.rounds),
+    "mlp flower": lambda b: b.flower("mlp", workloads.mlp(b.clients), b.rounds),
     "privatekt murmur": lambda b: b.murmur("privatekt murmur", _privatekt(b), 2),
     "privatekt authors": _privatekt_authors,
-    "start murmur ray": lambda b: b.murmur("start ray", (*works.DIGITS.settings, *RAY), 1),
+    "start murmur ray": lambda b: b.murmur("start ray", (*workloads.DIGITS.settings, *RAY), 1),
     "start murmur flower": lambda b: b.murmur(
-        "start murmur flower", (*works.DIGITS.settings, "engine=flower", "engine.workers=2"), 1
+        "start murmur flower", (*workloads.DIGITS.settings, "engine=flower", "engine.workers=2"), 1
     ),
-    "start flower": lambda b: b.flower("digits", works.DIGITS, 1),
+    "start flower": lambda b: b.flower("digits", workloads.DIGITS, 1),
     "start murmur inline": lambda b: b.murmur(
-        "start inline", (*works.DIGITS.settings, "engine=inline"), 1
+        "start inline", (*workloads.DIGITS.settings, "engine=inline"), 1
     ),
-    "overhead 100": lambda b: b.probe("overhead 100", "overhead", *works.cnn(b.clients).settings),
+    "overhead 100": lambda b: b.probe(
+        "overhead 100", "overhead", *workloads.cnn(b.clients).settings
+    ),
     "overhead many": lambda b: b.probe("overhead many", "overhead", *_many(b, b.many)),
     "privacy": lambda b: b.probe("privacy", "privacy", "experiment=privatekt_mnist_mlp"),
     "memory 100": lambda b: b.probe("memory 100", "memory", *_many(b, 100)),

@@ -115,7 +115,7 @@ def draw(figure: Figure, seeds: Sequence[int], extra: list[str], picture: Path) 
         print(f"| {' | '.join(points[-1].row())} |", flush=True)
     advised = _advised(figure, extra) if figure is FIGURES["rounds"] else None
     if advised is not None:
-        print(f"\nThe advisor's optimum, from a pilot of 10 rounds: T = {advised}.")
+        print(f"\nThe advisor's optimum, from 10 rounds without noise: T = {advised}.")
     _plot(figure, points, advised, picture)
 
 
@@ -153,7 +153,7 @@ def _run(overrides: list[str]) -> tuple[RunFolder, tempfile.TemporaryDirectory]:
 def _advised(figure: Figure, extra: list[str]) -> int:
     from fl_app.tools.advise import advise
 
-    return advise([f"experiment={figure.experiment}", *extra], pilot=10).best_rounds
+    return advise([f"experiment={figure.experiment}", *extra], estimate_rounds=10).best_rounds
 
 
 def _plot(figure: Figure, points: list[Point], advised: int | None, picture: Path) -> None:

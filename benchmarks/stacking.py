@@ -25,7 +25,7 @@ from learning.training.stack import Share
 from learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES = (1, 28, 28), 10, 600
-WORKS = {
+MODELS = {
     "CNN 1→16→16, batches of 64": (models.cnn_16, 64),
     "MLP 784–256–10, batches of 32": (partial(models.mlp, hidden=[256]), 32),
 }
@@ -45,7 +45,7 @@ def main() -> None:
     where = torch.cuda.get_device_name() if options.device == "cuda" else "one thread"
     print(f"{describe_machine('torch')}; {where}; {options.clients} clients\n")
     print("| model | way | s, median | against one by one |\n|---|---|---|---|")
-    for name, (model, batch) in WORKS.items():
+    for name, (model, batch) in MODELS.items():
         ways = _ways(model, batch, options)
         spent: dict[str, list[float]] = {way: [] for way in ways}
         for repeat in range(options.repeats + 1):

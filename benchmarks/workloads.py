@@ -1,4 +1,4 @@
-"""The works that are compared: Murmur's settings, and the same clients as files for the others."""
+"""The workloads compared: Murmur's settings, and the same clients as files for the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fl_app.run.population import population
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What everybody does: ``settings`` for Murmur, and the same in the competitors' terms.
 
     ``model``: its name in ``benchmarks/competitors``. ``clients``: how many there are.
@@ -45,34 +45,36 @@ class Work:
         )
 
 
-def fedavg(model: str, clients: int, batch_size: int, *more: str) -> Work:
+def fedavg(model: str, clients: int, batch_size: int, *more: str) -> Workload:
     """One local epoch of plain SGD on every client, at learning rate 0.1."""
     settings = ("strategy=fedavg", f"federation.num_clients={clients}")
     local = f"strategy.local={{epochs: 1, steps: null, batch_size: {batch_size}, "
-    return Work((*settings, f"{local}learning_rate: 0.1}}", *more), model, clients, batch_size, 0.1)
+    return Workload(
+        (*settings, f"{local}learning_rate: 0.1}}", *more), model, clients, batch_size, 0.1
+    )
 
 
-def mnist(model: str, clients: int, batch_size: int, *more: str) -> Work:
+def mnist(model: str, clients: int, batch_size: int, *more: str) -> Workload:
     """MNIST's 60,000 examples shared by 100 clients, 600 each; fewer clients have 600, too."""
     unused = f"federation.public={max(0, 60_000 - 600 * clients)}"
     return fedavg(model, clients, batch_size, "dataset=mnist", unused, *more)
 
 
-def cnn(clients: int) -> Work:
+def cnn(clients: int) -> Workload:
     """The small CNN, 1→16→16 convolutions: ten steps an epoch."""
     return mnist("cnn", clients, 64, "model=cnn_16")
 
 
-def mlp(clients: int, hidden: int = 256) -> Work:
+def mlp(clients: int, hidden: int = 256) -> Workload:
     """A multilayer perceptron with one hidden layer."""
     return mnist("mlp", clients, 32, "model=mlp", f"model.hidden=[{hidden}]")
 
 
 DIGITS = fedavg("mlp", 40, 16, "dataset=digits", "federation.public=0", "model=mlp")
-PRIVATEKT = Work(("experiment=privatekt_mnist",), "privatekt", 80, 32, 0.05)
+PRIVATEKT = Workload(("experiment=privatekt_mnist",), "privatekt", 80, 32, 0.05)
 
 
-def export(work: Work, folder: Path) -> None:
+def export(work: Workload, folder: Path) -> None:
     """The data, and who has which examples, as NumPy files that any environment can read.
 
     ``rows[offsets[k]:offsets[k + 1]]`` are client k's rows of ``train_*``; ``public``: the rows of

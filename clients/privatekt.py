@@ -25,7 +25,7 @@ from learning.contribution import Codec
 from learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
-from schemes.privatekt.answers import ABSTAINED, Answers, Question, answers_of
+from schemes.privatekt.answers import ABSTAINED, Answers, LabelQuery, answers_of
 
 
 class PrivateKTClient(LocalSgdClient):
@@ -107,10 +107,10 @@ class PrivateKTClient(LocalSgdClient):
         images = self._images(task)
         clients = len(task.arrays["clients"]) if self.way == "disjoint" else 1
         classes = self.trainer.num_classes
-        return answers_of(self.way, Question(self.setup.budget, len(images), classes, clients))
+        return answers_of(self.way, LabelQuery(self.setup.budget, len(images), classes, clients))
 
     def _place(self, task: Task) -> int:
-        """Which row of the cohort's questions is this client's own."""
+        """Which row of the cohort's queries is this client's own."""
         if self.way != "disjoint":
             return 0
         clients = task.arrays.get("clients")

@@ -71,16 +71,16 @@ def check(path, expected):
             raise ValueError(f"entry {number}: time runs backwards")
         time, request = max(time, row["time"]), row["request"]
         if row["kind"] == "charge":
-            question = tuple(values[3:7])
-            if question in asked or request in answered:
+            asked_for = tuple(values[3:7])
+            if asked_for in asked or request in answered:
                 raise ValueError(
-                    f"entry {number}: charges a question that was charged or answered before"
+                    f"entry {number}: charges a request that was charged or answered before"
                 )
-            asked.add(question)
+            asked.add(asked_for)
             charged.add(request)
             clients[row["client"]].append((row["time"], row["body"]))
         elif row["kind"] != "answer" or request not in charged or request in answered:
-            raise ValueError(f"entry {number}: is no answer to a question charged before")
+            raise ValueError(f"entry {number}: is no answer to a request charged before")
         else:
             answered.add(request)
     verify("export", f"{len(rows) - 2} {seal.hex()} {rows[-1]['time']}", rows[-1])

@@ -22,7 +22,7 @@ from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import (
     REFUSED,
     DeviceError,
-    Site,
+    NodeSettings,
     device_folder,
     is_simulated,
     log_error,
@@ -64,26 +64,26 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
     name = folder.name if config.run_name is None else str(config.run_name)
     from fl_app.device.node import node_for
 
-    site = Site.simulation(folder, config.privacy.policy, name)
-    return node_for(config, site).answer(content)
+    settings = NodeSettings.simulation(folder, config.privacy.policy, name)
+    return node_for(config, settings).answer(content)
 
 
 def _on_device(content: RecordDict, context: Context, health: Health) -> RecordDict:
-    site = Site.device(context.node_config, f"run-{context.run_id}")
-    site.require_policy()
+    settings = NodeSettings.device(context.node_config, f"run-{context.run_id}")
+    settings.require_policy()
     from fl_app.device.agreement import agreed, run_name
 
-    site = replace(site, run=run_name(context.run_config, context.run_id))
-    assert site.own is not None
-    config = agreed(context.run_config, site.own)
+    settings = replace(settings, run=run_name(context.run_config, context.run_id))
+    assert settings.owner is not None
+    config = agreed(context.run_config, settings.owner)
     privacy: PrivacySettings = build(config.privacy, "privacy")
     from fl_app.device.secure_node import SecureNode
 
-    hosts = site.own.clients.__contains__
-    secure = SecureNode(privacy.secure_sums(), site.folder, hosts, site.sum_rules)
+    hosts = settings.owner.clients.__contains__
+    secure = SecureNode(privacy.secure_sums(), settings.folder, hosts, settings.sum_rules)
     if secure.answers(content):
         return secure.answer(content)
     from fl_app.device.node import node_for
 
-    health.node = node_for(config, site)
+    health.node = node_for(config, settings)
     return health.node.answer(content)

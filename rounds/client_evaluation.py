@@ -102,7 +102,7 @@ class ClientEvaluation(ABC):
             return []
         rng = experiment_rng(self.setup.seed, "evaluation cohort", number)
         cohort = np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
-        placement = self.setup.hosts.place(grid, cohort.tolist())
+        placement = self.setup.placement.place(grid, cohort.tolist())
         self.failed.update(placement.away)
         messages = []
         for purpose in (PROTECTED, CLEAN) if self.show_clean else (PROTECTED,):

@@ -28,14 +28,14 @@ class Placement:
     away: dict[int, str] = field(default_factory=dict)
 
 
-class Hosts(Protocol):
+class ClientPlacement(Protocol):
     """Says which node to ask for which client."""
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
         """Where ``clients`` are now."""
 
 
-class VirtualHosts:
+class SimulatedPlacement:
     """A simulation's nodes: each takes an even share of whoever is asked."""
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
@@ -45,7 +45,7 @@ class VirtualHosts:
         return Placement({node: share.tolist() for node, share in shares if len(share)})
 
 
-class DeviceHosts:
+class DevicePlacement:
     """Devices: whoever is hosted by a node that is online, once the quorum is there.
 
     ``enrolment``: which node hosts whom; a node that is not in it is asked for nothing.

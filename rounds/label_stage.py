@@ -1,7 +1,7 @@
-"""KD-DPFL's label stage on the wire: one question for each large client, one sum of answers.
+"""KD-DPFL's label stage on the wire: one message to each large client, one sum of answers.
 
 Each client is asked in a message of its own, which does not depend on how many nodes there are:
-after a crash the same question goes out again, the client's ledger recognises it, and answers
+after a crash the same message goes out again, the client's ledger recognises it, and answers
 with what it stored instead of labelling, and paying, once more.
 """
 
@@ -43,12 +43,12 @@ class LabelStage:
         self.votes = Sum(self.codec)
 
     def ask(self, grid: Grid, placement: Placement, timeout: float) -> None:
-        """Send the questions and take what comes back within ``timeout`` seconds."""
+        """Send the messages and take what comes back within ``timeout`` seconds."""
         self.failed.update(placement.away)
         asked = [(node, client) for node, ids in placement.asked.items() for client in ids]
         messages = [
             Message(
-                self._question(client),
+                self._message(client),
                 dst_node_id=node,
                 message_type="query",
                 group_id="labels",
@@ -70,7 +70,7 @@ class LabelStage:
         for _, client in waiting.values():
             self.failed[client] = "no answer before the deadline"
 
-    def _question(self, client: int) -> RecordDict:
+    def _message(self, client: int) -> RecordDict:
         arrays = ArrayRecord({"model": Array(self.model), "indices": Array(self.indices)})
         task = ConfigRecord({"purpose": "label", "round": 1, "clients": [client]})
         return RecordDict({"model": arrays, "task": task})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rounds.client_evaluation import ClientEvaluation
 
 
-class Accountable(ABC):
+class PrivacyReport(ABC):
     """The privacy side of every strategy.
 
     ``algorithm``, ``claim`` and ``difference`` are words for the statement: the name, what the

@@ -3,7 +3,7 @@
 In phase MASK the clients pay, and they answer once. A server that forgot their keys and shares
 could not read what they answered, and could not ask again. So it keeps the terms, the replies to
 each phase, and the masked total: nothing that it has not been sent, and no secret of a client's.
-With the same terms and replies it sends the same questions, which get the same answers.
+With the same terms and replies it sends the same messages, which get the same answers.
 """
 
 from __future__ import annotations

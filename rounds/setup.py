@@ -13,7 +13,7 @@ from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.noise import NoiseGenerator
 from privacy.secure_aggregation import SecureSumSettings
-from rounds.client_placement import Hosts, VirtualHosts
+from rounds.client_placement import ClientPlacement, SimulatedPlacement
 from rounds.schedule import Schedule
 
 
@@ -26,8 +26,8 @@ class ServerSetup:
     (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
     public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
     ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
-    ``hosts``: on which node a client is to be asked. ``schedule``: who is asked when; None: random
-    cohorts.
+    ``placement``: which node is asked for which client. ``schedule``: who is asked when; None:
+    random cohorts.
     """
 
     trainer: Trainer
@@ -42,7 +42,7 @@ class ServerSetup:
     seeded_noise: bool = False
     secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
     round_timeout: float = 3600.0
-    hosts: Hosts = field(default_factory=VirtualHosts)
+    placement: ClientPlacement = field(default_factory=SimulatedPlacement)
     schedule: Schedule | None = None
 
     @cached_property

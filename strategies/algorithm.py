@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from learning.contribution import Codec, Integers
 from learning.evaluation import area_under_curve, evaluate_logits
 from learning.seeding import experiment_rng
-from rounds.privacy_report import Accountable
+from rounds.privacy_report import PrivacyReport
 from rounds.setup import ServerSetup
 from rounds.weights import Weigh
 
 Parameters = NDArray[np.float32]
 
 
-class Algorithm(Accountable):
+class Algorithm(PrivacyReport):
     """Three methods that every algorithm has, and what may be overridden beside them.
 
     ``weighted``: whether clients count by their number of examples, rather than alike.

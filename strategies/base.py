@@ -203,7 +203,7 @@ class CohortStrategy(Algorithm, Strategy):
         else:
             drawn = self.cohort(self.round.number).tolist()
             cohort = [client for client in drawn if client not in self.blame.accused]
-        placement = self.setup.hosts.place(grid, cohort)
+        placement = self.setup.placement.place(grid, cohort)
         self.round.asked = placement.asked
         self.round.away = len(placement.away)
         self.round.failed.update(placement.away)

@@ -152,7 +152,7 @@ class DPFLBNN(CohortStrategy):
         last = number == self.setup.budget.rounds
         if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
             return []
-        self.report_asked = self.setup.hosts.place(grid, range(self.setup.num_clients)).asked
+        self.report_asked = self.setup.placement.place(grid, range(self.setup.num_clients)).asked
         return [
             Message(
                 RecordDict(

@@ -116,7 +116,7 @@ class KdDpfl(DpSgdFedAvg):
         stage = LabelStage(
             self.initial_parameters(), self.indices, self._label_codec(), self.weigh()
         )
-        stage.ask(grid, self.setup.hosts.place(grid, list(self.plan.label)), timeout)
+        stage.ask(grid, self.setup.placement.place(grid, list(self.plan.label)), timeout)
         self.round.failed.update(stage.failed)
         self.round.bytes_down += stage.bytes_down
         self.round.bytes_up += stage.bytes_up

@@ -37,7 +37,7 @@ from learning.voting import cohort_for_plurality, draw, entropy, margin, plurali
 from privacy.events import Event
 from privacy.mechanisms import project_simplex
 from rounds.setup import ServerSetup
-from schemes.privatekt.answers import Question, SharedLabels, Votes, answers_of
+from schemes.privatekt.answers import LabelQuery, SharedLabels, Votes, answers_of
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 
@@ -149,7 +149,7 @@ class PrivateKT(CohortStrategy):
         self.finetuning = Distillation(**finetuning)
         self.spreading = None if spreading is None else LabelSpreading(**spreading)
         self.classes, self.way = self.trainer.num_classes, answers
-        self.answers = answers_of(answers, Question(setup.budget, K, self.classes, asked))
+        self.answers = answers_of(answers, LabelQuery(setup.budget, K, self.classes, asked))
         self.indices = np.zeros(0, np.int64)
         self.buffer: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         if answers == "paper":

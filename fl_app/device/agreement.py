@@ -34,7 +34,7 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config.composition import SERVER_MAY_SET, finished, groups, installed, parsed
 from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import require_plain, to_overrides
-from fl_app.device.node_settings import Own
+from fl_app.device.node_settings import OwnerSettings
 
 CHOICES = ("strategy", "model", "features", "protection", "evaluation", "privacy")
 # What the client's half is built from; `${...}` in it leads to more.
@@ -47,10 +47,10 @@ _LONGEST = 100_000  # characters of a run-config
 _ODD = object()  # a value that is none: a sweep, a deletion
 
 
-def agreed(run_config: Mapping[str, Any], own: Own) -> DictConfig:
+def agreed(run_config: Mapping[str, Any], owner: OwnerSettings) -> DictConfig:
     """The configuration of a device with its owner's words; ConfigError says what is refused."""
     require_plain(run_config)
-    return _agreed(tuple(to_overrides(run_config)), own.shape, own.classes, own.sizes)
+    return _agreed(tuple(to_overrides(run_config)), owner.shape, owner.classes, owner.sizes)
 
 
 def asked(config: DictConfig, choices: Mapping[str, str]) -> list[str]:
@@ -87,7 +87,7 @@ def run_name(run_config: Mapping[str, Any], run_id: int) -> str:
     """The run's name in a device's ledger: its own, that of its folder, or Flower's number.
 
     A run keeps it when it is resumed. A server that gives two runs one name gains nothing by it,
-    for what was charged under a name is answered again only if the question is the same.
+    for what was charged under a name is answered again only if the request is the same.
     """
     words = dict(_words(to_overrides(run_config)))
     for text in (words.get("run_name"), words.get("run_dir")):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.device.node_settings import DeviceError, Own
+from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.device.terms import DeviceTerms, pool_digest
 from fl_app.run.population import Population
 from learning.data import own_data
@@ -28,33 +28,37 @@ from learning.features.dataset import with_components
 _SUFFIXES = {".npz": "npz", ".csv": "csv"}
 
 
-def device_population(own: Own, terms: DeviceTerms, features: Features | None = None) -> Population:
+def device_population(
+    owner: OwnerSettings, terms: DeviceTerms, features: Features | None = None
+) -> Population:
     """All that a device knows before it opens a client's data; DeviceError where words lack."""
-    if own.data is None:
+    if owner.data is None:
         raise DeviceError("this device's node-config names no data (data=PATH)")
     if terms.shape is None or not terms.num_classes:
         raise DeviceError(
             "this device's node-config does not say what its data are like (shape=, classes=)"
         )
-    if len(own.clients) > 1 and "{client}" not in own.data:
+    if len(owner.clients) > 1 and "{client}" not in owner.data:
         raise DeviceError("this device hosts several clients; its data=PATH must hold {client}")
     shape = (terms.shape[0], terms.shape[1], terms.shape[2])
     nothing = Examples(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
     dataset = Dataset("this device's data", nothing, nothing, terms.num_classes, shape)
     sizes = None if terms.sizes is None else tuple(terms.sizes)
     nowhere = np.zeros(0, np.int64)
-    images = Population(dataset, public_pool(own, terms), {}, sizes, nowhere)
-    return images if features is None else _featured(images, features, own, terms)
+    images = Population(dataset, public_pool(owner, terms), {}, sizes, nowhere)
+    return images if features is None else _featured(images, features, owner, terms)
 
 
-def _featured(people: Population, features: Features, mine: Own, terms: DeviceTerms) -> Population:
+def _featured(
+    people: Population, features: Features, owner: OwnerSettings, terms: DeviceTerms
+) -> Population:
     """``people`` with features for images, by the components in the copy of the public pool.
 
     Where that copy holds none they are fitted here, which gives the same where the processor does.
     """
-    if mine.public is None:
+    if owner.public is None:
         raise DeviceError("features need a public pool; the run has none")
-    fitted = Components.of(read_npz(Path(mine.public).expanduser()))
+    fitted = Components.of(read_npz(Path(owner.public).expanduser()))
     fitted = fitted or fit(features, people.public)
     if fitted.digest != terms.features:
         raise DeviceError("the features of this device's public pool are not those of the run")
@@ -68,20 +72,20 @@ class OwnData:
 
     def __init__(
         self,
-        own: Own,
+        owner: OwnerSettings,
         terms: DeviceTerms,
         cache: Path,
         features: Features | None = None,
         fitted: Components | None = None,
     ) -> None:
-        self.own, self.terms, self.cache = own, terms, cache
+        self.owner, self.terms, self.cache = owner, terms, cache
         self.features, self.fitted = features, fitted
         self._opened: dict[int, LocalData] = {}
 
     def of(self, client: int) -> LocalData:
         """The data of ``client``; DataError, ValueError or OSError where they do not fit."""
         if client not in self._opened:
-            place = str(self.own.data).replace("{client}", str(client))
+            place = str(self.owner.data).replace("{client}", str(client))
             found = load_own(place, self.terms, self.cache)
             self._require_size(client, len(found))
             images = self._seen(found.images)
@@ -148,17 +152,17 @@ def load_own(path: str, terms: DeviceTerms, cache: Path) -> Examples:
     return found.train
 
 
-def public_pool(mine: Own, terms: DeviceTerms) -> NDArray[np.float32]:
+def public_pool(owner: OwnerSettings, terms: DeviceTerms) -> NDArray[np.float32]:
     """The copy here of the public pool (P, C, H, W); empty where the run has none."""
     assert terms.shape is not None
     if terms.public is None:
         return np.zeros((0, *terms.shape), np.float32)
-    if mine.public is None:
+    if owner.public is None:
         raise DeviceError(
             "the run has a public pool, and this device's node-config names none (public=FILE); "
             "where the algorithm needs no pool, set federation.public=0"
         )
-    images = read_npz(Path(mine.public).expanduser()).get("images")
+    images = read_npz(Path(owner.public).expanduser()).get("images")
     if images is None or pool_digest(images) != terms.public:
         raise DeviceError("the public pool of this device is not that of the run")
     return np.asarray(images, np.float32)

@@ -61,7 +61,7 @@ class RuntimeApiError(Exception):
 
 
 @dataclass(frozen=True)
-class Question:
+class TaskInput:
     """What one task asks. ``context``: the run's, as the SuperNode has it.
 
     ``app``, ``version``: of the bundle, in the server's words. ``bundle``: its bytes, as they are.
@@ -148,7 +148,7 @@ class OpenTask:
         self._closed.set()
         self._client.close()
 
-    def question(self) -> Question:
+    def pull(self) -> TaskInput:
         """Pull what is asked; raises whatever Flower or httpx do where it cannot be had."""
         client = self._client
         # The message first: a task that falls silent between the two is then given out again, and
@@ -171,17 +171,17 @@ class OpenTask:
             return_type=Message,
         )
         message.metadata.__dict__["_message_id"] = tree.object_id
-        return Question(
+        return TaskInput(
             message, context, run.fab_id, run.fab_version, fab_from_proto(given.fab).content
         )
 
-    def reply(self, question: Question, reply: Message) -> None:
+    def reply(self, task_input: TaskInput, reply: Message) -> None:
         """Push the reply, and end the task; raises where the reply did not arrive.
 
         The task is then left to expire: a SuperNode reports that to the server, but not a task
         that ended as failed.
         """
-        push_message(self._client, reply, question.context)
+        push_message(self._client, reply, task_input.context)
         state = SubStatus.FAILED if reply.has_error() else SubStatus.COMPLETED
         self._client.PushTaskOutput(PushTaskOutputRequest(sub_status=state, details=""))
 

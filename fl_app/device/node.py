@@ -22,7 +22,7 @@ from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.collector import Collector, PlainSum, SideBySide
 from fl_app.device.data import OwnData, device_population
-from fl_app.device.node_settings import REFUSED, Site, log_error
+from fl_app.device.node_settings import REFUSED, NodeSettings, log_error
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
@@ -45,35 +45,35 @@ from privacy.secure_aggregation import SecureSumError
 class Node:
     """Everything that lives once per process and thread, and serves every client asked for."""
 
-    def __init__(self, config: DictConfig, site: Site) -> None:
-        self.config, self.site, folder = config, site, site.folder
+    def __init__(self, config: DictConfig, settings: NodeSettings) -> None:
+        self.config, self.settings, folder = config, settings, settings.folder
         folder.mkdir(parents=True, exist_ok=True)
         self.own_data: OwnData | None = None
-        if site.own is None:
+        if settings.owner is None:
             self.population: Population = population(config)
         else:
             federation: FederationSettings = build(config.federation, "federation")
             terms = federation.device_terms()
             assert terms is not None
             features: Features | None = build(config.features, "features")
-            self.population = device_population(site.own, terms, features)
+            self.population = device_population(settings.owner, terms, features)
             shown = features, self.population.fitted
-            self.own_data = OwnData(site.own, terms, folder / "cache", *shown)
+            self.own_data = OwnData(settings.owner, terms, folder / "cache", *shown)
         privacy: PrivacySettings = build(config.privacy, "privacy")
-        compute = _compute(config, site)
+        compute = _compute(config, settings)
         self.stack = compute.stack
         self.trainer = build_trainer(config, self.population.dataset, compute=compute)
-        self.client: Client = build_client(config, self.population, self.trainer, site.memory)
+        self.client: Client = build_client(config, self.population, self.trainer, settings.memory)
         self.evaluator = build_evaluator(
-            config, self.population, self.trainer, site.memory / "evaluation"
+            config, self.population, self.trainer, settings.memory / "evaluation"
         )
         self.seeded = privacy.noise == "seeded"
         self.delta, self.rounds = privacy.delta, int(config.federation.num_rounds)
-        self.policy = site.policy
+        self.policy = settings.policy
         # Read once: a configuration's values are slow to reach, and every client's charge needs it.
         self.algorithm = str(config.strategy.name)
-        self.ledger = Ledger(folder / "ledger.sqlite", expected=site.policy.ledger)
-        self.secure = SecureNode(privacy.secure_sums(), folder, self._hosts, site.sum_rules)
+        self.ledger = Ledger(folder / "ledger.sqlite", expected=settings.policy.ledger)
+        self.secure = SecureNode(privacy.secure_sums(), folder, self._hosts, settings.sum_rules)
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.
@@ -93,7 +93,7 @@ class Node:
             return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
 
     def _answer(self, content: RecordDict) -> RecordDict:
-        request = digest(self.site.run, content)
+        request = digest(self.settings.run, content)
         stored = self.ledger.reply(request)
         if stored is not None:
             return decode_reply(stored)
@@ -123,8 +123,8 @@ class Node:
         return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
 
     def _tasks(self, content: RecordDict) -> list[Task]:
-        own = self.site.own
-        return parse_tasks(content, len(self.population.shards if own is None else own.clients))
+        owner = self.settings.owner
+        return parse_tasks(content, len(self.population.shards if owner is None else owner.clients))
 
     def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
         """What answering costs; None for what a simulation only shows to its researcher."""
@@ -138,11 +138,11 @@ class Node:
             raise TaskError(f"client={task.client}: is not hosted here")
         event = role.event(task)
         if event is None:
-            if not self.site.simulated:
+            if not self.settings.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
         event = collector.event(task.client, event)
-        return Charge(task.client, self.site.run, task.round, task.purpose, request, event)
+        return Charge(task.client, self.settings.run, task.round, task.purpose, request, event)
 
     def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
         """What the device's owner says, asked under the ledger's lock; raises Refusal."""
@@ -157,7 +157,7 @@ class Node:
         try:
             self._data(int(charge.client))  # opened after the policy's word, before the charge
         except Exception as error:
-            log_error(self.site.folder, f"the data of client {charge.client}", error)
+            log_error(self.settings.folder, f"the data of client {charge.client}", error)
             raise Refusal(REFUSED, "refused") from error
 
     def _contribute(
@@ -203,7 +203,7 @@ class Node:
         except Exception as error:
             if self.own_data is None:
                 raise
-            log_error(self.site.folder, f"round {task.round}, client {task.client}", error)
+            log_error(self.settings.folder, f"round {task.round}, client {task.client}", error)
             return role.answer(task, self.own_data.blank(task.client), self._noise(task))
 
     def _role(self, task: Task) -> Client:
@@ -218,8 +218,8 @@ class Node:
         return SideBySide() if not role.summed and type(collector) is PlainSum else collector
 
     def _hosts(self, client: int) -> bool:
-        own = self.site.own
-        return client in (self.population.shards if own is None else own.clients)
+        owner = self.settings.owner
+        return client in (self.population.shards if owner is None else owner.clients)
 
     def _data(self, client: int) -> LocalData:
         if self.own_data is not None:
@@ -239,29 +239,29 @@ class Node:
         On a device only what does not depend on its data is told: refusals, and no error's text.
         """
         line = f"{type(error).__name__}: {error}"
-        log_error(self.site.folder, f"round {task.round}, client {task.client}", error)
-        if self.site.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
+        log_error(self.settings.folder, f"round {task.round}, client {task.client}", error)
+        if self.settings.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
             return line
         return REFUSED
 
 
-def _compute(config: DictConfig, site: Site) -> ComputeSettings:
+def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:
     """What to compute with: a device's owner says so, and not the server."""
-    if site.own is None:
+    if settings.owner is None:
         return build(config.compute, "compute")
-    return ComputeSettings(site.own.compute)
+    return ComputeSettings(settings.owner.compute)
 
 
 _local = threading.local()
 
 
-def node_for(config: DictConfig, site: Site) -> Node:
+def node_for(config: DictConfig, settings: NodeSettings) -> Node:
     """The node of this thread, built anew for another run; always under the policy of now."""
     keep_heap()
-    key = (site.folder, site.run, site.own, id(config))
+    key = (settings.folder, settings.run, settings.owner, id(config))
     if getattr(_local, "key", None) != key:
-        _local.node, _local.key = Node(config, site), key
-    _local.node.policy = site.policy
+        _local.node, _local.key = Node(config, settings), key
+    _local.node.policy = settings.policy
     return _local.node
 
 

@@ -34,7 +34,7 @@ class DeviceError(Exception):
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnerSettings:
     """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device.data``.
 
     ``shape``: (C, H, W) of the images; ``classes``: how many, or their names in the order of their
@@ -53,7 +53,7 @@ class Own:
     sizes: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, node_config: Mapping[str, Any]) -> Own:
+    def of(cls, node_config: Mapping[str, Any]) -> OwnerSettings:
         """By what the node-config says; DeviceError where it is malformed."""
         clients = _numbers(node_config, "clients") or ()
         if len(set(clients)) != len(clients):
@@ -94,23 +94,23 @@ def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
 
 
 @dataclass(frozen=True)
-class Site:
+class NodeSettings:
     """``folder``: ledger, clients' state and error log. ``run``: the run's name in the ledger.
 
     ``simulated``: clients are virtual, and nobody's data but the researcher's is at stake.
-    ``own``: what a device's owner has put here; None where clients are virtual.
+    ``owner``: what a device's owner has put here; None where clients are virtual.
     """
 
     folder: Path
     run: str
     policy: Policy
     simulated: bool
-    own: Own | None = None
+    owner: OwnerSettings | None = None
 
     @property
     def sum_rules(self) -> OwnerRules:
         """What is asked of secure sums beside the run's own settings."""
-        return OwnerRules() if self.own is None else self.own.sums
+        return OwnerRules() if self.owner is None else self.owner.sums
 
     @property
     def memory(self) -> Path:
@@ -120,7 +120,7 @@ class Site:
         lead nowhere else, so it goes through a hash.
         """
         clients = self.folder / "clients"
-        if self.own is None:
+        if self.owner is None:
             return clients
         return clients / hashlib.sha256(self.run.encode()).hexdigest()[:16]
 
@@ -134,13 +134,15 @@ class Site:
             ) from refusal
 
     @classmethod
-    def simulation(cls, folder: Path, policy: str | None = None, run: str | None = None) -> Site:
+    def simulation(
+        cls, folder: Path, policy: str | None = None, run: str | None = None
+    ) -> NodeSettings:
         """Virtual clients of one run, in its folder; ``policy``: as if a device had this one."""
         rules = Policy.simulation() if policy is None else Policy.load(policy)
         return cls(folder, run or folder.name, rules, simulated=policy is None)
 
     @classmethod
-    def device(cls, node_config: Mapping[str, Any], run: str) -> Site:
+    def device(cls, node_config: Mapping[str, Any], run: str) -> NodeSettings:
         """A device, by what its owner has set in its node-config."""
         os.umask(0o077)  # decoded data, sums' secrets and logs are their owner's only
         path = node_config.get("policy")
@@ -149,8 +151,8 @@ class Site:
         else:
             # Refusals go to the server, which has no business with an owner's paths.
             rules = replace(Policy.load(str(path)), source="this device's policy")
-        own = Own.of(node_config)
-        return cls(device_folder(node_config), run, rules, simulated=False, own=own)
+        owner = OwnerSettings.of(node_config)
+        return cls(device_folder(node_config), run, rules, simulated=False, owner=owner)
 
 
 def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None:

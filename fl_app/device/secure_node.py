@@ -37,27 +37,27 @@ from privacy.secure_aggregation import (
 RECORD = "secure_sum"
 
 
-def secure_folder(site: Path) -> Path:
-    """Where the states of a site's clients lie."""
-    return site / "clients" / "secure_sum"
+def secure_folder(folder: Path) -> Path:
+    """Where the states of a node's clients are."""
+    return folder / "clients" / "secure_sum"
 
 
-def identity_file(site: Path, client: int) -> Path:
+def identity_file(folder: Path, client: int) -> Path:
     """Where the long-term key of ``client`` lies."""
-    return secure_folder(site) / f"{client}.key"
+    return secure_folder(folder) / f"{client}.key"
 
 
 class SecureNode:
-    """The secure sums of the clients that ``hosts`` says are here; ``site``: their folder."""
+    """The secure sums of the clients that ``hosts`` says are here; in ``folder``."""
 
     def __init__(
         self,
         settings: SecureSumSettings,
-        site: Path,
+        folder: Path,
         hosts: Callable[[int], bool],
         rules: OwnerRules,
     ) -> None:
-        self.settings, self.site, self.hosts, self.rules = settings, site, hosts, rules
+        self.settings, self.folder, self.hosts, self.rules = settings, folder, hosts, rules
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
@@ -95,19 +95,21 @@ class SecureNode:
         """What ``client`` remembers from phase to phase."""
         if not self.hosts(client):
             raise SecureSumError(f"client {client} is not hosted here")
-        return StateFile(secure_folder(self.site) / f"{client}.json")
+        return StateFile(secure_folder(self.folder) / f"{client}.json")
 
     def _answer(self, request: Request, client: int, message: bytes) -> bytes:
         if not self.settings.is_on:
             raise SecureSumError("secure aggregation is off at this client")
-        file, question = self.state(client), request.question(message)
-        if (again := file.answered(request.run, request.round, question)) is not None:
+        file, asked = self.state(client), request.digest(message)
+        if (again := file.answered(request.run, request.round, asked)) is not None:
             return again
         if request.phase is Phase.ADVERTISE:
             terms, message = request.terms(message), b""
             self.settings.accept(terms)
             self.rules.accept(terms)
-            party = SecureClient.join(terms, client, identity_in(identity_file(self.site, client)))
+            party = SecureClient.join(
+                terms, client, identity_in(identity_file(self.folder, client))
+            )
             file.begin(party)
         else:
             party = file.load(request.run, request.round)
@@ -116,7 +118,7 @@ class SecureNode:
         except Exception:
             file.save(party)  # it takes no further part
             raise
-        file.save(party, question, answer)  # before it leaves: no phase has two answers
+        file.save(party, asked, answer)  # before it leaves: no phase has two answers
         return answer
 
 
@@ -152,8 +154,8 @@ class Request:
             raise ValueError("terms: they are those of another sum")
         return terms
 
-    def question(self, message: bytes) -> str:
-        """A digest of what one client is asked, the same for the same question."""
+    def digest(self, message: bytes) -> str:
+        """A digest of what one client is asked, the same for the same request."""
         return hashlib.sha256(repr((self.phase.value, message)).encode()).hexdigest()
 
     @property

@@ -24,7 +24,7 @@ from flwr.common.constant import ErrorCode
 import fl_app.device.health
 import fl_app.device.node  # noqa: F401 - so that forks need not
 from fl_app.client_app import app
-from fl_app.device.flower_runtime import Question, Runtime, Task
+from fl_app.device.flower_runtime import Runtime, Task, TaskInput
 from fl_app.device.node_settings import device_folder, log_error
 
 POLL_SECONDS = 0.5
@@ -59,43 +59,43 @@ class Device:
         """Answer one task, in a process of its own."""
         try:
             with task.open() as opened:
-                question = opened.question()
-                refusal = self.refusal(task, question)
-                reply = self.answer(question) if refusal is None else _error(question, refusal)
-                opened.reply(question, reply)
+                task_input = opened.pull()
+                refusal = self.refusal(task, task_input)
+                reply = self.answer(task_input) if refusal is None else _error(task_input, refusal)
+                opened.reply(task_input, reply)
         except Exception as error:
             log_error(device_folder(self.owner), f"task {task.number}", error)
             raise SystemExit(1) from error
 
-    def refusal(self, task: Task, question: Question) -> str | None:
+    def refusal(self, task: Task, task_input: TaskInput) -> str | None:
         """Why a task is not given to the ClientApp, in words that the server may read."""
         if not task.for_client:
             return "this device answers ClientApp tasks only"
-        if question.app.rpartition("/")[2] != APP:
+        if task_input.app.rpartition("/")[2] != APP:
             return f"this device runs no code that is sent to it; it answers runs of {APP} only"
         mine = version(APP)
-        if mine.split(".")[:2] != question.version.split(".")[:2]:
+        if mine.split(".")[:2] != task_input.version.split(".")[:2]:
             return (
-                f"this device has {APP} {mine}, the run is of version {question.version:.20}; "
+                f"this device has {APP} {mine}, the run is of version {task_input.version:.20}; "
                 "both must be of one minor version"
             )
-        if self.bundles and hashlib.sha256(question.bundle).hexdigest() not in self.bundles:
+        if self.bundles and hashlib.sha256(task_input.bundle).hexdigest() not in self.bundles:
             return "the run's bundle is none of those that this device's owner has named"
         return None
 
-    def answer(self, question: Question) -> Message:
+    def answer(self, task_input: TaskInput) -> Message:
         """What the installed ClientApp answers."""
-        asked = question.context
+        asked = task_input.context
         context = Context(
             asked.run_id, asked.node_id, self.owner, RecordDict(), dict(asked.run_config)
         )
         try:
-            return app(question.message, context)
+            return app(task_input.message, context)
         except Exception as error:  # a kind of message that the ClientApp does not have
             log_error(device_folder(self.owner), f"run {asked.run_id}", error)
-            return _error(question, "failed; its own log says why")
+            return _error(task_input, "failed; its own log says why")
 
 
-def _error(question: Question, reason: str) -> Message:
+def _error(task_input: TaskInput, reason: str) -> Message:
     error = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason)
-    return Message(error, reply_to=question.message)
+    return Message(error, reply_to=task_input.message)

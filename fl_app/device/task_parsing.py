@@ -53,9 +53,9 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
 
 
 def digest(run: str, content: RecordDict) -> str:
-    """A hash of everything that a message of ``run`` asks for, the same for the same question.
+    """A hash of everything that a message of ``run`` asks for, the same for the same request.
 
-    Two runs with the same settings and seed ask the same under two names: two questions, of which
+    Two runs with the same settings and seed ask the same under two names: two requests, of which
     each is charged.
     """
     state = hashlib.sha256(f"{run!r};".encode())

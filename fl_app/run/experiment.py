@@ -32,7 +32,7 @@ from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.tracking import Tracker
 from privacy.accounting import Threat, epsilon
 from privacy.releases import assumptions_of
-from rounds.client_placement import DeviceHosts, Hosts, VirtualHosts
+from rounds.client_placement import ClientPlacement, DevicePlacement, SimulatedPlacement
 from rounds.enrolment import Enrolment
 from rounds.setup import ServerSetup
 from strategies.base import CohortStrategy
@@ -70,7 +70,7 @@ class Experiment:
             seeded_noise=self.privacy.noise == "seeded",
             secure_sums=self.privacy.secure_sums(),
             round_timeout=self.federation.round_timeout,
-            hosts=self._hosts(),
+            placement=self._placement(),
             schedule=schedule,
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
@@ -81,9 +81,9 @@ class Experiment:
                 raise ConfigError(f"evaluation.{error}") from error
         self._check_secure_sums()
 
-    def _hosts(self) -> Hosts:
+    def _placement(self) -> ClientPlacement:
         if self.federation.devices is None:
-            return VirtualHosts()
+            return SimulatedPlacement()
         if self.federation.enrolled is None:
             raise ConfigError(
                 "federation.enrolled=null: on devices it must name the table of the nodes' keys "
@@ -93,7 +93,7 @@ class Experiment:
             enrolment = Enrolment.load(self.federation.enrolled)
         except ValueError as error:
             raise ConfigError(f"federation.enrolled={error}") from error
-        return DeviceHosts(enrolment, self.federation.quorum, self.federation.round_timeout)
+        return DevicePlacement(enrolment, self.federation.quorum, self.federation.round_timeout)
 
     def _check_secure_sums(self) -> None:
         """ConfigError where this cohort cannot sum securely."""

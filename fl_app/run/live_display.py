@@ -12,13 +12,13 @@ from rich.progress import Progress
 POLL_SECONDS = 0.2
 
 
-class Watching(ABC):
+class LiveDisplay(ABC):
     """Keeps ``bar`` up to date in a thread of its own, until the context ends."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._refresh, daemon=True)
 
     @abstractmethod
     def _show(self) -> None:
@@ -40,7 +40,7 @@ class Watching(ABC):
         self._show()
         self._bar.stop()
 
-    def _watch(self) -> None:
+    def _refresh(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
             self._show()
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fl_app.run.live_display import Watching
+from fl_app.run.live_display import LiveDisplay
 from fl_app.run.results import RunFolder
 
 
-class LiveProgress(Watching):
+class LiveProgress(LiveDisplay):
     """Shows the rows of ``folder`` as they appear, until the context ends."""
 
     def __init__(self, folder: RunFolder, rounds: int, console: Console) -> None:

@@ -12,14 +12,14 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fl_app.run.live_display import Watching
+from fl_app.run.live_display import LiveDisplay
 from fl_app.run.progress import describe, show_epsilon
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep
 from fl_app.sweep.table import differing
 
 
-class SweepProgress(Watching):
+class SweepProgress(LiveDisplay):
     """Shows the jobs of ``sweep`` as they end, until the context ends."""
 
     def __init__(self, sweep: Sweep, console: Console) -> None:

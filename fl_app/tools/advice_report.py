@@ -31,7 +31,7 @@ def show(advice: Advice) -> None:
     console.print(_constants(advice))
     if advice.failure is not None:
         instead = (
-            "The measured curve stands in: what the pilot saw, not a bound."
+            "The measured curve stands in: what the estimating run saw, not a bound."
             if "measured" in advice.curves
             else "The curves below assume a μ that is large enough."
         )

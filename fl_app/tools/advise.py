@@ -2,8 +2,8 @@
 
 The words after it are settings as for a run (``experiment=nbafl_rounds privacy.epsilon=50``). It
 prints the bound over T and over K, marks the optima, and draws them. The bound's constants are
-assumed, or, with ``--pilot ROUNDS``, estimated from a short run without noise on the configured
-data; where the bound does not hold then, the curves that the pilot measured take its place.
+assumed, or, with ``--estimate ROUNDS``, estimated from a short run without noise on the configured
+data; where the bound does not hold then, the curves that it measured take its place.
 Exit status: 0, or 2 for settings that cannot be.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from schemes.nbafl.convergence import Constants, Curve
-    from schemes.nbafl.estimated_constants import Pilot
+    from schemes.nbafl.estimated_constants import EstimatedConstants
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
 ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}
@@ -115,7 +115,7 @@ class Advice:
 
 def advise(
     overrides: Sequence[str],
-    pilot: int = 0,
+    estimate_rounds: int = 0,
     max_rounds: int | None = None,
     given: dict[str, float] | None = None,
 ) -> Advice:
@@ -126,14 +126,14 @@ def advise(
     if max_rounds is not None and max_rounds < 1:
         raise ValueError(f"max_rounds={max_rounds}: must be at least 1")
     config = compose(["strategy=nbafl", "++privacy.sensitivity=paper", *overrides])
-    setting, classes, estimate = _setting(config, pilot)
+    setting, classes, estimate = _setting(config, estimate_rounds)
     stated, source = dict(given or {}), {}
     # A model that knows nothing has the loss of a uniform guess.
     values: dict[str, float] = {**ASSUMED, "gap": math.log(classes)}
     if estimate is not None:
         values = {name: getattr(estimate, name) for name in values}
     for name in values:
-        source[name] = "assumed" if estimate is None else f"pilot of {pilot} rounds"
+        source[name] = "assumed" if estimate is None else f"estimated in {estimate_rounds} rounds"
     values |= stated
     source |= dict.fromkeys(stated, "given")
     return _advice(setting, estimate, values, source, max_rounds)
@@ -141,7 +141,7 @@ def advise(
 
 def _advice(
     setting: Setting,
-    estimate: Pilot | None,
+    estimate: EstimatedConstants | None,
     values: dict[str, float],
     source: dict[str, str],
     max_rounds: int | None,
@@ -171,8 +171,8 @@ def _advice(
     return Advice(setting, constants, source, failure, curves, limit)
 
 
-def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, Pilot | None]:
-    """The setting, the number of classes, and the pilot if ``rounds`` is not 0."""
+def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedConstants | None]:
+    """The setting, the number of classes, and the estimate if ``rounds`` is not 0."""
     from fl_app.run.population import build_client, build_trainer, population
 
     if config.strategy.name != "nbafl":
@@ -191,7 +191,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, Pilot | Non
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
     from learning.seeding import experiment_rng
-    from schemes.nbafl.estimated_constants import Pilot, Shards
+    from schemes.nbafl.estimated_constants import EstimatedConstants, Shards
 
     train = people.dataset.train
 
@@ -202,8 +202,8 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, Pilot | Non
     start = trainer.initial(experiment_rng(config.seed, "initial model"))
     data = Shards(train.images, train.labels, list(people.shards.values()))
     rng = experiment_rng(config.seed, "pilot noise")
-    pilot = Pilot.run(trainer, data, start, local, rounds, rng)
-    return setting, trainer.num_classes, pilot
+    estimate = EstimatedConstants.run(trainer, data, start, local, rounds, rng)
+    return setting, trainer.num_classes, estimate
 
 
 def main(argv: Sequence[str]) -> int:
@@ -214,7 +214,7 @@ def main(argv: Sequence[str]) -> int:
     given = {name: getattr(options, name) for name in LETTERS}
     given = {name: value for name, value in given.items() if value is not None}
     try:
-        advice = advise(options.overrides, options.pilot, options.max_rounds, given)
+        advice = advise(options.overrides, options.estimate, options.max_rounds, given)
     except (ConfigError, ValueError) as error:
         print(f"murmur advise: {error}", file=sys.stderr)
         return 2
@@ -229,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings as for a run")
     parser.add_argument(
-        "--pilot", type=int, default=0, metavar="ROUNDS", help="estimate the constants (try 10)"
+        "--estimate", type=int, default=0, metavar="ROUNDS", help="estimate the constants (try 10)"
     )
     parser.add_argument("--max-rounds", type=int, help="largest T; default 4 × num_rounds, 100")
     parser.add_argument(

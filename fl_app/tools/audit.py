@@ -24,7 +24,7 @@ from clients.base import Client, LocalData, Task
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
-from fl_app.device.node_settings import Site
+from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     strategy = Experiment(config).strategy
     delta = float(config.privacy.delta)
     with tempfile.TemporaryDirectory() as scratch:
-        node = Node(config, Site.simulation(Path(scratch)))
+        node = Node(config, NodeSettings.simulation(Path(scratch)))
         found = attack(node.client, first_task(strategy), node_data(node), options.runs, delta)
     proven = epsilon(strategy.release_event(), delta).epsilon
     print(

@@ -184,10 +184,10 @@ def ledger(folder: Path) -> Check:
 
 
 def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -> Iterator[Check]:
-    from fl_app.device.node_settings import Own
+    from fl_app.device.node_settings import OwnerSettings
     from fl_app.device.terms import DeviceTerms
 
-    own = Own.of(config)
+    own = OwnerSettings.of(config)
     if not own.clients:
         yield Check("clients", FAIL, "none", "clients=ID in node-config")
     if own.data is None:
@@ -206,11 +206,11 @@ def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -
 
 def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
     """By which public keys others can pin this device's clients; made here if need be."""
-    from fl_app.device.node_settings import Own
+    from fl_app.device.node_settings import OwnerSettings
     from fl_app.device.secure_node import identity_file
     from privacy.secure_aggregation import identity_in, public_identity
 
-    for client in Own.of(config).clients:
+    for client in OwnerSettings.of(config).clients:
         name = f"key of client {client} in secure sums"
         public = public_identity(identity_in(identity_file(folder, client)))
         yield Check(name, OK, public.hex())

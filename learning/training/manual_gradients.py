@@ -94,7 +94,7 @@ class Plan:
             dy = backward(dy, scale, retention)  # type: ignore[assignment]
 
 
-class ChainBackend(Backend):
+class ManualBackend(Backend):
     """Works for modules that ``supports`` accepts."""
 
     guard = torch.inference_mode

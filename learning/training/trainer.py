@@ -23,7 +23,7 @@ from learning.training.batches import (
 )
 from learning.training.flat import FlatModel
 from learning.training.gradient import AutogradBackend
-from learning.training.manual_gradients import ChainBackend, supports
+from learning.training.manual_gradients import ManualBackend, supports
 from learning.training.memory import as_tensor
 from learning.training.optimiser import Optimisation, Optimiser
 from learning.training.stack import Share, Stack, stackable
@@ -87,7 +87,7 @@ class Trainer:
         self._module = self._flat.module
         self._init = getattr(module, "init", "torch")
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        default = ChainBackend if supports(self._module) else AutogradBackend
+        default = ManualBackend if supports(self._module) else AutogradBackend
         # A model whose steps are more than a gradient's brings its own backend.
         backend = getattr(module, "backend", default)
         self._backend = backend(self._flat, self.input_shape)

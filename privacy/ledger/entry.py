@@ -28,9 +28,9 @@ class Charge:
     """A release that is about to happen.
 
     ``client``, ``run``, ``round`` and ``purpose`` ("train", "label", "evaluate") together name
-    the question; a client answers each once. ``client`` is kept as text: 7 and "7" are the same
-    client. ``request``: lower-case hex digest of all that the server sent, which tells the same
-    question from another one. ``event``: what answering releases.
+    the release; a client makes each once. ``client`` is kept as text: 7 and "7" are the same
+    client. ``request``: lower-case hex digest of all that the server sent: the same request is
+    answered again from storage, another one is refused. ``event``: what the answer releases.
 
     Raises ValueError for anything that could not be stored or told apart later.
     """

@@ -79,13 +79,13 @@ class History:
     spends: dict[str, Counter[str]] = field(default_factory=dict)
 
     def take_in(self, entries: Iterable[Entry], signer: Signer) -> None:
-        """Go on with ``entries``; what is not known to be genuine is not taken in."""
+        """Go on with ``entries``; LedgerError at the first that does not verify."""
         for group in follow(self.position, self.seal, entries, signer):
             for entry in group:
                 self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Take in an entry that is known to be genuine and next."""
+        """Take in an entry that was verified and comes next."""
         self.position, self.seal = entry.position, entry.seal
         self.time = max(self.time, entry.time)
         if entry.client is not None:
@@ -137,8 +137,8 @@ class Transaction:
         body: str,
     ) -> None:
         self._position += 1
-        question = (client, run, round, purpose, request)
-        entry = Entry(self._position, self.time, kind, *question, body, self._seal, b"", None)
+        asked = (client, run, round, purpose, request)
+        entry = Entry(self._position, self.time, kind, *asked, body, self._seal, b"", None)
         self._seal = entry.digest()
         self._entries.append(entry._replace(seal=self._seal))
 

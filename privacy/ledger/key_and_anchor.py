@@ -29,7 +29,7 @@ class Anchor:
     seal: bytes
 
 
-class Sidecar:
+class KeyAndAnchor:
     """The files ``<ledger>.key``, ``<ledger>.head`` and ``<ledger>.lock``."""
 
     def __init__(self, ledger: Path) -> None:
@@ -37,7 +37,7 @@ class Sidecar:
         self.head = ledger.with_name(ledger.name + ".head")
         self._lock = ledger.with_name(ledger.name + ".lock")
         self._lock_fd: int | None = None
-        self._genuine: dict[bytes, Anchor] = {}
+        self._verified: dict[bytes, Anchor] = {}
 
     @contextmanager
     def locked(self, patience: float) -> Iterator[None]:
@@ -112,7 +112,7 @@ class Sidecar:
         try:
             os.pwrite(descriptor, slot, _SLOT_BYTES * kept.index(min(kept)))
             _sync_data(descriptor)
-            self._genuine[slot] = anchor
+            self._verified[slot] = anchor
         finally:
             os.close(descriptor)
 
@@ -128,15 +128,15 @@ class Sidecar:
         return max(anchors, key=lambda anchor: anchor.position), len(anchors) < len(slots)
 
     def _slots(self, signer: Signer) -> list[Anchor | None]:
-        """Both anchors in the file; None for one that is not whole or not genuine."""
+        """Both anchors in the file; None for one that is damaged or not signed by this device."""
         try:
             content = self.head.read_bytes()
         except FileNotFoundError:
             raise LedgerError(f"the anchor {self.head} is missing") from None
         slots = [content[start : start + _SLOT_BYTES] for start in (0, _SLOT_BYTES)]
-        found = [self._genuine.get(slot) or _anchor(slot, signer) for slot in slots]
+        found = [self._verified.get(slot) or _anchor(slot, signer) for slot in slots]
         # Checking a signature takes longer than all the rest of a charge.
-        self._genuine = {slot: anchor for slot, anchor in zip(slots, found, strict=True) if anchor}
+        self._verified = {slot: anchor for slot, anchor in zip(slots, found, strict=True) if anchor}
         return found
 
 

@@ -19,7 +19,7 @@ from privacy.ledger import schema
 from privacy.ledger.entry import Entry, LedgerError
 from privacy.ledger.header import Header
 from privacy.ledger.history import History, Transaction, check, follow
-from privacy.ledger.key_and_anchor import Anchor, Sidecar
+from privacy.ledger.key_and_anchor import Anchor, KeyAndAnchor
 from privacy.ledger.signature import Signer
 
 _SNAPSHOT_EVERY = 10_000
@@ -54,7 +54,7 @@ class Log:
         self._continues = continues
         self._authentic: dict[int, bytes] = {}
         self._busy_seconds = busy_seconds
-        self._sidecar = Sidecar(path)
+        self._key_and_anchor = KeyAndAnchor(path)
         self._thread_lock = threading.RLock()
         self._process = forks.process()
         self._database: sqlite3.Connection | None = None
@@ -147,7 +147,7 @@ class Log:
             if self._database is not None and self._process == forks.process():
                 self._database.close()
             self._database = None
-            self._sidecar.close()
+            self._key_and_anchor.close()
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -167,16 +167,16 @@ class Log:
             raise LedgerError(f"ledger {self.path}: {error}") from error
 
     def _locked(self) -> AbstractContextManager[None]:
-        return self._sidecar.locked(self._busy_seconds)
+        return self._key_and_anchor.locked(self._busy_seconds)
 
     def _open(self, create: bool) -> None:
-        if not self._sidecar.key.exists():
+        if not self._key_and_anchor.key.exists():
             if not create:
-                raise LedgerError(f"the key file {self._sidecar.key} is missing")
+                raise LedgerError(f"the key file {self._key_and_anchor.key} is missing")
             self._begin()
         if not self.path.exists():
             raise LedgerError("the database is missing, but its key file is there")
-        self.signer = self._sidecar.read_key()
+        self.signer = self._key_and_anchor.read_key()
         self._database = schema.connect(self.path, self._busy_seconds)
         schema.check(self._database)
         self.header = self._read_header()
@@ -190,12 +190,12 @@ class Log:
             self._write_anchor()
 
     def _begin(self) -> None:
-        if self._sidecar.was_used():
-            raise LedgerError(f"the key file {self._sidecar.key} is missing")
+        if self._key_and_anchor.was_used():
+            raise LedgerError(f"the key file {self._key_and_anchor.key} is missing")
         signer = Signer.generate()
         header = Header.of(_text(self._clock()), signer.public_key, self._continues)
         schema.create(self.path, header, self._busy_seconds)
-        self._sidecar.keep_key(signer, Anchor(0, header.digest))
+        self._key_and_anchor.keep_key(signer, Anchor(0, header.digest))
 
     def _nothing(self) -> History:
         return History(0, self.header.digest)
@@ -206,7 +206,7 @@ class Log:
             raise LedgerError("the ledger's header was altered")
         header = Header(found[0][0])
         if header.key != self.signer.public_key:
-            raise LedgerError(f"the key file {self._sidecar.key} belongs to another ledger")
+            raise LedgerError(f"the key file {self._key_and_anchor.key} belongs to another ledger")
         return header
 
     def _time(self) -> str:
@@ -272,7 +272,7 @@ class Log:
         return History.from_text(row[0])
 
     def _check_anchor(self) -> Anchor:
-        anchor, damaged = self._sidecar.read_anchor(self.signer)
+        anchor, damaged = self._key_and_anchor.read_anchor(self.signer)
         if anchor.position > self.history.position:
             raise LedgerError(
                 f"it ends at entry {self.history.position}, but had {anchor.position}: the "
@@ -281,7 +281,7 @@ class Log:
         if damaged and anchor.position == self.history.position:
             # A power cut while the anchor was written comes after a commit, so leaves the
             # database ahead of the other anchor.
-            raise LedgerError(f"the anchor {self._sidecar.head} is damaged")
+            raise LedgerError(f"the anchor {self._key_and_anchor.head} is damaged")
         if anchor.position > 0:
             entry = next(self.rows("WHERE position = ?", anchor.position), None)
             if entry is None or check(entry).seal != anchor.seal:
@@ -290,7 +290,7 @@ class Log:
 
     def _write_anchor(self) -> None:
         anchor = Anchor(self.history.position, self.history.seal)
-        self._sidecar.write_anchor(anchor, self.signer)
+        self._key_and_anchor.write_anchor(anchor, self.signer)
 
 
 def _snapshot_distance(history: History) -> int:

@@ -59,7 +59,7 @@ class Batch:
         if (answer.run, answer.round) != (charge.run, charge.round):
             return _refused(
                 f"this request was answered as round {answer.round} of run {answer.run}",
-                "other-question",
+                "other-request",
             )
         kept = self._log.execute("SELECT 1 FROM replies WHERE request = ?", charge.request)
         if kept.fetchone() is None:
@@ -69,8 +69,8 @@ class Batch:
     def _repeated(self, charge: Charge, earlier: Entry) -> Outcome:
         about = f"round {charge.round} of run {charge.run} ({charge.purpose})"
         if earlier.request != charge.request:
-            reason = f"{about} was already charged for another question; {_NAME}"
-            return _refused(reason, "other-question")
+            reason = f"{about} was already charged for another request; {_NAME}"
+            return _refused(reason, "other-request")
         if earlier.position <= self._log.base:
             # That nothing has left is known only where every entry was verified.
             return _refused(f"{about} was charged too long ago to be answered now", "too-old")
@@ -177,7 +177,7 @@ def kept_reply(log: Log, request: str) -> bytes | None:
 
 
 def reply_dropped(run: str, round: int) -> str:
-    """The reason for refusing a question that was answered too long ago."""
+    """The reason for refusing a request that was answered too long ago."""
     return (
         f"round {round} of run {run} was answered before and its reply is no longer kept; {_NAME}"
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from privacy.ledger import schema
 from privacy.ledger.entry import Entry, LedgerError
-from privacy.ledger.key_and_anchor import Sidecar, sync_folder
+from privacy.ledger.key_and_anchor import KeyAndAnchor, sync_folder
 from privacy.ledger.log import Log
 
 _GENESIS = hashlib.sha256(b"murmur ledger, format 1").digest()
@@ -36,9 +36,9 @@ def upgrade(path: Path, clock: Callable[[], datetime]) -> int:
     """
     path = path.absolute()
     old, new = path.with_name(path.name + ".format1"), path.with_name(path.name + ".new")
-    sidecar = Sidecar(path)
+    key_and_anchor = KeyAndAnchor(path)
     try:
-        with sidecar.locked(_BUSY_SECONDS):
+        with key_and_anchor.locked(_BUSY_SECONDS):
             _settle(path)
             if _has_old_key(path):  # else an earlier attempt was cut short after this
                 _keep(path, old)
@@ -52,7 +52,7 @@ def upgrade(path: Path, clock: Callable[[], datetime]) -> int:
     except (sqlite3.Error, OSError) as error:
         raise LedgerError(f"ledger {path}: {error}") from error
     finally:
-        sidecar.close()
+        key_and_anchor.close()
     return count
 
 
@@ -130,10 +130,10 @@ def _check_anchor(
         line = content[start : start + _SLOT_BYTES].decode("ascii", "replace").strip()
         text, _, seal = line.rpartition(" ")
         try:
-            genuine = _holds(key, "anchor", text, bytes.fromhex(seal))
+            signed = _holds(key, "anchor", text, bytes.fromhex(seal))
         except ValueError:
-            genuine = False
-        if genuine:
+            signed = False
+        if signed:
             position, _, anchored = text.partition(" ")
             anchors.append((int(position), bytes.fromhex(anchored)))
     newest = max(anchors, default=(-1, b""))
@@ -162,8 +162,8 @@ def _append(log: Log, entries: Iterator[Entry]) -> bool:
         for count, entry in enumerate(entries, 1):
             transaction.time = entry.time
             if entry.client is not None and entry.purpose is not None:
-                question = (entry.run, entry.round, entry.purpose, entry.request)
-                transaction.charge(entry.client, *question, entry.body)
+                asked = (entry.run, entry.round, entry.purpose, entry.request)
+                transaction.charge(entry.client, *asked, entry.body)
             else:
                 transaction.answer(entry.run, entry.round, entry.request, entry.body)
             if count == _COMMIT:

@@ -4,7 +4,7 @@ On a device every message is answered by a fresh process, so nothing can wait in
 holds secrets: only its owner may read it, and when the sum is over (or the client gives up) they
 are gone, and only the name of the sum stays, so that it is never joined again.
 
-The last answer stays too. A server that was killed asks again, and the same question gets the same
+The last answer stays too. A server that was killed asks again, and the same request gets the same
 bytes; anything else in a phase that is done gets nothing.
 """
 
@@ -43,18 +43,18 @@ class StateFile:
             raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
         return SecureClient.from_bytes(last["state"].encode())
 
-    def answered(self, run: str, round: int, question: str) -> bytes | None:
-        """What that sum's last question was answered with, if it was ``question`` (a digest)."""
+    def answered(self, run: str, round: int, request: str) -> bytes | None:
+        """What that sum's last request was answered with, if it was ``request`` (a digest)."""
         last = self._last()
-        asked = None if last is None else (last["run"], last["round"], last.get("question"))
-        if last is None or asked != (run, round, question):
+        asked = None if last is None else (last["run"], last["round"], last.get("request"))
+        if last is None or asked != (run, round, request):
             return None
         return bytes.fromhex(last["answer"])
 
-    def save(self, client: SecureClient, question: str | None = None, answer: bytes = b"") -> None:
+    def save(self, client: SecureClient, request: str | None = None, answer: bytes = b"") -> None:
         """Replace the state, on disk when this returns; of a finished sum no secret is kept.
 
-        ``question``: digest of what ``answer`` answers; None: nothing can be answered again.
+        ``request``: digest of what ``answer`` answers; None: nothing can be answered again.
         """
         state = None if client.is_finished else client.to_bytes().decode()
         content = json.dumps(
@@ -62,7 +62,7 @@ class StateFile:
                 "run": client.terms.run,
                 "round": client.terms.round,
                 "state": state,
-                "question": question,
+                "request": request,
                 "answer": answer.hex(),
             }
         )

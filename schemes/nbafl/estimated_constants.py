@@ -1,7 +1,7 @@
 """A short run without noise, and what it shows of the constants of NbAFL's convergence bound.
 
 Every constant is the worst one seen along the path. That is an estimate: nothing bounds it
-elsewhere. What a bound leaves out, the pilot measures as well: by how much a round really shrinks
+elsewhere. What a bound leaves out, the run measures as well: by how much a round really shrinks
 the loss, by how much noise of a given size really raises it, and how much of that the next round
 leaves. The mean noise is zero, so without a bound's caution its first-order effect vanishes:
 E F(w + n) − F(w) ≈ ½ c E‖n‖², with c the mean curvature over all directions (the bound takes the
@@ -41,7 +41,7 @@ class Shards:
 
 
 @dataclass(frozen=True)
-class Pilot:
+class EstimatedConstants:
     """What the run showed; the first five as in ``schemes.nbafl.convergence.Constants``.
 
     Attributes:
@@ -91,7 +91,7 @@ class Pilot:
         local: Local,
         rounds: int,
         rng: np.random.Generator,
-    ) -> Pilot:
+    ) -> EstimatedConstants:
         """Average ``rounds`` times over all clients from ``parameters`` (d,) on, and look.
 
         F is the mean of the clients' losses; F* counts as 0, below which no cross-entropy goes.
@@ -101,19 +101,19 @@ class Pilot:
             ValueError: ``rounds`` is below 1, or training diverges or stands still.
         """
         if rounds < 1:
-            raise ValueError(f"pilot={rounds}: must be at least 1 round")
+            raise ValueError(f"estimate={rounds}: must be at least 1 round")
         weights, looks = parameters, []
         for number in range(1, rounds + 2):
             look = _Look.at(trainer, data, weights)
             if not math.isfinite(look.loss):
-                raise ValueError(f"pilot={rounds}: training diverges; lower the learning rate")
+                raise ValueError(f"estimate={rounds}: training diverges; lower the learning rate")
             looks.append(look)
             if number <= rounds:
                 weights = _average(data, local, number, weights)
         losses = tuple(look.loss for look in looks)
         if not losses[-1] < losses[0]:
             raise ValueError(
-                f"pilot={rounds}: the loss goes from {losses[0]:.4g} to {losses[-1]:.4g}; train "
+                f"estimate={rounds}: the loss goes from {losses[0]:.4g} to {losses[-1]:.4g}; train "
                 "more or with another learning rate"
             )
         return cls(
@@ -201,7 +201,7 @@ def _noise(
         if not cost < _NOTICEABLE * look.loss:
             break
         sigma *= 2
-    # One direction tells enough, and a round for each would cost more than the whole pilot.
+    # One direction tells enough, and a round for each would cost more than the whole run.
     base = _loss(trainer, data, average(look.weights))
     after = [_loss(trainer, data, average(w)) - base for w in noised[:2]]
     kept = float(np.mean(after)) / float(np.mean(excess[:2]))

@@ -38,7 +38,7 @@ ABSTAINED = -1  # a label that is no vote
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelQuery:
     """``budget`` of a client, ``count`` labels of each, ``classes``, ``clients`` of the cohort."""
 
     budget: Budget
@@ -48,12 +48,12 @@ class Question:
 
 
 class Answers(ABC):
-    """How ``question`` is answered."""
+    """How ``query`` is answered."""
 
     codec: Codec
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
+    def __init__(self, query: LabelQuery) -> None:
+        self.query = query
 
     @abstractmethod
     def event(self) -> Event:
@@ -71,10 +71,10 @@ class Answers(ABC):
 class SharedLabels(Answers):
     """``paper``: randomised labels of the same images."""
 
-    def __init__(self, question: Question) -> None:
-        super().__init__(question)
-        self.codec = LabelCodec(question.count, question.classes)
-        self.mechanism = _randomizer(question.budget, question.count, question.classes)
+    def __init__(self, query: LabelQuery) -> None:
+        super().__init__(query)
+        self.codec = LabelCodec(query.count, query.classes)
+        self.mechanism = _randomizer(query.budget, query.count, query.classes)
 
     @property
     def keep(self) -> float:
@@ -85,7 +85,7 @@ class SharedLabels(Answers):
         """K labels at ε/K each."""
         if self.mechanism is None:
             return NonPrivateEvent()
-        return self.mechanism.release(self.question.count)
+        return self.mechanism.release(self.query.count)
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
         """Randomised labels, as bytes."""
@@ -95,7 +95,7 @@ class SharedLabels(Answers):
 
     def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """Each report of a class speaks for it by the randomiser's law and ``AGREEMENT``."""
-        classes = self.question.classes
+        classes = self.query.classes
         uniform = (1 - self.keep) / classes
         right = self.keep * AGREEMENT + uniform
         wrong = self.keep * (1 - AGREEMENT) / (classes - 1) + uniform
@@ -105,26 +105,26 @@ class SharedLabels(Answers):
 class DisjointLabels(SharedLabels):
     """``disjoint``: randomised labels, each client's of its own images."""
 
-    def __init__(self, question: Question) -> None:
-        super().__init__(question)
-        self.codec = OwnLabelCodec(question.count, question.clients, question.classes)
+    def __init__(self, query: LabelQuery) -> None:
+        super().__init__(query)
+        self.codec = OwnLabelCodec(query.count, query.clients, query.classes)
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
         """Cells of the cohort's histogram: which images, and what they are said to be."""
         released = super().privatize(labels, place, rng)
-        images = place * self.question.count + np.arange(len(labels))
-        return images * self.question.classes + released
+        images = place * self.query.count + np.arange(len(labels))
+        return images * self.query.classes + released
 
 
 class Votes(Answers):
     """``votes``: one-hot rows with a share of the noise of a sum."""
 
-    def __init__(self, question: Question) -> None:
-        super().__init__(question)
-        self.noise = _vote_noise(question.budget, question.count)
+    def __init__(self, query: LabelQuery) -> None:
+        super().__init__(query)
+        self.noise = _vote_noise(query.budget, query.count)
         grid, reach = (1.0, 0) if self.noise is None else (self.noise.grid, self.noise.reach)
         self.steps = round(1 / grid)  # of a vote
-        size = question.count * question.classes
+        size = query.count * query.classes
         self.codec = self.grid = GridCodec(size, grid, self.steps + reach)
 
     def event(self) -> Event:
@@ -135,7 +135,7 @@ class Votes(Answers):
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
         """The votes in grid steps, noised; ``ABSTAINED`` is a zero row."""
-        votes = np.zeros((len(labels), self.question.classes), np.int64)
+        votes = np.zeros((len(labels), self.query.classes), np.int64)
         cast = np.flatnonzero(labels != ABSTAINED)
         votes[cast, labels[cast]] = self.steps
         steps = votes.ravel()
@@ -143,14 +143,14 @@ class Votes(Answers):
 
     def counts(self, total: Integers) -> NDArray[np.float64]:
         """Noisy votes (K, C)."""
-        return self.grid.mean(total, 1).reshape(self.question.count, -1)
+        return self.grid.mean(total, 1).reshape(self.query.count, -1)
 
     def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """By a Gaussian law around votes whose lead for the right class is estimated from all.
 
         Where the votes vary no more than noise does, the lead is 0 and nothing is said.
         """
-        classes = self.question.classes
+        classes = self.query.classes
         votes = self.counts(total)
         votes = votes - votes.mean(axis=1, keepdims=True)
         share = 0.0 if self.noise is None else self.noise.share * self.noise.grid
@@ -160,12 +160,12 @@ class Votes(Answers):
         return votes * (lead / variance)
 
 
-def answers_of(way: str, question: Question) -> Answers:
+def answers_of(way: str, query: LabelQuery) -> Answers:
     """The answers of one of ``WAYS``; ValueError for another."""
     kinds = {"paper": SharedLabels, "disjoint": DisjointLabels, "votes": Votes}
     if way not in kinds:
         raise ValueError(f"answers={way!r}: must be one of {', '.join(WAYS)}")
-    return kinds[way](question)
+    return kinds[way](query)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
-from fl_app.device.node_settings import Site
+from fl_app.device.node_settings import NodeSettings
 from learning.contribution import BitCodec, WeightCodec
 from learning.seeding import experiment_rng
 from learning.training.trainer import Trainer
@@ -228,9 +228,9 @@ def test_bad_settings_are_refused_on_construction(client, changed, words):
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_reports_leave_a_simulation_without_a_charge_and_a_device_never(tmp_path, simulated):
-    site = replace(Site.simulation(tmp_path), simulated=simulated)
+    settings = replace(NodeSettings.simulation(tmp_path), simulated=simulated)
     config = compose(["strategy=dpfl_bnn", "federation.num_clients=3", "model.hidden=5"])
-    node = Node(config, site)
+    node = Node(config, settings)
     model = np.zeros(node.trainer.num_parameters, np.float32)
     content = RecordDict(
         {

@@ -7,7 +7,7 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
-from fl_app.device.node_settings import DeviceError, Own, Site
+from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.population import build_trainer, population
 from fl_app.run.results import RunFolder
@@ -120,11 +120,11 @@ def test_a_devices_owner_and_not_the_server_says_what_computes(tmp_path) -> None
             "compute=cuda",
         ]
     )
-    site = Site.device(
+    settings = NodeSettings.device(
         {"clients": "3", "data": str(tmp_path / "data.npz"), "state": str(tmp_path)}, "r"
     )
-    node = Node(config, site)
+    node = Node(config, settings)
     assert node.stack == 1
     assert node.trainer.flat.vector.device.type == "cpu"
     with pytest.raises(DeviceError, match="compute in this device's node-config"):
-        Own.of({"clients": "3", "compute": "tpu"})
+        OwnerSettings.of({"clients": "3", "compute": "tpu"})

@@ -64,20 +64,20 @@ def test_normalisation_starts_as_the_identity() -> None:
 
 
 def test_a_module_may_bring_its_own_rule() -> None:
-    class Own(nn.Module):
+    class OwnerSettings(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.w = nn.Parameter(torch.zeros(3))
 
-    class Ruled(Own):
+    class Ruled(OwnerSettings):
         def initialise(self, rng: np.random.Generator) -> None:
             self.w.fill_(rng.random())
 
     module = Ruled()
     initialise(nn.Sequential(module), rng())
     assert module.w.eq(torch.tensor(rng().random())).all()
-    with pytest.raises(ValueError, match=r"^model=Own: has parameters and no known"):
-        initialise(Own(), rng())
+    with pytest.raises(ValueError, match=r"^model=OwnerSettings: has parameters and no known"):
+        initialise(OwnerSettings(), rng())
 
 
 def test_an_unknown_scheme_is_refused() -> None:

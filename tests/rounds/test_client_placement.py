@@ -3,7 +3,7 @@
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 
-from rounds.client_placement import DeviceHosts, VirtualHosts
+from rounds.client_placement import DevicePlacement, SimulatedPlacement
 from rounds.enrolment import Enrolment
 from tests.node_keys import openssh, told
 
@@ -27,11 +27,11 @@ def hosts(*enrolled, quorum=0.5):
     table = Enrolment({})
     for number, clients in enumerate(enrolled):
         table = table.with_node(openssh(number), clients)
-    return DeviceHosts(table, quorum, timeout=0.01)
+    return DevicePlacement(table, quorum, timeout=0.01)
 
 
 def test_virtual_clients_are_split_evenly_over_all_nodes():
-    placement = VirtualHosts().place(Grid({12: 0, 11: 1}), [3, 4, 5])
+    placement = SimulatedPlacement().place(Grid({12: 0, 11: 1}), [3, 4, 5])
     assert placement.asked == {11: [3, 4], 12: [5]}
     assert placement.away == {}
 

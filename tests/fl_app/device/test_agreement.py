@@ -12,14 +12,16 @@ from fl_app.config.composition import choices, compose, groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed, asked
-from fl_app.device.node_settings import Own
+from fl_app.device.node_settings import OwnerSettings
 from tests.fl_app.device_under_test import MINE, OPEN, Device, model_size, question, report
 
-OWN = Own((3, 7), "/data/{client}.npz", None, shape=(1, 8, 8), classes=10, sizes=(30,) * 8)
+OWN = OwnerSettings(
+    (3, 7), "/data/{client}.npz", None, shape=(1, 8, 8), classes=10, sizes=(30,) * 8
+)
 SMALL = ["model=mlp", "model.hidden=[4]", "strategy.local.epochs=1"]
 
 
-def on_device(*words: str, own: Own = OWN):
+def on_device(*words: str, own: OwnerSettings = OWN):
     return agreed(to_run_config(["federation.num_clients=8", *words]), own)
 
 
@@ -80,7 +82,7 @@ def test_what_only_a_server_reads_is_not_read():
 def test_server_says_in_plain_words_what_an_experiment_asks_of_devices(experiment):
     words = [f"experiment={experiment}"]
     config = compose(words)
-    found = agreed(to_run_config(asked(config, choices(words))), Own((), None, None))
+    found = agreed(to_run_config(asked(config, choices(words))), OwnerSettings((), None, None))
     assert found.strategy.client == config.strategy.client
     assert found.model == config.model and found.privacy == config.privacy
 

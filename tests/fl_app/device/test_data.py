@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fl_app.device.data import OwnData, device_population
-from fl_app.device.node_settings import DeviceError, Own
+from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.device.terms import DeviceTerms, pool_digest
 from learning.data.datasets import DataError
 from learning.features import fit, pca
@@ -19,7 +19,7 @@ def shard(path, labels, shape=(2, 2)):
 
 def build(tmp_path, terms=TERMS, **own):
     known = {"clients": (4,), "data": str(tmp_path / "data.npz"), "public": None, **own}
-    own = Own(**known)
+    own = OwnerSettings(**known)
     people = device_population(own, terms)
     return people, OwnData(own, terms, tmp_path / "cache")
 
@@ -93,7 +93,7 @@ def featured_device(tmp_path, features, **more):
     shard(tmp_path / "data.npz", [0, 1, 2], (8, 8))
     np.savez(tmp_path / "public.npz", images=pool, **more)
     terms = DeviceTerms([1, 8, 8], 3, public=pool_digest(pool), features=features)
-    own = Own((4,), str(tmp_path / "data.npz"), str(tmp_path / "public.npz"))
+    own = OwnerSettings((4,), str(tmp_path / "data.npz"), str(tmp_path / "public.npz"))
     return pool, lambda: device_population(own, terms, pca(components=6))
 
 
@@ -131,10 +131,10 @@ def test_device_without_data_refuses_and_reads_nothing_that_the_server_names(tmp
 
 @pytest.mark.parametrize(("words", "ids"), [(3, (3,)), ("7, 2", (2, 7)), ("", ()), ("4 5", (4, 5))])
 def test_clients_of_a_node_config(words, ids):
-    assert Own.of({"clients": words}).clients == ids
+    assert OwnerSettings.of({"clients": words}).clients == ids
 
 
 @pytest.mark.parametrize("words", ["a", "1,1", "-2", 1.5])
 def test_malformed_clients_are_refused(words):
     with pytest.raises(DeviceError, match="clients"):
-        Own.of({"clients": words})
+        OwnerSettings.of({"clients": words})

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fl_app.config.composition import compose
 from fl_app.device.node import Node, decode_reply, encode_reply
-from fl_app.device.node_settings import Site
+from fl_app.device.node_settings import NodeSettings
 from fl_app.device.task_parsing import digest
 from privacy.mechanisms import RandomizedResponse
 from tests.fl_app.running import SMALL
@@ -28,7 +28,7 @@ allow_non_private: false
 
 def make_node(folder, *overrides):
     config = compose([*SMALL, "federation.num_rounds=5", *overrides])
-    return Node(config, Site.simulation(folder, config.privacy.policy))
+    return Node(config, NodeSettings.simulation(folder, config.privacy.policy))
 
 
 def ask(node, clients=(0, 1, 2), round=1, indices=(3, 1, 4, 15), scale=1.0, **settings):

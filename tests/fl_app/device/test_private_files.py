@@ -2,7 +2,7 @@
 
 import os
 
-from fl_app.device.node_settings import Site, log_error
+from fl_app.device.node_settings import NodeSettings, log_error
 from fl_app.tools.export import export
 from tests.fl_app.running import SMALL
 
@@ -14,10 +14,10 @@ def wider_than_owner(folder):
 def test_a_devices_files_are_its_owners_only(tmp_path):
     before = os.umask(0o022)
     try:
-        site = Site.device({"state": str(tmp_path / "state")}, "run")
-        log_error(site.folder, "its data", ValueError("label hiv"))
-        (site.folder / "cache").mkdir()
-        (site.folder / "cache" / "images.npy").write_bytes(b"decoded")
+        settings = NodeSettings.device({"state": str(tmp_path / "state")}, "run")
+        log_error(settings.folder, "its data", ValueError("label hiv"))
+        (settings.folder / "cache").mkdir()
+        (settings.folder / "cache" / "images.npy").write_bytes(b"decoded")
     finally:
         os.umask(before)
     assert wider_than_owner(tmp_path) == []

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
-from fl_app.device.node_settings import Site
+from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from privacy.events import SecurelySummedEvent
 from privacy.secure_aggregation import SecureSumSettings
@@ -28,7 +28,7 @@ def node_and_task(tmp_path, *overrides, strategy="privatekt"):
     config = compose(
         ["engine=inline", "federation.num_clients=6", f"strategy={strategy}", ON, *overrides]
     )
-    node = Node(config, Site.simulation(tmp_path, config.privacy.policy))
+    node = Node(config, NodeSettings.simulation(tmp_path, config.privacy.policy))
     parameters = node.trainer.initial(np.random.default_rng(0))
     arrays = {"model": Array(parameters)}
     if strategy == "privatekt":
@@ -106,7 +106,8 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path
     assert event.honest_clients == 5  # floor(0.67 · 6) + 1 share holders
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     states = [
-        json.loads(p.read_text()) for p in (node.site.folder / "clients/secure_sum").glob("*.json")
+        json.loads(p.read_text())
+        for p in (node.settings.folder / "clients/secure_sum").glob("*.json")
     ]
     assert len(states) == 6 and all(state["state"] is None for state in states)
 

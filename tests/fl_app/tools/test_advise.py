@@ -74,19 +74,19 @@ def test_every_round_is_exposed_where_the_setting_says_so():
 
 
 def test_pilot_estimates_the_constants_and_decides_where_the_bound_fails(capsys, tmp_path):
-    status, printed = run(capsys, tmp_path, "--pilot", "3", "--lipschitz", "0.7")
+    status, printed = run(capsys, tmp_path, "--estimate", "3", "--lipschitz", "0.7")
     assert status == 0
     text = " ".join(printed.out.split())
-    assert "pilot of 3 rounds" in text
+    assert "estimated in 3 rounds" in text
     assert "0.7 │ given" in text
     assert "not a bound" in text
-    advice = advise(SMALL, pilot=3)
+    advice = advise(SMALL, estimate_rounds=3)
     assert list(advice.curves) == ["measured"]
     assert advice.constants.smoothness != 1.0
 
 
 def test_pilot_constants_go_into_the_bound_where_it_holds():
-    advice = advise(SMALL, pilot=3, given={"proximal_mu": 1000.0})
+    advice = advise(SMALL, estimate_rounds=3, given={"proximal_mu": 1000.0})
     assert advice.failure is None
     assert list(advice.curves) == ["bound (paper)", "bound (noise as a vector)", "measured"]
 
@@ -100,7 +100,7 @@ def test_pilot_constants_go_into_the_bound_where_it_holds():
         (["privacy.per=round"], ["per='round'", "privacy.per=run"]),
         (["--smoothness", "-1"], ["smoothness=-1.0"]),
         (["strategy.nosuch=1"], ["strategy.nosuch=1"]),
-        (["--pilot", "-1"], ["pilot=-1", "at least 1"]),
+        (["--estimate", "-1"], ["estimate=-1", "at least 1"]),
         (["--max-rounds", "0"], ["max_rounds=0", "at least 1"]),
     ],
 )

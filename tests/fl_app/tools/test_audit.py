@@ -9,7 +9,7 @@ from clients.privatekt import PrivateKTClient
 from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
-from fl_app.device.node_settings import Site
+from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import attack, first_task, main, node_data
 from privacy.accounting import epsilon
@@ -25,7 +25,7 @@ RUNS = 20_000
 def parts(tmp_path):
     config = compose([*SMALL, *SETTINGS])
     strategy = Experiment(config).strategy
-    node = Node(config, Site.simulation(tmp_path))
+    node = Node(config, NodeSettings.simulation(tmp_path))
     proven = epsilon(strategy.release_event(), 0.0).epsilon
     return node.client, first_task(strategy), node_data(node), proven
 

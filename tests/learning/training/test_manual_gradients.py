@@ -13,7 +13,7 @@ from learning.layers import Dropout, Flatten
 from learning.models import Network
 from learning.training.flat import FlatModel
 from learning.training.gradient import AutogradBackend
-from learning.training.manual_gradients import ChainBackend, supports
+from learning.training.manual_gradients import ManualBackend, supports
 
 GRAY, COLOUR = (1, 28, 28), (3, 29, 31)
 
@@ -121,11 +121,11 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
     flat, shape = model(name)
     other, _ = model(name)
     assert supports(flat.module)
-    chain, autograd = ChainBackend(flat, shape), AutogradBackend(other, shape)
+    manual, autograd = ManualBackend(flat, shape), AutogradBackend(other, shape)
     # The last size again: buffers are reused.
     for size in (5, 1, 5):
         rows, y = batch(shape, size)
-        ours = gradient(chain, flat, rows, y)
+        ours = gradient(manual, flat, rows, y)
         theirs = gradient(autograd, other, rows, y)
         assert torch.equal(flat.vector, other.vector)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
@@ -135,7 +135,7 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
 @pytest.mark.parametrize("retention", [1.0, 0.75])
 def test_descent_is_the_gradient_step_in_one(name: str, retention: float) -> None:
     flat, shape = model(name)
-    backend = ChainBackend(flat, shape)
+    backend = ManualBackend(flat, shape)
     rows, y = batch(shape, 6)
     expected = retention * flat.vector - 0.5 * gradient(backend, flat, rows, y)
     for layer in flat.module.modules():
@@ -150,7 +150,7 @@ def test_descent_is_the_gradient_step_in_one(name: str, retention: float) -> Non
 
 def test_buffers_of_many_batch_sizes_do_not_pile_up() -> None:
     flat, shape = model("mlp")
-    backend = ChainBackend(flat, shape)
+    backend = ManualBackend(flat, shape)
     for size in range(1, 40):
         gradient(backend, flat, *batch(shape, size))
     assert backend._plan.cache_info().currsize <= 8

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from learning import models
 from learning.training.gradient import AutogradBackend
-from learning.training.manual_gradients import ChainBackend
+from learning.training.manual_gradients import ManualBackend
 from learning.training.trainer import Trainer
 
 SHAPE = (1, 8, 8)
@@ -107,7 +107,7 @@ def test_the_anchor_defaults_to_the_start() -> None:
 
 @pytest.mark.parametrize(
     ("model", "backend"),
-    [(MLP, ChainBackend), (models.cnn_small, ChainBackend), (GROUPNORM, AutogradBackend)],
+    [(MLP, ManualBackend), (models.cnn_small, ManualBackend), (GROUPNORM, AutogradBackend)],
 )
 def test_training_learns(model: Any, backend: type) -> None:
     shape = (1, 28, 28)

@@ -27,7 +27,7 @@ def fill(path, rounds=range(4)):
             ledger.store_reply(digest(number), b"reply %d" % number)
 
 
-def sidecar(path, suffix):
+def beside(path, suffix):
     return path.with_name(path.name + suffix)
 
 

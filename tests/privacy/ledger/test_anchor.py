@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from privacy.ledger import Ledger
-from tests.privacy.ledger.ledger_cases import assert_refused, edit, fill, sidecar
+from tests.privacy.ledger.ledger_cases import assert_refused, beside, edit, fill
 
 SLOT = 4096
 
@@ -25,7 +25,7 @@ def positions(head):
 
 
 def test_a_forged_or_foreign_anchor_is_noticed(path, tmp_path):
-    head = sidecar(path, ".head")
+    head = beside(path, ".head")
     edit(path, "DELETE FROM entries WHERE position = 16")
     content = bytearray(head.read_bytes())
     start = SLOT * positions(head).index(16)
@@ -34,13 +34,13 @@ def test_a_forged_or_foreign_anchor_is_noticed(path, tmp_path):
     assert 15 in positions(head)
     assert_refused(path, "the anchor .* is damaged")
     fill(tmp_path / "other" / "ledger.sqlite")
-    shutil.copy(sidecar(tmp_path / "other" / "ledger.sqlite", ".head"), head)
+    shutil.copy(beside(tmp_path / "other" / "ledger.sqlite", ".head"), head)
     assert_refused(path, "the anchor .* is damaged, or belongs to another key")
 
 
 def test_an_old_anchor_is_accepted_and_brought_up_to_date(path):
     """A process may be killed between its commit and its anchor; nothing is lost by that."""
-    head = sidecar(path, ".head")
+    head = beside(path, ".head")
     old = head.read_bytes()
     fill(path, rounds=[4])
     head.write_bytes(old)
@@ -53,7 +53,7 @@ def test_an_old_anchor_is_accepted_and_brought_up_to_date(path):
 @pytest.mark.parametrize("damage", [b"\0" * 4096, b"2" * 10])
 def test_an_anchor_torn_by_a_power_cut_is_mended(path, damage):
     """The anchor is written after the commit: the database is ahead of the other anchor then."""
-    head = sidecar(path, ".head")
+    head = beside(path, ".head")
     content = bytearray(head.read_bytes())
     fill(path, rounds=[4])
     torn = SLOT * (1 - positions(head).index(20))
@@ -66,7 +66,7 @@ def test_an_anchor_torn_by_a_power_cut_is_mended(path, damage):
 
 
 def test_the_newest_anchor_cannot_be_destroyed_to_hide_what_came_last(path):
-    head = sidecar(path, ".head")
+    head = beside(path, ".head")
     content = bytearray(head.read_bytes())
     newest = SLOT * positions(head).index(16)
     content[newest : newest + SLOT] = bytes(SLOT)
@@ -76,10 +76,10 @@ def test_the_newest_anchor_cannot_be_destroyed_to_hide_what_came_last(path):
 
 
 def test_a_copy_that_went_its_own_way_does_not_fit_the_anchor(path, tmp_path):
-    """Genuine entries in a genuine chain, but not those that this device last vouched for."""
+    """Validly signed entries, but not those that this device last vouched for."""
     copy = tmp_path / "copy.sqlite"
     for suffix in ("", ".key", ".head"):
-        shutil.copy(sidecar(path, suffix), sidecar(copy, suffix))
+        shutil.copy(beside(path, suffix), beside(copy, suffix))
     fill(path, rounds=[4])
     fill(copy, rounds=[5, 6])
     Ledger(copy).close()

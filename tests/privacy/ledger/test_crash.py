@@ -148,7 +148,7 @@ def test_killed_between_the_commit_and_the_anchor_the_charge_counts(tmp_path):
     def work():
         ledger = Ledger(path)
         ledger.charge(charges(0))
-        key_and_anchor.Sidecar.write_anchor = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        key_and_anchor.KeyAndAnchor.write_anchor = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         ledger.charge(charges(1))
 
     assert exit_status(in_child(work)) == -signal.SIGKILL

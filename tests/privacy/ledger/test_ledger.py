@@ -90,7 +90,7 @@ def test_another_question_for_the_same_round_is_refused_and_not_charged(ledger):
     ledger.charge([charge(1)])
     for answered in (False, True):
         outcome = ledger.charge([charge(1, request=digest("other"))])[0]
-        assert (outcome.status, outcome.code) == (Status.REFUSED, "other-question"), answered
+        assert (outcome.status, outcome.code) == (Status.REFUSED, "other-request"), answered
         assert "round 1 of run run (train) was already charged" in outcome.reason
         ledger.store_reply(charge().request, b"x")
     assert len(ledger.events(1)) == 1
@@ -164,7 +164,7 @@ def test_a_request_cannot_serve_another_round(ledger):
     ledger.charge([charge(1)])
     ledger.store_reply(charge().request, b"x")
     outcome = ledger.charge([charge(1, round=2, request=charge().request)])[0]
-    assert (outcome.status, outcome.code) == (Status.REFUSED, "other-question")
+    assert (outcome.status, outcome.code) == (Status.REFUSED, "other-request")
 
 
 def test_admission_sees_all_that_was_spent_and_refusals_leave_no_entry(ledger):

@@ -11,12 +11,12 @@ from privacy.ledger import Ledger, LedgerError
 from privacy.ledger.signature import Signer
 from tests.privacy.ledger.ledger_cases import (
     assert_refused,
+    beside,
     charges,
     digest,
     edit,
     fill,
     reseal,
-    sidecar,
 )
 
 
@@ -119,7 +119,7 @@ def test_a_header_that_says_another_beginning_is_noticed(path):
 
 
 def test_a_process_at_work_notices_an_old_entry_that_was_altered_and_resealed(path):
-    """A charge given another question would be computed again, with fresh noise."""
+    """A charge given another request would be computed again, with fresh noise."""
     with Ledger(path) as ledger:
         ledger.charge(charges(4))
         known = ledger._log.history.seal.hex()
@@ -161,7 +161,7 @@ def test_an_untouched_ledger_passes_the_same_handling(path):
     ],
 )
 def test_a_missing_or_damaged_file_is_noticed(path, suffix, content, reason):
-    file = sidecar(path, suffix)
+    file = beside(path, suffix)
     file.unlink()
     if content is not None:
         file.write_bytes(content)
@@ -169,7 +169,7 @@ def test_a_missing_or_damaged_file_is_noticed(path, suffix, content, reason):
 
 
 def test_a_lost_key_is_not_replaced_by_a_new_one(path):
-    sidecar(path, ".key").unlink()
+    beside(path, ".key").unlink()
     path.unlink()
     assert_refused(path, "key file .* is missing|no such ledger")
 
@@ -204,10 +204,10 @@ def test_an_old_copy_of_the_database_is_noticed(path, tmp_path):
 def test_a_lost_write_ahead_log_is_noticed(path):
     ledger = Ledger(path)
     ledger.charge(charges(10))
-    content = path.read_bytes(), sidecar(path, ".head").read_bytes()
+    content = path.read_bytes(), beside(path, ".head").read_bytes()
     ledger.close()
     path.write_bytes(content[0])
-    sidecar(path, ".head").write_bytes(content[1])
+    beside(path, ".head").write_bytes(content[1])
     assert_refused(path, "cut short")
 
 
@@ -226,7 +226,7 @@ def test_a_process_at_work_notices_that_entries_go_away_or_change(path):
     ):
         copy = path.with_name("copy.sqlite")
         for suffix in ("", ".key", ".head"):
-            shutil.copy(sidecar(path, suffix), sidecar(copy, suffix))
+            shutil.copy(beside(path, suffix), beside(copy, suffix))
         with Ledger(copy) as ledger:
             edit(copy, statement)
             for _ in range(2):

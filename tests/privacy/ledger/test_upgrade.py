@@ -11,7 +11,7 @@ import pytest
 from privacy.ledger import Ledger, LedgerError
 from privacy.ledger.entry import Entry, event_text
 from privacy.ledger.upgrade import upgrade
-from tests.privacy.ledger.ledger_cases import EVENT, charges, digest, sidecar
+from tests.privacy.ledger.ledger_cases import EVENT, beside, charges, digest
 
 KEY = bytes(range(32))
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -51,8 +51,8 @@ def path(tmp_path):
     database.execute("INSERT INTO replies VALUES (?, 'run', 0, ?)", [digest(0), b"reply 0"])
     database.commit()
     database.close()
-    sidecar(path, ".key").write_text(KEY.hex() + "\n")
-    sidecar(path, ".head").write_bytes(slot(3, seals[2]) + slot(4, seals[3]))
+    beside(path, ".key").write_text(KEY.hex() + "\n")
+    beside(path, ".head").write_bytes(slot(3, seals[2]) + slot(4, seals[3]))
     return path
 
 
@@ -75,7 +75,7 @@ def test_everything_is_taken_over_and_signed(path):
         ledger.store_reply(digest(1), b"reply 1")
     with pytest.raises(LedgerError, match="not of format 1; nothing was changed"):
         upgrade(path, lambda: NOW)
-    assert sidecar(path, ".format1").exists() and sidecar(path, ".format1.key").exists()
+    assert beside(path, ".format1").exists() and beside(path, ".format1.key").exists()
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_what_was_altered_is_not_signed(path, statement, reason):
 
 @pytest.mark.parametrize("suffix", ["", ".key", ".head"])
 def test_what_is_missing_or_damaged_is_not_signed(path, suffix):
-    content = sidecar(path, suffix).read_bytes()
-    sidecar(path, suffix).write_bytes(b"ab" + content[2:])
+    content = beside(path, suffix).read_bytes()
+    beside(path, suffix).write_bytes(b"ab" + content[2:])
     with pytest.raises(LedgerError):
         upgrade(path, lambda: NOW)
-    sidecar(path, suffix).unlink()
+    beside(path, suffix).unlink()
     with pytest.raises(LedgerError, match="is missing"):
         upgrade(path, lambda: NOW)
 

@@ -1,11 +1,11 @@
-"""The pilot run: constants of a problem whose constants are known, and its own way of failing."""
+"""Constants of a problem whose constants are known, estimated in a run without noise."""
 
 import numpy as np
 import pytest
 
 from learning.models import mlp
 from learning.training.trainer import Trainer
-from schemes.nbafl.estimated_constants import Pilot, Shards
+from schemes.nbafl.estimated_constants import EstimatedConstants, Shards
 
 CLIENTS, EACH = 4, 30
 
@@ -40,7 +40,9 @@ def trained(trainer, data, lr=0.3):
 def run(problem, rounds=6, local=None):
     trainer, data, start = problem
     rng = np.random.default_rng(2)
-    return Pilot.run(trainer, data, start, local or trained(trainer, data), rounds, rng)
+    return EstimatedConstants.run(
+        trainer, data, start, local or trained(trainer, data), rounds, rng
+    )
 
 
 def test_constants_are_possible_for_softmax_regression(problem):
@@ -91,16 +93,16 @@ def test_same_arguments_give_the_same_pilot(problem):
 
 
 def test_a_pilot_that_does_not_learn_is_refused(problem):
-    with pytest.raises(ValueError, match="pilot=2: the loss goes from"):
+    with pytest.raises(ValueError, match="estimate=2: the loss goes from"):
         run(problem, 2, lambda number, client, weights: weights)
 
 
 def test_a_pilot_that_diverges_is_refused(problem):
     broken = np.full(len(problem[2]), np.nan, np.float32)
-    with pytest.raises(ValueError, match="pilot=2: training diverges"):
+    with pytest.raises(ValueError, match="estimate=2: training diverges"):
         run(problem, 2, lambda number, client, weights: broken)
 
 
 def test_a_pilot_needs_a_round(problem):
-    with pytest.raises(ValueError, match="pilot=0: must be at least 1"):
+    with pytest.raises(ValueError, match="estimate=0: must be at least 1"):
         run(problem, 0)
