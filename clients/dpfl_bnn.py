@@ -179,7 +179,7 @@ class DPFLBNNClient(Client):
         if memory is None:
             return model, self.fresh
         beta = np.float32(self.beta)
-        # Not of the clipped mean: what debiasing adds beyond ±1 is part of an unbiased estimate.
+        # The unclipped mean: values beyond ±1 are part of debiasing's unbiased estimate.
         mixed = beta * task.model + (1 - beta) * memory["weights"]
         return np.clip(mixed, -1, 1), memory["normalisation"]
 

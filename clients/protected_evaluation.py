@@ -94,7 +94,7 @@ class ClusteringResultClient(EvaluationClient):
         logits = self.trainer.logits(data.images[data.indices]).astype(np.float64)
         with np.errstate(invalid="ignore"):
             vector = softmax(logits, axis=1).mean(axis=0)
-        # A vector that is none, by one record's overflow, says as little as possible.
+        # One record's overflow makes the vector non-finite; it then counts as the uniform vector.
         return vector if np.isfinite(vector).all() else np.full(self.classes, 1 / self.classes)
 
     def privatize(

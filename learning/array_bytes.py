@@ -1,4 +1,4 @@
-"""Arrays out of bytes that somebody else has written.
+"""Parses arrays from untrusted bytes.
 
 NumPy's own reader is made for files that one trusts: it also opens archives, makes room for
 whatever size a header states, and raises errors of many kinds. Here bytes are one plain array of

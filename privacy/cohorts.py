@@ -1,4 +1,4 @@
-"""What is public about a run's cohorts: all that calibrating noise to them needs."""
+"""Public facts about a run's cohorts, to which noise is calibrated."""
 
 from __future__ import annotations
 

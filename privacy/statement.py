@@ -1,4 +1,4 @@
-"""What a run may say about privacy: claimed beside proven, for people and for programs.
+"""A run's privacy statement: the claimed and the proven ε of every adversary.
 
 An algorithm describes, for each adversary, what that adversary sees of every client
 (``Exposure``: events); the statement derives ε from the events and never takes it as given.

@@ -1,4 +1,4 @@
-"""Reading a node's answer, which may come from anybody: into the total, or rejected as a whole."""
+"""Parses a node's answer as untrusted input: added to the total, or rejected as a whole."""
 
 from __future__ import annotations
 

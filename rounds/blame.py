@@ -1,4 +1,4 @@
-"""Who has lied in a run's secure sums: by proof, or because nobody else can have.
+"""Identifies clients that lied in secure sums: by proof, or by elimination.
 
 Most lies are proven within their sum (``SecureServer.accused``). A masked vector that makes the
 sum impossible is not: any of the sum's clients may have sent it. With the cohort in groups, drawn
@@ -53,7 +53,7 @@ class Blame:
 
     def _deduced(self) -> dict[int, str]:
         """Those without whom the impossible sums need more liars than there may be."""
-        # A sum with a known liar in it is explained.
+        # A failed sum that contains a known liar needs no further explanation.
         self.spoiled = [each for each in self.spoiled if not self.accused.keys() & set(each)]
         left = self.most - len(self.accused)
         if left < 1 or fewest_liars(self.spoiled) > left:

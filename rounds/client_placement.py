@@ -1,7 +1,7 @@
-"""Where clients are: anywhere in a simulation, on the nodes of their owners on devices.
+"""Client placement: which node is asked for which client, in a simulation and on devices.
 
 In a simulation the server hands any client to any node. On devices every node hosts the clients
-for which its key was enrolled (``rounds.enrolment``), whatever it says itself.
+for which its key was enrolled (``rounds.enrolment``), whatever the node claims.
 """
 
 from __future__ import annotations

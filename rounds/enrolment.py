@@ -1,9 +1,9 @@
-"""Who is who: the public keys of the nodes that were enrolled, and the clients that each hosts.
+"""The enrolment table: the public keys of enrolled nodes, and the clients that each hosts.
 
 ``murmur enrol`` makes the table, a line for each node: its clients' ids and its key as OpenSSH
 writes it (``0,3 ecdsa-sha2-nistp384 AAAA...``). Flower's SuperLink, started with
 ``--enable-supernode-auth``, lets a node speak only with the private half of its key, and tells the
-ServerApp every node's key. What a node says of itself counts for nothing.
+ServerApp every node's key. Nothing that a node claims about itself is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a strategy says about privacy: who has seen what of whom, and the statement of the run."""
+"""A strategy's privacy report: what each adversary has seen, and the run's statement."""
 
 from __future__ import annotations
 

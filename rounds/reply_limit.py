@@ -1,9 +1,9 @@
-"""How large a node's reply may become before anybody has looked at it.
+"""Limits the size of a node's reply before it is decoded.
 
-Flower 1.41 names each part of an array once, however often it comes: 1.2 GB of zeros travel as a
-few kilobytes and are 3 GB when they are read. Flower's own grid reads a reply before a strategy
-sees it. So the two functions with which it does are replaced here by ones that count first; a
-reply that is too large becomes an error of its node, as if that had failed.
+Flower 1.41 sends equal parts of an array once, however often they occur: 1.2 GB of zeros travel as
+a few kilobytes and take 3 GB when they are decoded. Flower's own grid decodes a reply before a
+strategy sees it. So its two decoding functions are replaced here by ones that count first; a reply
+that is too large becomes an error of its node, as if that had failed.
 """
 
 from __future__ import annotations

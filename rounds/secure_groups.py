@@ -1,4 +1,4 @@
-"""Into which groups a cohort is divided in one round, each with a secure sum of its own."""
+"""Divides a round's cohort into groups; each group has its own secure sum."""
 
 from __future__ import annotations
 

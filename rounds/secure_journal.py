@@ -1,4 +1,4 @@
-"""What a server keeps on disk of a secure sum, so that an interrupted one is gone on with.
+"""The server's journal of a secure sum on disk, from which an interrupted sum is resumed.
 
 In phase MASK the clients pay, and they answer once. A server that forgot their keys and shares
 could not read what they answered, and could not ask again. So it keeps the terms, the replies to

@@ -1,4 +1,4 @@
-"""What a strategy is given, and what it notes about a round."""
+"""What a strategy is built with, and its record of one round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody else's words, as they may go into files and onto terminals."""
+"""Escapes untrusted text for files and terminals."""
 
 from __future__ import annotations
 

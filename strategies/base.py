@@ -160,12 +160,12 @@ class CohortStrategy(Algorithm, Strategy):
             named = self.blame.add(self.round.accused, self.secure_round.spoiled)
             self.round.accused |= named
         else:
-            # What a secure sum over these clients would have been over.
+            # The clients that a secure sum would have covered.
             sizes = [len(set(group) & set(total.clients)) for group in self._groups()]
         self._remember_survivors(sizes)
         self.round.accepted = sorted(total.clients)
         self._give_up_when_nobody_answers()
-        # Noise that is shared needs its clients in every sum; the protocol itself sees to that.
+        # Distributed noise needs enough clients in every sum; the protocol enforces this.
         short = min((size for size in sizes if size), default=0) < self.setup.least_survivors
         if short or len(total.clients) < self.least_answers():
             return None, None

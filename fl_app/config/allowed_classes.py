@@ -1,8 +1,9 @@
 """A configuration chooses among the classes of conf/, each in the slot of its own group only.
 
 Hydra imports and calls whatever a ``_target_`` names, and overrides come from whoever starts a run.
-So a class must stand where a file of conf/ names it: what conf/model names builds a model, and
-nothing else. (A device takes no ``_target_`` from outside at all: ``fl_app.device.agreement``.)
+So a class is allowed only in the config group whose files name it: a class named in conf/model
+can build a model, and nothing else. (A device accepts no ``_target_`` from a server at all:
+``fl_app.device.agreement``.)
 """
 
 from __future__ import annotations

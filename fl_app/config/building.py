@@ -1,4 +1,4 @@
-"""From a configuration's settings to the component that they name, its types checked."""
+"""Instantiates the component that a configuration names, and checks its settings' types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fl_app.config.errors import ConfigError, nearest
 
-# How a class begins to refuse a setting: its name, and mostly its value.
+# How a component's error for a setting begins: the setting's name, mostly with its value.
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
 
 

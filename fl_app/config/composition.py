@@ -1,4 +1,4 @@
-"""One way from what a user typed to a configuration, whichever command was typed.
+"""Composes the configuration from overrides, in the same way for every command.
 
 ``murmur``, ``murmur -m`` and ``flwr run --run-config`` all end in ``compose``. Wrong keys and
 values fail here or in ``build``, before any work starts, as a ``ConfigError`` that names the key,

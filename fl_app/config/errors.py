@@ -1,4 +1,4 @@
-"""The one error that is meant for whoever typed the command, and the help that it gives."""
+"""The error shown to the user for an invalid configuration, with suggestions."""
 
 from __future__ import annotations
 

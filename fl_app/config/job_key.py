@@ -1,4 +1,4 @@
-"""The name of a piece of work: the same settings have the same key, on every machine and engine."""
+"""A key for a job: equal settings have equal keys, on every machine and engine."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ these files and in conf/config.yaml:
       model.hidden: {each: [1, 4096], length: [0, 8]}   # a list
       federation.devices.public: "[0-9a-f]{64}"         # text that matches this expression
 
-A file without ``server_may_set`` is none that a server can choose. Any other key that the client's
-half would read is refused, and so is every ``_target_``; what only a server's half, a simulation or
-its engine reads (results_dir, dataset, partition, an aggregation rule ...) is ignored. ``asked``
-turns a whole configuration into such words on the server, and ``require_same`` stops a run whose
-devices would do something else than it says.
+A server cannot choose a file without ``server_may_set``. Any other key that the client's half
+would read is refused, and so is every ``_target_``; keys that only the server's half, a simulation
+or its engine reads (results_dir, dataset, partition, an aggregation rule ...) are ignored.
+``asked`` reduces a whole configuration to such overrides on the server, and ``require_same`` stops
+a run for which devices would compose a different configuration.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ``data=PATH`` is a folder of pictures, an .npz or a .csv file (``learning.data.own_data``); with
 several clients on one node ``{client}`` in it stands for the id. All of it is that client's data.
 ``public=FILE.npz`` is the device's copy of the run's public pool, where a run has one. What data
-must be like (``shape``, ``classes``, ``sizes``) is the owner's word too: what does not fit it is
-not used, and the server learns no more than that something was refused.
+must be like (``shape``, ``classes``, ``sizes``) is set by the owner too: data that do not fit are
+refused, and the server learns only that something was refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runtime API of a SuperNode, as ``murmur device`` uses it: the only place that knows it.
+"""A client of the SuperNode's runtime API, for ``murmur device``; no other module uses that API.
 
 ``flower-supernode --isolation process`` starts no app. It serves the messages that arrive as tasks
 (protobuf over HTTP, ``/v1/runtime/*``) to whoever holds its secret. Flower promises nothing about

@@ -2,8 +2,8 @@
 
 It is for a monitoring system, which is not trusted with the owner's data: every figure is computed
 from the ledger, from what the server has sent, and from the reply that the server gets. So it tells
-nothing but what was charged or is public. What is not in the ledger is carried from file to file,
-since every message has a process of its own; where the file was lost, it starts from 0 again.
+nothing but what was charged or is public. Counts that are not in the ledger are read from the
+previous file, since every message has its own process; if that file is lost they restart at 0.
 """
 
 from __future__ import annotations

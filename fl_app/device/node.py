@@ -214,7 +214,7 @@ class Node:
 
     def _collector(self, content: RecordDict, role: Client) -> Collector:
         collector = self.secure.collector(content)
-        # Where sums are secure, what is not masked stays refused.
+        # Under secure aggregation, unmasked contributions are rejected.
         return SideBySide() if not role.summed and type(collector) is PlainSum else collector
 
     def _hosts(self, client: int) -> bool:

@@ -1,4 +1,4 @@
-"""Where a node lives: in a simulation, or on a device with an owner.
+"""A node's settings: those of a simulation, or those that a device's owner gives.
 
 On a device nothing that the server sends decides whose policy holds, which clients and data are
 here, what these data are like, or which files are written: all of it comes from the node-config,
@@ -149,7 +149,7 @@ class NodeSettings:
         if path is None:
             rules = Policy("this device's node-config", "it names no policy file (policy=PATH)")
         else:
-            # Refusals go to the server, which has no business with an owner's paths.
+            # Refusals go to the server, which must not learn an owner's paths.
             rules = replace(Policy.load(str(path)), source="this device's policy")
         owner = OwnerSettings.of(node_config)
         return cls(device_folder(node_config), run, rules, simulated=False, owner=owner)

@@ -1,9 +1,9 @@
 """A node's part in secure sums: its clients run the protocol, it forwards their messages.
 
-All phases but MASK carry nothing of a client's data and are answered here. MASK comes with the
-request to train and goes the way of every release: policy, charge, training, mechanism, mask,
-stored reply. In simulation a node hosts many clients; each still has a state and a long-term key
-of its own, as on a device, and masks its own contribution.
+Every phase except MASK is independent of clients' data and is answered here. MASK comes with the
+request to train and is handled like every release: policy, charge, training, mechanism, mask,
+stored reply. In simulation a node hosts many clients; as on a device, each has its own state and
+long-term key and masks its own contribution.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A device that answers: takes the SuperNode's tasks and lets the installed ClientApp answer them.
 
 The code that a server sends along with its run (Flower's bundle) is neither unpacked nor imported.
-Whose policy holds, which clients and data are here, is what the owner has told this process; what
-the SuperNode says of it is not looked at.
+Policy, clients and data are those that the owner has named to this process; what the SuperNode
+says about them is ignored.
 
 Every message is answered by a fork of this process, which has imported everything and computes
-nothing. So no message finds what another left behind, what a message crashes or fills is gone with
-its process, and nothing is imported twice.
+nothing. So messages share no state, a crash or a leak ends with its process, and nothing is
+imported twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server asks of a node, read as the words of a stranger.
+"""Parses what a server asks of a node, as untrusted input.
 
 Nothing is converted: an id that is not an integer is refused, because two ids that become one
 would let a client answer twice for one charge.

@@ -1,4 +1,4 @@
-"""Processes that end together: nothing that a run started outlives it, whoever is killed first.
+"""Process groups that end together: no process that a run started outlives the run.
 
 ``python -P -m fl_app.engines.family PARENT FOLDER COMMAND ...`` runs a command that ends, with all
 that it started, when the process PARENT does; FOLDER then goes. What survives a SIGKILL rests on

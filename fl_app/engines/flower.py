@@ -2,8 +2,8 @@
 
 The SuperLink that Flower would start and leave behind is started here instead, on a free port of
 this machine alone, with the installation of dependencies switched off (this environment already has
-them, and with torch they are gigabytes). Its FLWR_HOME is its own: whatever the user's Flower
-configuration calls default is not asked. All of it ends with this process (``family``).
+them, and with torch they are gigabytes). It has its own FLWR_HOME, so the user's Flower
+configuration has no effect on it. All of it ends with this process (``family``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Flower packs of this project, by itself.
+"""A folder with only the files that Flower packs of this project.
 
 Flower walks the whole folder that it is asked to pack, and resolves every path in it before it
 looks at ``fab-include``. A project's folder holds its environment and its results, so that takes

@@ -54,7 +54,7 @@ def _become_template(listener: socket.socket) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
-    # Whatever stood for them, its file is closed below, and Ray writes to them.
+    # Standard output and error must stay open descriptors: Ray writes to them.
     sys.stdout, sys.stderr = (os.fdopen(one, "w", closefd=False) for one in (1, 2))
     # Files of the run, and their locks, are not ours.
     os.closerange(3, listener.fileno())

@@ -61,7 +61,7 @@ def group(runs: Sequence[Run]) -> Grouping:
     values = [{key: value_of(run, key) for key in keys} for run in runs]
     differing = [key for key in keys if len({value[key] for value in values}) > 1]
     families = _families(runs)
-    # A key that only mirrors the algorithm (`experiment=`, `strategy=`) says nothing more.
+    # A key that only repeats the algorithm's name (`experiment=`, `strategy=`) is left out.
     telling = [
         key
         for key in differing

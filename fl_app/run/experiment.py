@@ -132,7 +132,7 @@ class Experiment:
         strategy.storage = folder if self.config.keep_checkpoints else None
         self.lines = [] if checkpoint is None else list(checkpoint.rows)
         if checkpoint is not None:
-            # A kill before the new config.yaml is there must not make the old one a stranger.
+            # Killed before the new config.yaml is written, the old one must still match.
             own = digest(config_text(self.config))
             folder.save_checkpoint(replace(checkpoint, configs=[*checkpoint.configs, own]))
         folder.save_config(self.config)

@@ -50,7 +50,7 @@ class SweepFolder:
         return [Job(**job) for job in self._read()["jobs"]]
 
     def overrides(self) -> list[str]:
-        """The words of the last command."""
+        """The overrides of the last command."""
         return self._read()["overrides"]
 
     def add(self, jobs: Sequence[Job], overrides: Sequence[str] | None = None) -> None:
@@ -100,7 +100,7 @@ def _json(path: Path) -> dict[str, Any] | None:
 class Sweep:
     """One command ``murmur -m``, before it starts.
 
-    ``jobs``: those that it will do or find done; empty for a search, whose sweeper draws them.
+    ``jobs``: all jobs, finished or not; empty for a search, whose sweeper draws them.
     ``rounds``: how many rounds each job has, by key.
     """
 

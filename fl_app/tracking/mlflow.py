@@ -28,7 +28,7 @@ class MLflow:
         self._connect, self.uri, self.experiment = MlflowClient, uri, experiment
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        """A new MLflow run, or the one that this folder had; rows that it lacks are added."""
+        """A new MLflow run, or this folder's earlier one; rows that are missing in it are added."""
         self._client = client = self._connect(self.uri or f"sqlite:///{folder.parent}/mlflow.db")
         known, done = folder / RUN_ID, -1
         if known.exists():

@@ -99,7 +99,7 @@ def load_or_build(
 def publish_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` when the block ends without an error.
 
-    For this user only: what is decoded may be somebody's own images.
+    Readable by this user only: decoded images may be personal data.
 
     Where another process published ``folder`` meanwhile, that one stays and ours is dropped.
 

@@ -11,7 +11,7 @@ def split_public(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Splits the train set's indices into the public pool and the rest, at random.
 
-    Whoever uses the pool takes its images only: its labels are nobody's to see.
+    Only the pool's images are used; its labels must not be read.
 
     Args:
         num_examples: the train set's size.

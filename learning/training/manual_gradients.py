@@ -1,7 +1,7 @@
 """Gradients of plain sequences of layers, written out by hand instead of by autograd.
 
 For small models the arithmetic is a fraction of a step; the rest is autograd's bookkeeping, the
-optimiser's passes over the parameters and fresh memory. A chain of stages has none of these: its
+optimiser's passes over the parameters and fresh memory. A sequence of stages has none of these: its
 buffers are made once per batch size, and a plain SGD step moves each parameter by the very matrix
 product that computes its gradient. ``training.gradient`` is the general way, and the reference
 that tests hold this one to.
@@ -37,7 +37,7 @@ _PLANS_KEPT = 8
 
 
 def supports(module: nn.Module) -> bool:
-    """Whether ``module`` is a sequence of layers that a chain can compute."""
+    """Whether ``module`` is a sequence of layers that ``ManualBackend`` can compute."""
     if not isinstance(module, nn.Sequential):
         return False
     layers = list(module)

@@ -150,7 +150,7 @@ def _basic(leaves: Mapping[Event, int], delta: float) -> float:
 
 
 def _alone(leaf: Event, delta: float) -> float:
-    """ε of one release that is not pure."""
+    """ε of one release that is not pure ε-DP."""
     if delta == 0:
         return math.inf
     by_rdp = rdp.epsilon({leaf: 1}, delta)

@@ -1,4 +1,4 @@
-"""Elementary releases as finite privacy-loss distributions, where they are such."""
+"""Elementary releases whose privacy loss has finitely many values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privacy.events import (
     ShuffledEvent,
 )
 
-# From this ε0 on, e^{−ε0} clones hide nothing, and floats do not hold them.
+# Above this ε0 the clones' probability e^{−ε0} is too small to hide anything or to represent.
 _UNSHUFFLED = 300.0
 
 

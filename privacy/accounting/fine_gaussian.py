@@ -1,8 +1,9 @@
-"""Discrete Gaussian noise on a fine grid, accounted for as the Gaussian that it all but is.
+"""Discrete Gaussian noise on a fine grid, accounted for as continuous Gaussian noise.
 
-Rounding a Gaussian to whole numbers loses nothing: with an integer vector k, round(k + σZ) =
-k + round(σZ) is a function of k + σZ. So round(σZ) protects as the Gaussian does, and the discrete
-Gaussian is that up to a factor near 1. For one coordinate x, with u uniform on ±½,
+Rounding a Gaussian to whole numbers is post-processing: with an integer vector k, round(k + σZ) =
+k + round(σZ) is a function of k + σZ. So round(σZ) is as private as the Gaussian, and the discrete
+Gaussian's probabilities differ from those of round(σZ) by a factor near 1.
+For one coordinate x, with u uniform on ±½,
 
     ln P(round(σZ) = x) − ln φ_σ(x) = ln E[cosh(xu/σ²) e^(−u²/2σ²)].
 

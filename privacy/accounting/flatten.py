@@ -113,7 +113,7 @@ def _collect_release(release: Release, count: int, view: View, leaves: Counter[E
 
 
 def _hidden(leaf: Event, wrapper: SecurelySummedEvent | ShuffledEvent) -> Event:
-    """``leaf`` hidden among ``wrapper.honest_clients`` like it."""
+    """``leaf`` in a sum or shuffle with those of ``wrapper.honest_clients`` other clients."""
     clients = wrapper.honest_clients
     if clients == 1:
         return leaf

@@ -88,7 +88,7 @@ def delta(parts: Sequence[LatticeLoss], epsilon: float, gaussian_mu: float = 0.0
 
 
 def _is_extreme(parts: Sequence[LatticeLoss], gaussian_mu: float) -> bool:
-    """Whether a release is so near to no protection, or to no loss, that floats do not do."""
+    """Whether ε is so large or so small that the distribution cannot be held in floats."""
     return gaussian_mu > _LARGEST_MU or any(
         part.worst > _LARGEST_LOSS or part.step < _SMALLEST_STEP for part in parts
     )

@@ -1,4 +1,4 @@
-"""One-dimensional searches on floats, with the side on which the answer lies under control."""
+"""One-dimensional searches that return a value on a chosen side of the root."""
 
 from __future__ import annotations
 

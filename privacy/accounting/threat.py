@@ -1,4 +1,4 @@
-"""The words a guarantee is asked in: against whom, for whom, and under which assumptions."""
+"""The terms of a guarantee: threat model, unit of privacy, and assumptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ledger says of itself before its first entry; its digest is where the chain begins."""
+"""The ledger's header: its identity and public key; the hash chain begins with its digest."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class KeyAndAnchor:
         sync_folder(self.key.parent)
 
     def was_used(self) -> bool:
-        """Whether the anchor speaks of entries; for want of a key, its signature is not checked."""
+        """Whether the anchor is one of a ledger with entries; its signature is not checked."""
         if not self.head.exists():
             return False
         content = self.head.read_bytes()

@@ -1,4 +1,4 @@
-"""The ledger as its users see it."""
+"""The ledger's public interface."""
 
 from __future__ import annotations
 

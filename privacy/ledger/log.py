@@ -220,7 +220,7 @@ class Log:
         return max(_text(now), last)
 
     def _check_database(self) -> None:
-        """LedgerError if SQLite itself finds damage; reads the whole file."""
+        """Runs SQLite's integrity check over the whole file; LedgerError for any damage."""
         problem = self.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
             raise LedgerError(f"the database is damaged: {problem}")

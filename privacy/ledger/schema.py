@@ -13,7 +13,7 @@ COLUMNS = (
     "position, time, kind, client, run, round, purpose, request, body, previous, seal, signature"
 )
 
-# Entries are only ever added; the signatures, not the triggers, are what an intruder cannot get
+# Entries are append-only; the signatures, not the triggers, are what an intruder cannot get
 # round.
 # Replies are kept for as long as they may be asked for again, and a snapshot can be computed anew.
 _SCHEMA = {

@@ -1,4 +1,4 @@
-"""The answer of a device that does not answer."""
+"""A device's refusal to answer."""
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, not a failure

@@ -1,4 +1,4 @@
-"""What a client makes known of itself in phase ADVERTISE: four public keys and their signature."""
+"""A client's message in phase ADVERTISE: four public keys and their signature."""
 
 from __future__ import annotations
 

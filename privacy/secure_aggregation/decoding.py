@@ -1,4 +1,4 @@
-"""Restoring a secret although some of the shares are wrong: Reed-Solomon decoding.
+"""Reed-Solomon decoding: restores a secret although some of the shares are wrong.
 
 A dealer and a holder that work together can agree on a share that lies off the dealer's
 polynomial: its hash fits, and no honest holder sees it. Gao, "A new algorithm for decoding

@@ -1,6 +1,6 @@
-"""What a client shows to prove that another one sent it rubbish: the secret that the two share.
+"""Evidence that another client sent an invalid message: the secret that the two share.
 
-With it anybody who has the message can open it and look. That it is the right secret is shown
+With it anybody who has the message can decrypt it. That it is the right secret is shown
 without the private key: a proof that two discrete logarithms are equal (Chaum and Pedersen,
 CRYPTO 1992), made non-interactive by hashing (Fiat and Shamir). It opens the two messages between
 these two clients and nothing else, and one of the two has lied.

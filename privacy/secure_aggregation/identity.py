@@ -1,8 +1,8 @@
 """A device's long-term key (Ed25519): it signs what the device says in secure sums.
 
-Made once on the device and kept beside its state, for its owner only. Whoever has pinned the
-public keys of its peers takes part with nobody else; without that the server says whose key is
-whose.
+Made once on the device and kept beside its state, readable by its owner only. A device that pins
+its peers' public keys takes part with these peers only; otherwise the server says which key
+belongs to which client.
 """
 
 from __future__ import annotations

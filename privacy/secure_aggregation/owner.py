@@ -1,4 +1,4 @@
-"""What a device's owner asks of every secure sum; a server may offer more, and nothing less."""
+"""A device owner's minimum requirements for every secure sum."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The server in one secure sum: forwards, adds up masked vectors, removes the masks of the sum.
 
-It trusts no reply. Whoever sends what no honest client can send is ``accused``, with the reason;
-whoever is left out through no proven fault of its own is ``dropped``. It holds one running total;
-a vector without its mask never exists here.
+Replies are untrusted. A client that sends what no honest client can send is ``accused``, with the
+reason; one that is left out without proven fault is ``dropped``. The server holds one running
+total of masked vectors and never an unmasked vector.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SecureServer:
                 advertised = Advertisement.read(sent, self.terms, client)
                 advertised.require_valid()
                 self._advertised[client] = advertised
-        # Keys are fresh and nobody has seen another's yet, so those with one key are in league.
+        # Keys are fresh and not yet published, so clients that send the same key collude.
         seen = Counter(key for ad in self._advertised.values() for key in ad.keys)
         for client, ad in list(self._advertised.items()):
             if any(seen[key] > 1 for key in ad.keys):

@@ -3,7 +3,7 @@
 * ``paper``: all clients label the same K images; each label by randomised response at ε/K (Qi et
   al. 2023, eq. 2 and 6). Against whoever reads messages.
 * ``disjoint``: the same, but every client has K images of its own. Few labels each, so that each is
-  kept with a useful probability; the server takes posteriors instead of counting.
+  kept with a useful probability; the server computes posteriors instead of counts.
 * ``votes``: all clients label the same K images with one-hot rows (or a zero row: no vote), plus
   their share of discrete Gaussian noise. Exchanging a client moves one vote in each row: Δ² = 2K.
   Against a server that sees secure sums only, unless ``budget.threat`` is local.
