@@ -19,13 +19,17 @@ from schemes.class_statistics.release import StatisticsRelease
 
 
 class ClassStatisticsClient(Client):
-    """Releases its matrix once, with its share of the noise."""
+    """Releases its matrix once, with its share of the noise.
 
-    def __init__(self, setup: ClientSetup) -> None:
+    ``components``: of the features, how many it tells of, the first ones; None: all.
+    """
+
+    def __init__(self, setup: ClientSetup, *, components: int | None) -> None:
         super().__init__(setup)
         require_linear(self.trainer, "class statistics")
         features = int(np.prod(self.trainer.input_shape))
-        self.release = StatisticsRelease(setup.budget, features, self.trainer.num_classes)
+        classes = self.trainer.num_classes
+        self.release = StatisticsRelease(setup.budget, features, classes, components)
 
     def codec(self, task: Task) -> Codec:
         """Integers on the grid of the clipping norm."""
@@ -36,8 +40,8 @@ class ClassStatisticsClient(Client):
         return self.release.event()
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
-        """The matrix (d, C)."""
-        rows = data.images[data.indices].reshape(len(data), -1)
+        """The matrix (k, C) of the first k features."""
+        rows = data.images[data.indices].reshape(len(data), -1)[:, : self.release.shape[0]]
         return moments(rows, data.labels[data.indices], self.trainer.num_classes)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ of it is post-processing of that model: no private data are touched.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from learning.linear_model import centred, ridge
+
+_KEPT = 4  # graphs of a process
+_GRAPHS: dict[tuple[Any, ...], Any] = {}
 
 
 @dataclass(frozen=True)
@@ -52,20 +56,17 @@ class LabelSpreading:
             raise ValueError(f"penalty={self.penalty}: must be above 0")
 
     def graph(self, pool: NDArray[np.float32]) -> Any:
-        """S = D^−½ A D^−½, a sparse (P, P), of ``pool`` (P, d); A holds cosines, symmetrically."""
-        from scipy.sparse import diags_array
-        from sklearn.neighbors import NearestNeighbors
+        """S = D^−½ A D^−½, a sparse (P, P), of ``pool`` (P, d); A holds cosines, symmetrically.
 
-        near = pool[:, : self.components]
-        near = near / np.maximum(np.linalg.norm(near, axis=1, keepdims=True), 1e-12)
-        count = min(self.neighbours, len(pool) - 1)
-        with threadpool_limits(1):
-            search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute")
-            graph = search.fit(near).kneighbors_graph(mode="distance").astype(np.float64)
-        graph.data = np.maximum(1 - graph.data, 0.0)
-        graph = graph.maximum(graph.T)
-        scale = diags_array(1 / np.sqrt(np.maximum(np.asarray(graph.sum(axis=1)).ravel(), 1e-12)))
-        return (scale @ graph @ scale).tocsr()
+        Kept for the process: runs over the same pool share it.
+        """
+        near = np.ascontiguousarray(pool[:, : self.components])
+        key = (hashlib.sha256(near.data).digest(), near.shape, self.neighbours)
+        if key not in _GRAPHS:
+            if len(_GRAPHS) == _KEPT:
+                del _GRAPHS[next(iter(_GRAPHS))]
+            _GRAPHS[key] = _graph(near, self.neighbours)
+        return _GRAPHS[key]
 
     def refine(
         self, graph: Any, pool: NDArray[np.float32], weights: NDArray[np.float64]
@@ -77,6 +78,22 @@ class LabelSpreading:
             labels = spread(graph, seeds, alpha, self.steps).argmax(axis=1)
             weights = ridge(pool, centred(labels, classes), self.penalty)
         return weights
+
+
+def _graph(near: NDArray[np.float32], neighbours: int) -> Any:
+    from scipy.sparse import diags_array
+    from sklearn.neighbors import NearestNeighbors
+
+    near = near / np.maximum(np.linalg.norm(near, axis=1, keepdims=True), 1e-12)
+    with threadpool_limits(1):
+        search = NearestNeighbors(
+            n_neighbors=min(neighbours, len(near) - 1), metric="cosine", algorithm="brute"
+        )
+        graph = search.fit(near).kneighbors_graph(mode="distance").astype(np.float64)
+    graph.data = np.maximum(1 - graph.data, 0.0)
+    graph = graph.maximum(graph.T)
+    scale = diags_array(1 / np.sqrt(np.maximum(np.asarray(graph.sum(axis=1)).ravel(), 1e-12)))
+    return (scale @ graph @ scale).tocsr()
 
 
 def seeds_of(scores: NDArray[np.float64], count: int) -> NDArray[np.float64]:

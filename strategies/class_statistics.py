@@ -28,17 +28,24 @@ from strategies.base import CohortStrategy
 
 
 class ClassStatistics(CohortStrategy):
-    """The server half. ``spreading``: settings of ``LabelSpreading``; None: the sum alone."""
+    """The server half.
+
+    ``components``: of the features, how many clients release; None: all. ``spreading``: settings of
+    ``LabelSpreading``; None: the sum alone.
+    """
 
     algorithm = "class statistics"
     threats = ("local", "secure_aggregation")
     difference = "nothing is claimed beyond what is proven."
 
-    def __init__(self, setup: ServerSetup, *, spreading: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, setup: ServerSetup, *, components: int | None, spreading: Mapping[str, Any] | None
+    ) -> None:
         super().__init__(setup)
         require_linear(self.trainer, "class statistics")
-        features = int(np.prod(self.trainer.input_shape))
-        self.release = StatisticsRelease(setup.budget, features, self.trainer.num_classes)
+        self.features = int(np.prod(self.trainer.input_shape))
+        classes = self.trainer.num_classes
+        self.release = StatisticsRelease(setup.budget, self.features, classes, components)
         self.spreading = None if spreading is None else LabelSpreading(**spreading)
         if self.spreading is not None and len(setup.public) < 2:
             raise ValueError(
@@ -56,11 +63,18 @@ class ClassStatistics(CohortStrategy):
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The linear model that the sum and the pool explain best."""
         seen = self.release.read(total)
-        if self.spreading is None:
-            return to_parameters(self.trainer, seen)
-        pool = self.setup.public.reshape(len(self.setup.public), -1)
-        prior = self.spreading.refine(self.spreading.graph(pool), pool, seen)
-        found = posterior(seen, pool, prior, self.release.sigma(weight), weight)
+        released = len(seen)
+        found = np.pad(seen, ((0, self.features - released), (0, 0)))
+        if self.spreading is not None:
+            pool = self.setup.public.reshape(len(self.setup.public), -1)
+            found = self.spreading.refine(self.spreading.graph(pool), pool, found)
+            found[:released] = posterior(
+                seen,
+                pool[:, :released],
+                found[:released],
+                self.release.sigma(weight),
+                weight,
+            )
         return to_parameters(self.trainer, found)
 
     def release_event(self) -> Event:

@@ -19,7 +19,9 @@ LEAST_EPSILON = 1e-9
 class FederationSettings:
     """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
 
-    ``schedule``: see ``rounds.schedule.Schedule``.
+    ``schedule``: see ``rounds.schedule.Schedule``. ``validation``: training examples that nobody
+    has; ``score``: whether models are scored on these or on the test set. ``pilot``: examples of
+    each client of a federation that is made of labelled public examples alone; None: a real one.
     ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
     ``enrolled``: the table of their nodes' keys (``rounds.enrolment``), which the server reads.
     """
@@ -31,6 +33,9 @@ class FederationSettings:
     quorum: float
     round_timeout: float
     schedule: Literal["random", "rotate", "poisson"] = "random"
+    validation: int = 0
+    score: Literal["test", "validation"] = "test"
+    pilot: int | None = None
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
 
@@ -48,6 +53,7 @@ class FederationSettings:
             raise ValueError(
                 f"public={self.public}: must be a share of the training set in [0, 1) or a count"
             )
+        self._require_held_out()
         if not 0 < self.quorum <= 1:
             raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
         if not self.round_timeout > 0:
@@ -57,6 +63,21 @@ class FederationSettings:
             raise ValueError(
                 f"devices.sizes={terms.sizes}: must be one for each of {self.num_clients} clients"
             )
+
+    def _require_held_out(self) -> None:
+        if self.validation < 0:
+            raise ValueError(f"validation={self.validation}: must be at least 0")
+        if self.score == "validation" and not self.validation:
+            raise ValueError("score=validation: set federation.validation above 0")
+        if self.pilot is not None and self.pilot < 1:
+            raise ValueError(f"pilot={self.pilot}: must be at least 1, or null")
+        if self.devices is not None and (self.validation or self.pilot):
+            raise ValueError("validation and pilot: are for simulations, not for devices")
+
+    @property
+    def on_held_out(self) -> bool:
+        """Whether models are scored on training examples that were held out."""
+        return self.pilot is not None or self.score == "validation"
 
     def device_terms(self) -> DeviceTerms | None:
         """What devices' data must be like; None in simulations."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ from rounds.schedule import Schedule
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient
 
+_PARTS = 5  # a pilot holds out one part in so many of the public examples
+
 
 @dataclass(frozen=True)
 class Population:
@@ -44,7 +46,8 @@ class Population:
     what they were fitted with.
     ``shards``: rows of ``dataset.train`` by client, of those whose data are here. ``sizes``:
     examples of every client of the federation; None where they are not public. ``public_rows``:
-    which rows of ``dataset.train`` the pool is; none where it is a device's copy.
+    rows of ``dataset.train`` that everybody may see; none where the pool is a device's copy.
+    ``held_out``: rows of ``dataset.train`` that neither a client nor the pool has.
     """
 
     dataset: Dataset
@@ -52,6 +55,7 @@ class Population:
     shards: Mapping[int, NDArray[np.int64]]
     sizes: tuple[int, ...] | None
     public_rows: NDArray[np.int64]
+    held_out: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     fitted: Components | None = None
 
     def client_sizes(self) -> tuple[int, ...]:
@@ -167,15 +171,19 @@ def _population(description: str, images: str) -> Population:
     """The population of ``images`` with the features of ``description``."""
     config, people = OmegaConf.create(description), _images(images)
     features: Features | None = build(config.features, "features")
-    if features is None:
+    if features is not None:
+        try:
+            cache = config.dataset.get("cache")
+            dataset, fitted = featured(people.dataset, features, people.public_rows, cache)
+        except (ValueError, DataError) as error:
+            raise ConfigError(f"features: {error}") from error
+        rows = np.setdiff1d(people.public_rows, people.held_out)
+        people = replace(people, dataset=dataset, public=dataset.train.images[rows], fitted=fitted)
+    federation: FederationSettings = build(config.federation, "federation")
+    if not federation.on_held_out:
         return people
-    try:
-        cache = config.dataset.get("cache")
-        dataset, fitted = featured(people.dataset, features, people.public_rows, cache)
-    except (ValueError, DataError) as error:
-        raise ConfigError(f"features: {error}") from error
-    public = dataset.train.images[people.public_rows]
-    return replace(people, dataset=dataset, public=public, fitted=fitted)
+    test = people.dataset.train.take(people.held_out)
+    return replace(people, dataset=replace(people.dataset, test=test))
 
 
 @functools.lru_cache(maxsize=2)
@@ -196,10 +204,11 @@ def _images(description: str) -> Population:
     public, private = split_public(
         len(dataset.train), size, experiment_rng(config.seed, "public pool")
     )
+    held_out, private = _held_out(federation, public, private, config.seed)
     if federation.num_clients > len(private):
         raise ConfigError(
             f"federation.num_clients={federation.num_clients}: more clients than the "
-            f"{len(private)} private examples; lower it or federation.public"
+            f"{len(private)} private examples; lower it, federation.public or federation.validation"
         )
     partition = build(config.partition, "partition")
     try:
@@ -213,7 +222,37 @@ def _images(description: str) -> Population:
         raise ConfigError(f"partition: {error}") from error
     shards = {client: private[share] for client, share in enumerate(shares)}
     sizes = tuple(len(rows) for rows in shards.values())
-    return Population(dataset, dataset.train.images[public], shards, sizes, public)
+    pool = dataset.train.images[np.setdiff1d(public, held_out)]
+    return Population(dataset, pool, shards, sizes, public, held_out)
+
+
+def _held_out(
+    federation: FederationSettings,
+    public: NDArray[np.int64],
+    private: NDArray[np.int64],
+    seed: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of nobody, to score models on, and the rows that clients share out.
+
+    In a pilot both are public: a fifth of the pool, and draws with replacement from the rest.
+    """
+    if federation.pilot is None:
+        if federation.validation >= len(private):
+            raise ConfigError(
+                f"federation.validation={federation.validation}: must leave private data; "
+                f"{len(private)} examples are not public"
+            )
+        rng = experiment_rng(seed, "validation")
+        chosen, rest = split_public(len(private), federation.validation, rng)
+        return private[chosen], private[rest]
+    if len(public) < _PARTS:
+        raise ConfigError(
+            f"federation.public={len(public)}: a pilot needs at least {_PARTS} public examples"
+        )
+    order = experiment_rng(seed, "pilot").permutation(public)
+    held_out, kept = order[: len(public) // _PARTS], order[len(public) // _PARTS :]
+    count = federation.num_clients * federation.pilot
+    return np.sort(held_out), experiment_rng(seed, "pilot clients").choice(kept, count)
 
 
 def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:

@@ -22,24 +22,35 @@ from privacy.noise import NoiseGenerator
 
 
 class StatisticsRelease:
-    """The release of a matrix (d, C) of norm 1 under ``budget``.
+    """The release of a matrix (k, C) of norm 1 under ``budget``.
 
-    Raises ValueError where clients would release more than once, or no int32 holds the noise.
+    ``components``: k, how many of the ``features`` are released, the first ones; None: all. The
+    noise on an entry is the same whatever k, and what little norm there is goes to the first
+    components of whitened features at once: few clients do better with few of them.
+
+    Raises ValueError where clients would release more than once, k is out of range, or no int32
+    holds the noise.
     """
 
-    def __init__(self, budget: Budget, features: int, classes: int) -> None:
+    def __init__(
+        self, budget: Budget, features: int, classes: int, components: int | None = None
+    ) -> None:
         if budget.rounds != 1:
             raise ValueError(
                 f"num_rounds={budget.rounds}: class statistics are released once; set "
                 "federation.num_rounds=1"
             )
-        self.shape, self.noise = (features, classes), None
+        if components is not None and not 1 <= components <= features:
+            raise ValueError(
+                f"components={components}: must lie in 1..{features}, the number of features"
+            )
+        self.shape, self.noise = (components or features, classes), None
         if budget.is_private:
             self.noise = _calibrated(budget.epsilon, budget.delta, budget.honest_clients)
         bound = CLIP_STEPS + (0 if self.noise is None else self.noise.reach)
         if bound > LARGEST:
             raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")
-        self.codec = GridCodec(features * classes, 1 / CLIP_STEPS, bound)
+        self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, bound)
 
     def event(self) -> Event:
         """One client's message, to whoever reads it."""
@@ -48,12 +59,12 @@ class StatisticsRelease:
         return Release(self.noise.client_event(), Unit.CLIENT, Adjacency.REPLACE_ONE)
 
     def privatize(self, matrix: NDArray[np.float64], rng: NoiseGenerator) -> NDArray[np.int64]:
-        """``matrix`` (d, C) of norm at most 1 as integers (d·C,), with one client's noise."""
+        """``matrix`` (k, C) of norm at most 1 as integers (k·C,), with one client's noise."""
         steps = truncate(matrix, 1.0).ravel()
         return steps if self.noise is None else self.noise.privatize_integers(steps, rng)
 
     def read(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The sum of the clients' matrices, (d, C)."""
+        """The sum of the clients' matrices, (k, C)."""
         return self.codec.mean(total, 1).reshape(self.shape)
 
     def sigma(self, clients: int) -> float:

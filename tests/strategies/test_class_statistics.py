@@ -100,6 +100,7 @@ def test_statement_keeps_the_budget_against_a_server_that_sees_sums(tmp_path):
     ("words", "says"),
     [
         (["federation.num_rounds=2"], "num_rounds=2"),
+        (["strategy.components=31"], "components=31"),
         (["model=mlp"], "model=linear"),
         (["privacy.epsilon=0.0000001"], "32 bits"),
     ],
@@ -107,3 +108,13 @@ def test_statement_keeps_the_budget_against_a_server_that_sees_sums(tmp_path):
 def test_what_does_not_fit_is_refused_before_any_work(words, says):
     with pytest.raises(ConfigError, match=says):
         Experiment(compose([*SMALL, *words]))
+
+
+def test_few_components_teach_few_clients_more_than_all(tmp_path):
+    # The noise on an entry is the same, and there are fewer entries that share the norm.
+    words = ["features.components=60", "federation.public=720", "privacy.epsilon=3"]
+    run_inline(tmp_path / "few", *words, "strategy.components=15", small=SMALL)
+    run_inline(tmp_path / "all", *words, small=SMALL)
+    assert accuracy(tmp_path / "few") > accuracy(tmp_path / "all") + 0.05
+    run = json.loads((tmp_path / "few/metrics.json").read_text())
+    assert run["bytes_up"] < json.loads((tmp_path / "all/metrics.json").read_text())["bytes_up"] / 2
