@@ -34,6 +34,7 @@ from fl_app.config.run_config import to_overrides
 _composing = threading.Lock()
 
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
+OPTIONAL_GROUPS = {"experiment", "debug"}  # overlays, of which none need be chosen
 # The settings of conf/config.yaml that belong to no group.
 RUN_SETTINGS: dict[str, Any] = {
     "seed": Annotated[int, Field(ge=0, lt=2**63)],
@@ -103,7 +104,7 @@ def load(path: Path) -> DictConfig:
     """A run's ``config.yaml``; ConfigError where it is damaged, or names what conf/ does not."""
     try:
         config = OmegaConf.load(path)
-        if not isinstance(config, DictConfig) or not set(groups()) - {"experiment"} <= set(config):
+        if not isinstance(config, DictConfig) or not set(groups()) - OPTIONAL_GROUPS <= set(config):
             raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
         return finished(config)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
@@ -189,8 +190,8 @@ def _is_group(override: Override) -> bool:
 
 def _check_choice(override: Override) -> None:
     choice, choices = override.value(), groups()[override.key_or_group]
-    if choice is None and override.key_or_group == "experiment":
-        return  # the one group of which none need be chosen
+    if choice is None and override.key_or_group in OPTIONAL_GROUPS:
+        return
     if choice not in choices:
         raise ConfigError(f"{override.key_or_group}={choice}: unknown; {nearest(choice, choices)}")
 
@@ -216,8 +217,9 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
 
 def _check_run(config: DictConfig) -> None:
     """ConfigError unless the settings that belong to no group are what they must be."""
-    missing = [key for key in (*RUN_SETTINGS, *groups()) if key not in config]
-    if missing and missing != ["experiment"]:
+    wanted = (*RUN_SETTINGS, *(name for name in groups() if name not in OPTIONAL_GROUPS))
+    missing = [key for key in wanted if key not in config]
+    if missing:
         raise ConfigError(f"{missing[0]}: is missing; do not remove it (`~{missing[0]}`)")
     for key, hint in RUN_SETTINGS.items():
         value = config[key]

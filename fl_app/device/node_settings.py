@@ -171,10 +171,15 @@ def _classes(value: object) -> int | tuple[str, ...] | None:
     return int(text) if text.isdecimal() else tuple(name.strip() for name in text.split(","))
 
 
+def error_log(folder: Path) -> Path:
+    """Where ``log_error`` writes."""
+    return folder / "errors.log"
+
+
 def log_error(folder: Path, about: str, error: Exception) -> None:
     """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "errors.log"
+    path = error_log(folder)
     if path.exists() and path.stat().st_size > _LARGEST_LOG:
         os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
     with open(path, "a", encoding="utf-8") as file:

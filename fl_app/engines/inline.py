@@ -7,8 +7,10 @@ ray engine bit for bit, because the apps are the same and sums do not depend on 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from uuid import uuid4
 
 from flwr.app import Context, Message, RecordDict
@@ -17,22 +19,26 @@ from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+from omegaconf import DictConfig
 
-from fl_app.device.node_settings import SIMULATED
+from fl_app.device.node_settings import SIMULATED, NodeSettings, error_log
 from fl_app.run.results import RunFolder
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 
 
 class InlineEngine:
-    """``workers`` threads serve ``nodes`` virtual SuperNodes (None: one for each worker)."""
+    """``workers`` threads serve ``nodes`` virtual SuperNodes (None: one for each worker).
 
-    def __init__(self, workers: int = 1, nodes: int | None = None) -> None:
+    ``traceback``: whether to print what the clients' own log says of their errors.
+    """
+
+    def __init__(self, workers: int = 1, nodes: int | None = None, traceback: bool = False) -> None:
         if workers < 1:
             raise ValueError(f"workers={workers}: must be at least 1")
         if nodes is not None and nodes < 1:
             raise ValueError(f"nodes={nodes}: must be at least 1, or null")
-        self.workers, self.nodes = workers, nodes or workers
+        self.workers, self.nodes, self.traceback = workers, nodes or workers, traceback
 
     def begin(self) -> None:
         """Nothing starts before the run does."""
@@ -41,7 +47,12 @@ class InlineEngine:
         """Run to the end; an exception of the server passes through."""
         from fl_app.client_app import app as client_app
 
-        serve(overrides, self.nodes, self.workers, client_app)
+        try:
+            serve(overrides, self.nodes, self.workers, client_app)
+        finally:
+            log = error_log(folder.path)
+            if self.traceback and log.exists():
+                print(log.read_text(encoding="utf-8"), file=sys.stderr)
 
 
 Answer = Callable[[Message, Context], Message]
@@ -55,25 +66,43 @@ def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> Non
     from fl_app.config.run_config import to_run_config
     from fl_app.server_app import app as server_app
 
-    run_config = to_run_config(overrides)
-    context = Context(
-        run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config
-    )
-    logger = logging.getLogger("flwr")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    identify()
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            server_app(InlineGrid(answer, run_config, nodes, pool), context)
-    finally:
-        logger.setLevel(level)
+    words = to_run_config(overrides)
+    context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=words)
+    with _grid(answer, nodes, workers, words) as grid:
+        server_app(grid, context)
 
 
 def identify() -> None:
     """Give this process the task's identity that Flower stamps on every new message."""
     TaskIdentity.task_id = TaskIdentity.run_id = 1
     TaskIdentity.node_id = SUPERLINK_NODE_ID
+
+
+def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
+    """Run a composed ``config``, whose classes may be anybody's (``examples/one_file.py``)."""
+    from fl_app.device.node import node_for
+    from fl_app.run.experiment import Experiment
+
+    settings = NodeSettings.simulation(folder.path)
+
+    def answer(message: Message, _: Context) -> Message:
+        return Message(node_for(config, settings).answer(message.content), reply_to=message)
+
+    with folder.claim(), _grid(answer, nodes, 1, {}) as grid:
+        Experiment(config).run(grid, folder)
+
+
+@contextmanager
+def _grid(answer: Answer, nodes: int, workers: int, run_config: dict) -> Iterator[InlineGrid]:
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    identify()
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            yield InlineGrid(answer, run_config, nodes, pool)
+    finally:
+        logger.setLevel(level)
 
 
 class InlineGrid(Grid):

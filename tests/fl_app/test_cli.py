@@ -103,3 +103,18 @@ def test_error_ends_the_command_with_status_2(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert "privacy.epsilon=-3" in done.stderr
+
+
+def test_debug_runs_two_rounds_in_process_and_prints_clients_tracebacks(tmp_path):
+    (tmp_path / "break.py").write_text(
+        "import sys\nfrom clients.fedavg import FedAvgClient\nfrom fl_app.cli import main\n"
+        "def train(self, task, data): raise ZeroDivisionError('broken on purpose')\n"
+        "FedAvgClient.train = train\nsys.exit(main())\n"
+    )
+    words = ["strategy=fedavg", "privacy=none", "debug=default", "federation.num_clients=4"]
+    command = [sys.executable, str(tmp_path / "break.py"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert 'break.py", line 4, in train' in done.stderr
+    assert "broken on purpose" in done.stderr
+    assert len(list((tmp_path / "runs").glob("*/rounds.jsonl"))) == 1

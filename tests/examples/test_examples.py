@@ -1,0 +1,49 @@
+"""The pages in ``examples/`` run as they stand."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from privacy.ledger import Ledger
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """A page as a module, imported by its name as Python would start it."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module
+
+
+def test_the_notebook_runs_from_top_to_bottom():
+    page = json.loads((EXAMPLES / "ground_floor.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in page["cells"] if cell["cell_type"] == "code"]
+    names: dict = {}
+    for number, cell in enumerate(cells):
+        exec(compile(cell, f"cell {number}", "exec"), names)
+    assert 0 < names["measured"] <= names["proven"]
+    assert names["cost"](names["sigma"]) == pytest.approx(2.0, rel=1e-6)
+
+
+def test_an_algorithm_in_one_file_learns_and_is_accounted_for(tmp_path, example):
+    page = example("one_file")
+    run = page.main(tmp_path / "run", "federation.num_rounds=8", "federation.num_clients=20")
+    rows = run.rows()
+    assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.2
+    with Ledger(run.path / "ledger.sqlite", create=False) as ledger:
+        assert ledger.releases() == 8 * 20
+
+
+@pytest.mark.federation
+def test_a_federation_of_separate_processes_finishes_and_charges_each_device(tmp_path, example):
+    page = example("three_processes")
+    run = page.main(tmp_path)
+    assert (run / "privacy.txt").exists()
+    for client in range(page.DEVICES):
+        state = tmp_path / f"state-{client}" / "ledger.sqlite"
+        with Ledger(state, create=False) as ledger:
+            ledger.verify()
+            assert ledger.releases() == 2
