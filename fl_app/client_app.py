@@ -30,6 +30,8 @@ from fl_app.device.node_settings import (
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health
+    from fl_app.device.node import Node
+    from fl_app.device.secure_node import SecureNode
 
 app = ClientApp()
 
@@ -44,16 +46,17 @@ def answer(message: Message, context: Context) -> Message:
     from fl_app.device.health import Health
 
     health = Health(context.node_config)
+    code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION  # tells the server that no client was touched
     try:
-        reply = Message(_on_device(message.content, context, health), reply_to=message)
+        node = _on_device(message.content, context, health)
+        code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+        reply = Message(node.answer(message.content), reply_to=message)
     except Exception as error:
         log_error(device_folder(context.node_config), f"run {context.run_id}", error)
         # A ConfigError repeats what the server sent, which is plain, and what conf/ allows.
         telling = isinstance(error, DeviceError | ConfigError)
         reason = str(error) if telling else REFUSED
-        reply = Message(
-            Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message
-        )
+        reply = Message(Error(code=code, reason=reason), reply_to=message)
     health.replied(message.content, reply)
     return reply
 
@@ -68,7 +71,8 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
     return node_for(config, settings).answer(content)
 
 
-def _on_device(content: RecordDict, context: Context, health: Health) -> RecordDict:
+def _on_device(content: RecordDict, context: Context, health: Health) -> Node | SecureNode:
+    """What answers here, once the policy holds and the device agrees to the run."""
     settings = NodeSettings.device(context.node_config, f"run-{context.run_id}")
     settings.require_policy()
     from fl_app.device.agreement import agreed, run_name
@@ -82,8 +86,8 @@ def _on_device(content: RecordDict, context: Context, health: Health) -> RecordD
     hosts = settings.owner.clients.__contains__
     secure = SecureNode(privacy.secure_sums(), settings.folder, hosts, settings.sum_rules)
     if secure.answers(content):
-        return secure.answer(content)
+        return secure
     from fl_app.device.node import node_for
 
     health.node = node_for(config, settings)
-    return health.node.answer(content)
+    return health.node

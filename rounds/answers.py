@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
-from flwr.app import ArrayRecord, RecordDict
+from collections.abc import Sequence
+
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from learning.array_bytes import array_from_bytes
 from learning.contribution import MalformedError, Sum
 from learning.rows import Rows
+from rounds.client_placement import ClientPlacement
 from rounds.secure_sum import SecureRound
 from rounds.untrusted_text import said
 from rounds.weights import Weigh, require_weight
+
+# A node's errors: before the code of its clients has begun, and once that code has ended. All
+# others are not the node's own words: it may still be at work, and answer late.
+_NOT_BEGUN = (ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB)
+_ENDED = (
+    ErrorCode.UNKNOWN,
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
+    ErrorCode.CLIENT_APP_CRASHED,
+)
+
+
+def exposed(
+    placement: ClientPlacement,
+    clients: Sequence[int],
+    number: int,
+    purpose: str,
+    reply: Message | None,
+) -> list[int]:
+    """Those of ``clients`` of whom something may have left in round ``number`` for ``purpose``.
+
+    ``reply``: their node's error, None where nothing came back.
+    """
+    code = None if reply is None else reply.error.code
+    if code in _NOT_BEGUN:
+        return []
+    return placement.released(clients, number, purpose) if code in _ENDED else list(clients)
 
 
 def accept(

@@ -25,7 +25,7 @@ from learning.seeding import experiment_rng
 from privacy.accounting import Unit, epsilon
 from privacy.events import ComposedEvent, Event, RepeatedEvent
 from privacy.statement import Exposure
-from rounds.answers import accept
+from rounds.answers import accept, exposed
 from rounds.message_size import message_size
 from rounds.reply_limit import REPLIES
 from rounds.setup import ServerSetup
@@ -125,19 +125,22 @@ class ClientEvaluation(ABC):
             clients = self._waiting.pop((purpose, reply.metadata.src_node_id), None)
             if clients is None:
                 continue  # a duplicate, or a node that was not asked
+            if reply.has_error():
+                reason = f"node failed: {said(reply.error.reason)}"
+                self._fail(purpose, self._exposed(clients, reply), clients, reason)
+                continue
             try:
-                if reply.has_error():
-                    raise MalformedError(f"node failed: {reply.error.reason}")
                 answered, refused = accept(rows[purpose], clients, reply.content, None)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
-                self._fail(purpose, clients, f"rejected: {said(error)}")
+                self._fail(purpose, clients, clients, f"rejected: {said(error)}")
                 continue
             if purpose == PROTECTED:
                 self.participations.update(answered)
                 self.failed |= refused
                 self.bytes_up += message_size(reply.content)
         for (purpose, _), clients in self._waiting.items():
-            self._fail(purpose, clients, "no answer before the deadline")
+            late = "no answer before the deadline"
+            self._fail(purpose, self._exposed(clients), clients, late)
         self._waiting = {}
         self._score(rows[PROTECTED], rows[CLEAN])
 
@@ -155,10 +158,14 @@ class ClientEvaluation(ABC):
         both = (rows[left], truth[right]) if len(left) else None
         self.scores |= self.score(self._number, rows, both)
 
-    def _fail(self, purpose: str, clients: list[int], reason: str) -> None:
-        # They may have released something before the failure, so they count as participants.
+    def _exposed(self, clients: list[int], reply: Message | None = None) -> list[int]:
+        """Of whom something may have left, where their node sent an error, or nothing."""
+        return exposed(self.setup.placement, clients, self._number, PROTECTED, reply)
+
+    def _fail(self, purpose: str, released: list[int], clients: list[int], reason: str) -> None:
+        """``released``: of whom something may have left before the failure: they took part."""
         if purpose == PROTECTED:
-            self.participations.update(clients)
+            self.participations.update(released)
             self.failed.update(dict.fromkeys(clients, reason))
 
     # Privacy --------------------------------------------------------------------------------

@@ -10,11 +10,13 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from flwr.serverapp import Grid
 
+from privacy.ledger import Ledger, LedgerError
 from rounds.enrolment import Enrolment
 
 POLL_SECONDS = 3.0  # Flower's own interval between two looks
@@ -34,15 +36,43 @@ class ClientPlacement(Protocol):
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
         """Where ``clients`` are now."""
 
+    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
+        """Those of ``clients`` of whom something may have left in round ``number``.
+
+        Asked once their node has ended with an error.
+        """
+
 
 class SimulatedPlacement:
-    """A simulation's nodes: each takes an even share of whoever is asked."""
+    """A simulation's nodes: each takes an even share of whoever is asked.
+
+    ``ledger``: that of all its clients, if it can be read here; a charge comes before anything
+    leaves, so whoever was not charged has released nothing.
+    """
+
+    def __init__(self) -> None:
+        self.ledger: Path | None = None
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
         """An even split over all nodes."""
         nodes = sorted(grid.get_node_ids())
         shares = zip(nodes, np.array_split(np.asarray(clients), len(nodes)), strict=True)
         return Placement({node: share.tolist() for node, share in shares if len(share)})
+
+    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
+        """Whoever has a charge for that question; all where the ledger cannot say."""
+        if self.ledger is None or not self.ledger.exists():
+            return list(clients)
+        try:
+            with Ledger(self.ledger, create=False) as ledger:
+                asked = (number, purpose)
+                return [
+                    client
+                    for client in clients
+                    if any((e.round, e.purpose) == asked for e in ledger.entries(client))
+                ]
+        except LedgerError:
+            return list(clients)
 
 
 class DevicePlacement:
@@ -69,6 +99,10 @@ class DevicePlacement:
                 too_few = f"not asked: fewer than {least} of {len(wanted)} clients are online"
                 return Placement({}, {**dict.fromkeys(wanted, too_few), **placement.away})
             time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
+        """All: only a device's own ledger could say more."""
+        return list(clients)
 
     def _split(self, grid: Grid, wanted: Sequence[int]) -> Placement:
         online = self.enrolment.hosted(grid.get_nodes())

@@ -7,6 +7,7 @@ with what it stored instead of labelling, and paying, once more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,11 +16,13 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from learning.contribution import Codec, MalformedError, Sum
-from rounds.answers import Weigh, accept
-from rounds.client_placement import Placement
+from rounds.answers import Weigh, accept, exposed
+from rounds.client_placement import ClientPlacement
 from rounds.message_size import message_size
 from rounds.reply_limit import REPLIES
 from rounds.untrusted_text import said
+
+PURPOSE = "label"
 
 
 @dataclass
@@ -27,23 +30,26 @@ class LabelStage:
     """Asks clients to label public images; ``votes`` sums what they say.
 
     ``model``: where teachers start (d,); ``indices``: which public images (q,); ``codec``: the
-    form of an answer; ``weigh``: a client's weight, if public. ``failed``: who did not answer, and
-    why.
+    form of an answer; ``weigh``: a client's weight, if public; ``where``: how they are found.
+    ``failed``: who did not answer, and why; ``released``: who may have released a label.
     """
 
     model: NDArray[np.float32]
     indices: NDArray[np.int64]
     codec: Codec
     weigh: Weigh | None
+    where: ClientPlacement
     failed: dict[int, str] = field(default_factory=dict)
+    released: set[int] = field(default_factory=set)
     bytes_down: int = 0
     bytes_up: int = 0
 
     def __post_init__(self) -> None:
         self.votes = Sum(self.codec)
 
-    def ask(self, grid: Grid, placement: Placement, timeout: float) -> None:
+    def ask(self, grid: Grid, clients: Sequence[int], timeout: float) -> None:
         """Send the messages and take what comes back within ``timeout`` seconds."""
+        placement = self.where.place(grid, clients)
         self.failed.update(placement.away)
         asked = [(node, client) for node, ids in placement.asked.items() for client in ids]
         messages = [
@@ -69,20 +75,25 @@ class LabelStage:
                 self._take(client, reply)
         for _, client in waiting.values():
             self.failed[client] = "no answer before the deadline"
+            self.released.update(exposed(self.where, [client], 1, PURPOSE, None))
 
     def _message(self, client: int) -> RecordDict:
         arrays = ArrayRecord({"model": Array(self.model), "indices": Array(self.indices)})
-        task = ConfigRecord({"purpose": "label", "round": 1, "clients": [client]})
+        task = ConfigRecord({"purpose": PURPOSE, "round": 1, "clients": [client]})
         return RecordDict({"model": arrays, "task": task})
 
     def _take(self, client: int, reply: Message) -> None:
         if reply.has_error():
             self.failed[client] = f"node failed: {said(reply.error.reason)}"
+            self.released.update(exposed(self.where, [client], 1, PURPOSE, reply))
             return
         try:
             self.bytes_up += message_size(reply.content)
-            _, refusals = accept(self.votes, [client], reply.content, self.weigh)
+            answered, refusals = accept(self.votes, [client], reply.content, self.weigh)
         except (MalformedError, KeyError, TypeError, ValueError) as error:
             self.failed[client] = f"rejected: {said(error)}"
+            self.released.add(client)
             return
+        # One that refuses now may have answered before the server was killed.
+        self.released.update(answered or self.where.released([client], 1, PURPOSE))
         self.failed.update(refusals)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from learning.contribution import MalformedError, Sum
 from learning.seeding import experiment_rng
 from privacy.accounting import Adjacency, Unit
-from rounds.answers import accept
+from rounds.answers import accept, exposed
 from rounds.blame import Blame
 from rounds.errors import RunError
 from rounds.message_size import message_size
@@ -141,19 +141,20 @@ class CohortStrategy(Algorithm, Strategy):
             if clients is None:
                 continue  # a duplicate, or a node that was not asked
             if reply.has_error():
-                self._fail(clients, f"node failed: {said(reply.error.reason)}")
+                reason = f"node failed: {said(reply.error.reason)}"
+                self._fail(self._exposed(clients, reply), clients, reason)
                 continue
             try:
                 self.round.bytes_up += message_size(reply.content)
                 into = self.secure_round or total
                 answered, refusals = accept(into, clients, reply.content, self.weigh())
             except (MalformedError, KeyError, TypeError, ValueError) as error:
-                self._fail(clients, f"rejected: {said(error)}")
+                self._fail(clients, clients, f"rejected: {said(error)}")
                 continue
             self.participations.update(answered)
             self.round.failed.update(refusals)
         for clients in waiting.values():
-            self._fail(clients, "no answer before the deadline")
+            self._fail(self._exposed(clients), clients, "no answer before the deadline")
         if self.secure_round is not None:
             self.secure_round.keep(self.participations)
             sizes = self.secure_round.finish(total, self.weigh())
@@ -254,9 +255,13 @@ class CohortStrategy(Algorithm, Strategy):
         seen = [size for size in (self.least_survivors, *sizes) if size]
         self.least_survivors = min(seen, default=0)
 
-    def _fail(self, clients: list[int], reason: str) -> None:
-        # They may have released something before the failure, so they count as participants.
-        self.participations.update(clients)
+    def _exposed(self, clients: list[int], reply: Message | None = None) -> list[int]:
+        """Of whom something may have left, where their node sent an error, or nothing."""
+        return exposed(self.setup.placement, clients, self.round.number, "train", reply)
+
+    def _fail(self, released: list[int], clients: list[int], reason: str) -> None:
+        """``released``: of whom something may have left before the failure: they took part."""
+        self.participations.update(released)
         self.round.failed.update(dict.fromkeys(clients, reason))
 
     def _give_up_when_nobody_answers(self) -> None:

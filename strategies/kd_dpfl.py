@@ -113,17 +113,15 @@ class KdDpfl(DpSgdFedAvg):
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def _label_stage(self, grid: Grid, timeout: float) -> None:
-        stage = LabelStage(
-            self.initial_parameters(), self.indices, self._label_codec(), self.weigh()
-        )
-        stage.ask(grid, self.setup.placement.place(grid, list(self.plan.label)), timeout)
+        where, model = self.setup.placement, self.initial_parameters()
+        stage = LabelStage(model, self.indices, self._label_codec(), self.weigh(), where)
+        stage.ask(grid, list(self.plan.label), timeout)
         self.round.failed.update(stage.failed)
         self.round.bytes_down += stage.bytes_down
         self.round.bytes_up += stage.bytes_up
-        # Whoever failed may have released something before.
-        self.labelled = sorted(self.plan.label)
+        self.labelled = sorted(stage.released)
         self.participations.update(self.labelled)
-        votes, asked = stage.votes, len(self.labelled)
+        votes, asked = stage.votes, len(self.plan.label)
         if len(votes.clients) < max(1, math.ceil(self.setup.quorum * asked)):
             client, reason = next(iter(stage.failed.items()))
             raise RunError(

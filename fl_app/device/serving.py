@@ -61,7 +61,9 @@ class Device:
             with task.open() as opened:
                 task_input = opened.pull()
                 refusal = self.refusal(task, task_input)
-                reply = self.answer(task_input) if refusal is None else _error(task_input, refusal)
+                reply = (
+                    self.answer(task_input) if refusal is None else _refused(task_input, refusal)
+                )
                 opened.reply(task_input, reply)
         except Exception as error:
             log_error(device_folder(self.owner), f"task {task.number}", error)
@@ -93,9 +95,10 @@ class Device:
             return app(task_input.message, context)
         except Exception as error:  # a kind of message that the ClientApp does not have
             log_error(device_folder(self.owner), f"run {asked.run_id}", error)
-            return _error(task_input, "failed; its own log says why")
+            return _refused(task_input, "failed; its own log says why")
 
 
-def _error(task_input: TaskInput, reason: str) -> Message:
-    error = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason)
+def _refused(task_input: TaskInput, reason: str) -> Message:
+    """An answer before any client was touched, which the code says."""
+    error = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=reason)
     return Message(error, reply_to=task_input.message)

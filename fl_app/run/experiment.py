@@ -130,6 +130,9 @@ class Experiment:
         folder, strategy = self.folder, self.strategy
         checkpoint = self.checkpoint(folder)
         strategy.storage = folder if self.config.keep_checkpoints else None
+        placement = strategy.setup.placement
+        if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
+            placement.ledger = folder.path / "ledger.sqlite"  # on other machines it may be another
         self.lines = [] if checkpoint is None else list(checkpoint.rows)
         if checkpoint is not None:
             # Killed before the new config.yaml is written, the old one must still match.

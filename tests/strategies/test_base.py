@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
+from flwr.common.constant import ErrorCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from learning.data.datasets import Examples
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
+from privacy.events import NonPrivateEvent
+from privacy.ledger import Charge, Ledger
 from privacy.protection import Unprotected
 from rounds.errors import RunError
 from rounds.server_step import Sgd
@@ -137,7 +140,7 @@ def test_duplicate_and_uninvited_answers_count_once_or_not_at_all():
 def test_failed_node_and_silent_node_are_named_and_count_as_exposed():
     it = strategy()
     messages = begin(it)
-    error = Message(Error(code=1, reason="trace\nValueError: broken"), reply_to=messages[0])
+    error = Message(Error(code=2, reason="trace\nValueError: broken"), reply_to=messages[0])
     it.aggregate_train(1, [error, reply(messages[1])])
     failed = it.round.failed
     assert {failed[c] for c in messages[0].content["task"]["clients"]} == {
@@ -172,6 +175,35 @@ def test_refusing_client_is_reported_and_not_charged():
     assert it.round.failed == {refusing: "policy"}
     assert it.participations[refusing] == 0
     assert len(it.round.accepted) == 5
+
+
+NOTHING_LEFT = {ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB}
+CODES = [code for name, code in vars(ErrorCode).items() if name.isupper()]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_exposure_is_counted_unless_the_node_says_that_no_client_has_begun(code):
+    it = strategy()
+    failing, *others = begin(it)
+    error = Message(Error(code=code, reason="x"), reply_to=failing)
+    it.aggregate_train(1, [error, *(reply(message) for message in others)])
+    counted = [it.participations[client] for client in failing.content["task"]["clients"]]
+    assert counted == ([0, 0] if code in NOTHING_LEFT else [1, 1])
+
+
+def test_in_a_simulation_a_failed_node_exposes_those_that_were_charged(tmp_path):
+    it = strategy()
+    it.setup.placement.ledger = tmp_path / "ledger.sqlite"
+    failing, silent, other = begin(it)
+    charged, untouched = failing.content["task"]["clients"]
+    with Ledger(it.setup.placement.ledger) as ledger:
+        ledger.charge([Charge(charged, "run", 1, "train", "0" * 16, NonPrivateEvent())])
+        ledger.charge([Charge(untouched, "run", 2, "train", "1" * 16, NonPrivateEvent())])
+    error = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason="x")
+    it.aggregate_train(1, [Message(error, reply_to=failing), reply(other)])
+    assert (it.participations[charged], it.participations[untouched]) == (1, 0)
+    # Who has said nothing may still be at work.
+    assert [it.participations[client] for client in silent.content["task"]["clients"]] == [1, 1]
 
 
 def test_run_ends_when_nobody_answers():

@@ -23,7 +23,7 @@ from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
 from learning.contribution import LabelCodec, Sum
 from privacy.secure_aggregation import Phase
-from rounds.client_placement import Placement
+from rounds.client_placement import SimulatedPlacement
 from rounds.label_stage import LabelStage
 from rounds.secure_sum import RECORD
 from rounds.untrusted_text import said
@@ -301,6 +301,7 @@ class Answering(Grid):
     """Three nodes that answer a label stage; ``forge`` changes the first one's reply."""
 
     def __init__(self, forge: Any) -> None:
+        super().__init__(11, 12, 13)
         self.forge = forge
 
     def send_and_receive(self, messages, *, timeout=None):
@@ -337,8 +338,14 @@ class Answering(Grid):
     ],
 )
 def test_forged_labels_do_not_vote(forge):
-    stage = LabelStage(np.zeros(3, np.float32), np.arange(5), LabelCodec(5, 4), lambda client: 30)
-    stage.ask(Answering(forge), Placement({11: [1], 12: [2], 13: [3]}), timeout=1.0)
+    stage = LabelStage(
+        np.zeros(3, np.float32),
+        np.arange(5),
+        LabelCodec(5, 4),
+        lambda client: 30,
+        SimulatedPlacement(),
+    )
+    stage.ask(Answering(forge), [1, 2, 3], timeout=1.0)
     assert stage.votes.clients == [2, 3] and stage.votes.weight == 60
     assert stage.votes.total[:, 1].sum() == 0
     assert stage.failed[1].startswith("rejected: ")

@@ -137,7 +137,7 @@ def test_rank_correlation_follows_after_three_rounds():
 def test_clients_are_accounted_for_even_where_their_node_fails_or_is_silent():
     it = evaluation()
     first, second, *_ = begin(it)
-    it.take([Message(Error(code=1, reason="broken"), reply_to=first)])
+    it.take([Message(Error(code=2, reason="broken"), reply_to=first)])
     assert sum(it.participations.values()) == CLIENTS
     assert "broken" in it.failed[first.content["task"]["clients"][0]]
     assert "deadline" in it.failed[second.content["task"]["clients"][0]]
