@@ -99,17 +99,21 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
     from rich.console import Console
 
-    from fl_app.run.prepare import quoted
+    from fl_app.run.paths import quoted
     from fl_app.sweep.progress import SweepProgress
-    from fl_app.sweep.sweep import Sweep
+    from fl_app.sweep.sweep import Sweep, is_hydra
     from fl_app.sweep.table import show_sweep
+    from fl_app.sweep.workers import run_jobs
 
     console, sweep = Console(), Sweep.plan(words)
     sweep.begin()
     progress = SweepProgress(sweep, console)
     try:
         with progress:
-            _start(_job, [*arguments, f"hydra.sweep.dir={quoted(sweep.folder.path)}"])
+            if any(map(is_hydra, words)):  # a launcher or a sweeper of Hydra's
+                _start(_job, [*arguments, f"hydra.sweep.dir={quoted(sweep.folder.path)}"])
+            else:
+                run_jobs(sweep)
     except KeyboardInterrupt:
         print("murmur: interrupted; the same command goes on from here", file=sys.stderr)
         return 130

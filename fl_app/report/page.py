@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
@@ -25,6 +26,7 @@ from fl_app.report.reading import Run, Source
 from fl_app.report.scales import byte_count
 from fl_app.report.score_figures import bytes_figure, rounds_figure
 from fl_app.report.settings import Grouping, Setting, flat, group
+from learning.data.partition_picture import partition_picture
 
 _ASSETS = Path(__file__).with_name("assets")
 _MOST_PARTITIONS = 8
@@ -150,34 +152,34 @@ def _statements(grouping: Grouping) -> list[tuple[str, str]]:
 
 def _pictures(grouping: Grouping) -> list[Picture]:
     """Each distinct partition once; the first repetition's."""
-    found: dict[bytes, tuple[Run, list[str]]] = {}
+    found: dict[tuple[Any, str], tuple[Run, list[str]]] = {}
     for setting in grouping.settings:
         for run in [r for r in setting.runs if r.partition][:1]:
-            assert run.partition is not None
-            digest = hashlib.sha256(run.partition).digest()
-            found.setdefault(digest, (run, []))[1].append(setting.label)
+            title = f"{_component(run, 'dataset')}, {_component(run, 'partition')}"
+            found.setdefault((run.partition, title), (run, []))[1].append(setting.label)
     pictures = []
-    for run, labels in list(found.values())[:_MOST_PARTITIONS]:
-        config = flat(run.config)
-        clients = config.get("federation.num_clients", "an unknown number of")
-        kind = config.get("partition._target_", "unknown").rsplit(".", 1)[-1]
+    for (partition, title), (run, labels) in list(found.items())[:_MOST_PARTITIONS]:
+        counts = np.array(partition)
+        title = f"{title}, {len(counts)} clients"
         alt = (
-            f"Partition {kind}: above, how many examples each of {clients} clients holds; below, "
-            "each class's share of the client's examples, darker for more."
+            f"Partition ({title}): above, how many examples each client holds; below, each class's "
+            "share of the client's examples, darker for more."
         )
         name = labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
-        pictures.append(Picture(f"{name}, seed {run.seed}", alt, _inline(run.partition or b"")))
+        image = _inline(partition_picture(counts, title))
+        pictures.append(Picture(f"{name}, seed {run.seed}", alt, image))
     return pictures
+
+
+def _component(run: Run, group: str) -> str:
+    return str(flat(run.config).get(f"{group}._target_", "unknown")).rsplit(".", 1)[-1]
 
 
 def _inline(png: bytes) -> str:
     """A data URI with the picture in at most 64 colours: a quarter of the bytes, same look."""
-    try:
-        with Image.open(io.BytesIO(png)) as image:
-            small = io.BytesIO()
-            image.convert("RGB").quantize(64).save(small, "PNG", optimize=True)
-    except OSError:
-        return ""
+    with Image.open(io.BytesIO(png)) as image:
+        small = io.BytesIO()
+        image.convert("RGB").quantize(64).save(small, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
+from pydantic import NonNegativeInt, TypeAdapter
 
 from fl_app.config.errors import ConfigError
 from privacy.statement import Statement
@@ -28,8 +29,8 @@ class Run:
     """What one run has left so far.
 
     ``overrides``: the words typed. ``config``: nested, as composed; {} where none was written.
-    ``rows``: one mapping per round, with infinite ε as ``math.inf``. ``problems``: files that are
-    there and could not be read.
+    ``rows``: one mapping per round, with infinite ε as ``math.inf``. ``partition``: examples for
+    each client and class. ``problems``: files that are there and could not be read.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Run:
     statement: Statement | None = None
     statement_text: str = ""
     error: str | None = None
-    partition: bytes | None = None
+    partition: tuple[tuple[int, ...], ...] | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -144,7 +145,7 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         statement=part("privacy.json", lambda raw: Statement.from_dict(json.loads(raw)), None),
         statement_text=part("privacy.txt", lambda raw: raw.decode(), ""),
         error=part("error.json", lambda raw: str(_mapping(raw)["error"]), None),
-        partition=part("partition.png", bytes, None),
+        partition=part("partition.json", _counts, None),
         problems=tuple(problems),
     )
 
@@ -163,6 +164,13 @@ def _config(raw: bytes) -> dict[str, Any]:
     if not isinstance(plain, dict) or not {"strategy", "federation", "seed"} <= set(plain):
         raise ValueError("is no run's configuration")
     return {str(key): value for key, value in plain.items()}
+
+
+def _counts(raw: bytes) -> tuple[tuple[int, ...], ...]:
+    rows = TypeAdapter(list[list[NonNegativeInt]], config={"strict": True}).validate_json(raw)
+    if len({len(row) for row in rows}) != 1 or not rows[0]:
+        raise ValueError("holds no matrix of clients and classes")
+    return tuple(map(tuple, rows))
 
 
 def _mapping(raw: bytes) -> dict[str, Any]:

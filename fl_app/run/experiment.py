@@ -266,22 +266,13 @@ class Experiment:
         }
         self.folder.save_statement(statement)
         if self.population.shards:
-            # Last: a run should not wait for its plotting library.
-            self._draw_partition()
+            self.folder.save_partition(self.population.class_counts())
         tensors = self.trainer.state_dict(model)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
         self.tracker.end(metrics)
         self.health.end(metrics)
         self.folder.save_metrics(metrics)
         return metrics
-
-    def _draw_partition(self) -> None:
-        from learning.data.partition_picture import partition_picture
-
-        counts = self.population.class_counts()
-        name = self.config.partition._target_.rsplit(".", 1)[-1]
-        title = f"{self.population.dataset.name}, {name}, {len(counts)} clients"
-        partition_picture(counts, self.folder.path / "partition.png", title)
 
 
 def _cores() -> int:

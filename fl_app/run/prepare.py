@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from fl_app.config.building import build
 from fl_app.config.composition import compose, unlike_defaults
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from fl_app.run.paths import absolute_paths, new_run_dir, quoted
 from fl_app.run.results import RunFolder
-
-PATHS = (
-    "dataset.root",
-    "dataset.path",
-    "dataset.cache",
-    "features.weights",
-    "federation.enrolled",
-    "privacy.policy",
-)
 
 
 @dataclass(frozen=True)
@@ -86,30 +74,3 @@ def validated(overrides: Sequence[str]) -> Experiment:
         if not odd:
             raise
         raise ConfigError(f"{', '.join(odd)}: cannot be used here ({error})") from error
-
-
-def absolute_paths(config: DictConfig, base: Path) -> list[str]:
-    """Overrides that pin the paths which the user typed: the apps run in another folder."""
-    typed = {key: OmegaConf.select(config, key) for key in PATHS}
-    return [f"{key}={quoted(base / path)}" for key, path in typed.items() if path is not None]
-
-
-def results_root(results_dir: str | None) -> Path:
-    """``results_dir``, or `runs` in the working directory; absolute."""
-    root = Path("runs") if results_dir is None else Path(results_dir).expanduser()
-    return root.absolute()
-
-
-def new_run_dir(results_dir: str | None) -> Path:
-    """A fresh folder name."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return results_root(results_dir) / f"{stamp}-{uuid.uuid4().hex[:6]}"
-
-
-def quoted(path: Path) -> str:
-    """A path as the value of an override, whatever characters it has."""
-    text = str(path)
-    if text.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
-        return text
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -11,7 +11,7 @@
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights |
-| ``partition.png`` | clients × classes |
+| ``partition.json`` | examples for each client and class; `murmur report` draws them |
 | ``ledger.sqlite`` | the simulated clients' ledgers |
 | ``tensorboard/`` | the rows once more, as TensorBoard's events (``tracking=``) |
 """
@@ -125,6 +125,10 @@ class RunFolder:
     def save_model(self, tensors: Mapping[str, NDArray]) -> None:
         """``model.safetensors``: named weights."""
         self._write("model.safetensors", save(dict(tensors)))
+
+    def save_partition(self, counts: NDArray) -> None:
+        """``partition.json``: ``counts`` of shape (clients, classes)."""
+        self._write("partition.json", json.dumps(counts.tolist()).encode())
 
     def save_statement(self, statement: Statement) -> None:
         """``privacy.json`` for programs and ``privacy.txt`` for people."""

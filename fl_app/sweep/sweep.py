@@ -20,15 +20,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
 from fl_app.config.composition import compose, expand_sweep, swept
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import digest, job_key
-from fl_app.run.prepare import prepare, results_root
+from fl_app.run.paths import results_root
 from fl_app.run.results import RunFolder
+
+_INLINE = "fl_app.engines.inline.InlineEngine"
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,14 @@ class Sweep:
     """One command ``murmur -m``, before it starts.
 
     ``jobs``: all jobs, finished or not; empty for a search, whose sweeper draws them.
-    ``rounds``: how many rounds each job has, by key.
+    ``rounds``: how many rounds each job has, by key. ``single``: every job keeps one core busy.
     """
 
     folder: SweepFolder
     overrides: list[str]
     jobs: list[Job]
     rounds: dict[str, int] = field(default_factory=dict)
+    single: bool = False
 
     @classmethod
     def plan(cls, overrides: Sequence[str]) -> Sweep:
@@ -121,17 +124,23 @@ class Sweep:
             )
         jobs: list[Job] = []
         rounds: dict[str, int] = {}
+        single = True
         if _is_search(fixed):
             name = digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
             for words in expand_sweep([w for w in overrides if not is_hydra(w)]):
-                key, length = _key_and_rounds(tuple(words), Path.cwd())
-                if key not in rounds:
-                    jobs.append(Job(key, words))
-                    rounds[key] = length
+                job = _outline(tuple(words), Path.cwd())
+                if job.key not in rounds:
+                    jobs.append(Job(job.key, words))
+                    rounds[job.key] = job.rounds
+                    single = single and job.single
             name = digest(sorted(rounds))
         path = results_root(base.results_dir) / f"sweep-{_name(base) or name}"
-        return cls(SweepFolder(path), list(overrides), jobs, rounds)
+        return cls(SweepFolder(path), list(overrides), jobs, rounds, single)
+
+    def unfinished(self) -> list[list[str]]:
+        """The overrides of each job that has no final figures yet."""
+        return [job.overrides for job in self.jobs if self.folder.metrics(job) is None]
 
     def begin(self) -> None:
         """Note the jobs on disk, so that a kill loses none; earlier failures are past."""
@@ -156,7 +165,9 @@ def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
         folder: the sweep's.
         base: where the command was typed, which may be another machine's working directory.
     """
-    job = Job(_key_and_rounds(tuple(words), base)[0], list(words))
+    from fl_app.run.prepare import prepare
+
+    job = Job(_outline(tuple(words), base).key, list(words))
     folder.add([job])
     if folder.metrics(job) is None:
         path = folder.path / job.key
@@ -170,15 +181,23 @@ def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
 
 def note_lost_job(words: Sequence[str], folder: SweepFolder, base: Path, why: Exception) -> None:
     """Say in the job's folder that the process which did it is gone; arguments as ``run_job``."""
-    key, _ = _key_and_rounds(tuple(words), base)
-    RunFolder(folder.path / key).save_error(_reason(why))
+    RunFolder(folder.path / _outline(tuple(words), base).key).save_error(_reason(why))
+
+
+class _Outline(NamedTuple):
+    """A job before it starts; ``single``: it keeps one core busy, and no more."""
+
+    key: str
+    rounds: int
+    single: bool
 
 
 @functools.lru_cache(maxsize=4096)
-def _key_and_rounds(words: tuple[str, ...], base: Path) -> tuple[str, int]:
-    """A job's key and its number of rounds; composed once in a process that plans and runs."""
+def _outline(words: tuple[str, ...], base: Path) -> _Outline:
     config = compose(words)
-    return job_key(config, base), int(config.federation.num_rounds)
+    engine = config.engine
+    single = engine._target_ == _INLINE and engine.workers == 1 and config.compute.device == "cpu"
+    return _Outline(job_key(config, base), int(config.federation.num_rounds), single)
 
 
 def is_hydra(word: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from fl_app.cli import run
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.prepare import quoted
+from fl_app.run.paths import quoted
 from fl_app.run.results import RunFolder
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING
+import io
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def partition_picture(counts: NDArray[np.int64], path: str | Path, title: str) -> None:
-    """Writes a PNG: every client's number of examples, above its mixture of classes.
+def partition_picture(counts: NDArray[np.int64], title: str) -> bytes:
+    """A PNG: every client's number of examples, above its mixture of classes.
 
     The mixture is a heat map of each class's share of the client's own examples, so that small
     clients are as readable as large ones: white where the client lacks the class. One hue, so it
@@ -23,12 +17,10 @@ def partition_picture(counts: NDArray[np.int64], path: str | Path, title: str) -
 
     Args:
         counts: examples per client and class, shape (clients, classes).
-        path: where to write; an existing file is replaced, and never left half-written.
         title: above the picture.
 
     Raises:
         ValueError: ``counts`` is not a matrix with a client and a class.
-        OSError: ``path`` cannot be written.
     """
     if counts.ndim != 2 or not counts.size:
         raise ValueError(f"counts={counts.shape}: must have the shape (clients, classes)")
@@ -71,16 +63,6 @@ def partition_picture(counts: NDArray[np.int64], path: str | Path, title: str) -
     below.yaxis.set_major_locator(MaxNLocator(min(classes, 20), integer=True))
     below.invert_yaxis()
     figure.colorbar(mesh, ax=below, pad=0.01, ticks=[0, 0.1, 0.5, 1])
-    _save(figure, Path(path))
-
-
-def _save(figure: Figure, path: Path) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            figure.savefig(file, format="png")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    return png.getvalue()

@@ -1,8 +1,6 @@
 """Run folders as `murmur` writes them, without the work of running."""
 
-import functools
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from fl_app.run.results import RunFolder
-from learning.data.partition_picture import partition_picture
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.events import NonPrivateEvent, RandomizedResponseEvent
 from privacy.statement import Exposure, Statement, by_participations
@@ -46,7 +43,7 @@ def write_run(
     }
     folder.save_config(OmegaConf.create(config))
     folder.save_overrides([*overrides, f"run_dir={path}"])
-    (path / "partition.png").write_bytes(_picture())
+    folder.save_partition(np.ones((clients, 3), np.int64))
     per_round = NonPrivateEvent() if np.isinf(budget) else RandomizedResponseEvent(budget, 10)
     for number in range(done + 1):
         folder.append_row(
@@ -83,14 +80,6 @@ def write_run(
         folder.save_statement(statement)
         folder.save_metrics({"rounds": rounds, "accuracy": 0.1 + 0.1 * rounds})
     return folder
-
-
-@functools.cache
-def _picture() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "partition.png"
-        partition_picture(np.ones((4, 3), np.int64), path, "alike")
-        return path.read_bytes()
 
 
 def write_sweep(path: Path) -> Path:

@@ -127,15 +127,15 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_job(tmp_path):
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
         wait_for(lambda: len(list(tmp_path.glob("runs/*/*/metrics.json"))) == 1, process)
-        # The second job is under way: some of its rounds are on disk.
-        wait_for(lambda: len(list(tmp_path.glob("runs/*/*/checkpoint.safetensors"))) == 2, process)
+        # Another job is under way: some of its rounds are on disk.
+        wait_for(lambda: len(list(tmp_path.glob("runs/*/*/checkpoint.safetensors"))) >= 2, process)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     folder = only_sweep(tmp_path)
     [finished] = [path.parent for path in folder.glob("*/metrics.json")]
     before = {path: at for path, at in stamps(folder).items() if path.parent == finished}
-    [half] = [p.parent for p in folder.glob("*/checkpoint.safetensors") if p.parent != finished]
+    half = next(p.parent for p in folder.glob("*/checkpoint.safetensors") if p.parent != finished)
     rounds = (half / "rounds.jsonl").read_text().splitlines()[:-1]
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -143,7 +143,7 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_job(tmp_path):
     assert "1 of 3 jobs are finished: skipped" in done.stdout
     after = {path: at for path, at in stamps(folder).items() if path.parent == finished}
     assert after == before
-    assert [row["state"] for row in table(folder)] == ["finished before", "finished", "finished"]
+    assert sorted(row["state"] for row in table(folder)) == [*["finished"] * 2, "finished before"]
     resumed = (half / "rounds.jsonl").read_text().splitlines()
     assert resumed[: len(rounds)] == rounds
     assert [json.loads(row)["round"] for row in resumed] == list(range(17))

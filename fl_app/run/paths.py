@@ -1,0 +1,45 @@
+"""Where runs go, and paths as the values of overrides; imports nothing heavy."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+PATHS = (
+    "dataset.root",
+    "dataset.path",
+    "dataset.cache",
+    "features.weights",
+    "federation.enrolled",
+    "privacy.policy",
+)
+
+
+def absolute_paths(config: DictConfig, base: Path) -> list[str]:
+    """Overrides that pin the paths which the user typed: the apps run in another folder."""
+    typed = {key: OmegaConf.select(config, key) for key in PATHS}
+    return [f"{key}={quoted(base / path)}" for key, path in typed.items() if path is not None]
+
+
+def results_root(results_dir: str | None) -> Path:
+    """``results_dir``, or `runs` in the working directory; absolute."""
+    root = Path("runs") if results_dir is None else Path(results_dir).expanduser()
+    return root.absolute()
+
+
+def new_run_dir(results_dir: str | None) -> Path:
+    """A fresh folder name."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return results_root(results_dir) / f"{stamp}-{uuid.uuid4().hex[:6]}"
+
+
+def quoted(path: Path) -> str:
+    """A path as the value of an override, whatever characters it has."""
+    text = str(path)
+    if text.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
