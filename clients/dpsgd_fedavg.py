@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from clients.base import Client, ClientSetup, LocalData, Task
 from learning.contribution import Codec, WeightCodec
 from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY
+from learning.training.per_sample import SENSITIVITY, require_separate_examples
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
 from privacy.noise import NoiseGenerator
@@ -39,6 +39,7 @@ class DpSgdClient(Client):
         learning_rate: float,
     ) -> None:
         super().__init__(setup)
+        require_separate_examples(setup.trainer)
         rounds = setup.budget.rounds if setup.budget.per == "run" else 1
         self.settings = DpSgd(lot_size, clipping_norm, learning_rate)
         self.schedule = LotSchedule(lot_size, epochs, SENSITIVITY, rounds)

@@ -25,7 +25,7 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.local_sgd import LocalSgdClient
 from learning.grid_codec import GridCodec
 from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY
+from learning.training.per_sample import SENSITIVITY, require_separate_examples
 from privacy.events import Event
 from privacy.mechanisms import clip_l2, quantize_nearest
 from privacy.mechanisms.sampled_gaussian import LotSchedule
@@ -67,6 +67,7 @@ class NbAFLClient(LocalSgdClient):
         if self.noise.is_private and self.noise.sensitivity == "dpsgd":
             if epochs is None:
                 raise ValueError(f"local.steps={steps}: sensitivity=dpsgd counts epochs; set those")
+            require_separate_examples(setup.trainer)
             self.schedule = LotSchedule(batch_size, epochs, SENSITIVITY, self.noise.rounds)
 
     def codec(self, task: Task) -> GridCodec:

@@ -31,13 +31,17 @@ def initialise(module: nn.Module, rng: np.random.Generator, scheme: str = "torch
     * ``zeros``: weight and bias 0, which suits a single linear layer only.
 
     Normalisation layers get weight 1, bias 0 and fresh statistics. A module of another kind with
-    parameters of its own must have a method ``initialise(rng)`` that overwrites those.
+    parameters of its own must have a method ``initialise(rng)`` that overwrites those. A module
+    whose own parameters are frozen keeps them.
 
     Raises:
         ValueError: a module has parameters and no rule.
     """
     check_scheme(scheme)
     for child in module.modules():
+        own = list(child.parameters(recurse=False))
+        if own and not any(parameter.requires_grad for parameter in own):
+            continue
         own_rule = getattr(child, "initialise", None)
         if callable(own_rule):
             own_rule(rng)
@@ -45,7 +49,7 @@ def initialise(module: nn.Module, rng: np.random.Generator, scheme: str = "torch
             _initialise_affine(child, rng, scheme)
         elif isinstance(child, _NORMALISATIONS):
             child.reset_parameters()
-        elif any(True for _ in child.parameters(recurse=False)):
+        elif own:
             raise ValueError(
                 f"model={type(child).__name__}: has parameters and no known initialisation; "
                 "give it a method initialise(rng)"

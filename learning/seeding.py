@@ -8,6 +8,8 @@ stream of its own. Privacy noise never comes from here: see ``privacy.noise``.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,3 +49,17 @@ def torch_generator(rng: np.random.Generator) -> torch.Generator:
     import torch
 
     return torch.Generator().manual_seed(int(rng.integers(0, 2**63)))
+
+
+@contextmanager
+def seeded_torch(seed: int) -> Iterator[None]:
+    """PyTorch's global generators as fresh from ``seed`` inside, and as they were afterwards.
+
+    For layers that know no other generator, such as ``nn.Dropout``.
+    """
+    import torch
+
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield

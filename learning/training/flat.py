@@ -14,6 +14,9 @@ layout computed fastest, and it is the public order of the vector:
 
 Everything that only needs a vector (norms, noise, averages) can ignore this. ``state_dict`` and
 ``flatten`` translate to and from PyTorch's names and shapes.
+
+**Frozen parameters** (``requires_grad=False``) are no part of the vector: they stay as they were
+given, so that they are neither trained, clipped, noised nor sent.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ from learning.training.memory import as_tensor
 
 
 class FlatModel:
-    """``module`` with its parameters rebound to views into ``vector``.
+    """``module`` with the parameters that train rebound to views into ``vector``.
 
     Args:
-        module: its present parameters become the content of ``vector``. All must be float32.
+        module: its present parameters become the content of ``vector``. Those that train must be
+            float32. Submodules that are given in evaluation mode, or whose parameters are all
+            frozen, stay in evaluation mode: their normalisation keeps the statistics it has.
         device: where the vector lives.
 
     Attributes:
@@ -41,11 +46,11 @@ class FlatModel:
         vector: float32 (d,), the parameters.
 
     Raises:
-        ValueError: the module has no parameters, or one that is not float32.
+        ValueError: the module has no parameters that train, or one that is not float32.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
-        parameters = dict(module.named_parameters())
+        parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         kind = type(module).__name__
         if not parameters:
             raise ValueError(f"model={kind}: has no parameters to train")
@@ -57,7 +62,13 @@ class FlatModel:
         self._orders = {name: _order(module, name) for name in parameters}
         self._shapes = {name: tuple(p.shape) for name, p in parameters.items()}
         self._gradient: Tensor | None = None
-        self._buffers = [b for b in module.buffers() if b.is_floating_point()]
+        resting = {name: part for name, part in module.named_modules() if _rests(part)}
+        self._resting = list(resting)
+        kept = {id(buffer) for part in resting.values() for buffer in part.buffers()}
+        self._frozen = {name for name, p in module.named_parameters() if not p.requires_grad}
+        self._frozen |= {name for name, b in module.named_buffers() if id(b) in kept}
+        floating = [b for b in module.buffers() if b.is_floating_point()]
+        self._buffers = [b for b in floating if id(b) not in kept]
         self.num_parameters = self.vector.numel()
         self.num_buffers = sum(b.numel() for b in self._buffers)
         for name, view in self.views(self.vector).items():
@@ -77,6 +88,13 @@ class FlatModel:
             start = stop
         return result
 
+    def train(self, module: nn.Module | None = None) -> None:
+        """Put the module, or a copy of it, in training mode, but for what rests."""
+        module = self.module if module is None else module
+        module.train()
+        for name in self._resting:
+            module.get_submodule(name).training = False
+
     @property
     def gradient(self) -> Tensor:
         """float32 (d,): the accumulated gradient, laid out as ``vector``. Made on first use."""
@@ -93,10 +111,11 @@ class FlatModel:
             vector: (d,) in this class's order; the present parameters where it is None.
 
         Returns:
-            The parameters, and the module's present buffers.
+            All parameters, frozen ones too, and the module's present buffers.
         """
         source = self.vector if vector is None else torch.tensor(self._checked(vector))
-        named = {name: view.detach() for name, view in self.views(source).items()}
+        named = {name: p.detach() for name, p in self.module.named_parameters()}
+        named |= {name: view.detach() for name, view in self.views(source).items()}
         named |= dict(self.module.named_buffers())
         return {
             name: tensor.cpu().clone(memory_format=torch.contiguous_format)
@@ -104,14 +123,18 @@ class FlatModel:
         }
 
     def flatten(self, state_dict: Mapping[str, Tensor]) -> NDArray[np.float32]:
-        """The inverse of ``state_dict``: (d,) float32. Entries that are buffers are ignored.
+        """The inverse of ``state_dict``: (d,) float32. Statistics of training are ignored.
 
         Raises:
-            ValueError: a parameter is missing, unknown or of another shape.
+            ValueError: a parameter is missing, unknown or of another shape, or one that is frozen
+                here has other values there.
         """
-        known = set(self._shapes) | {name for name, _ in self.module.named_buffers()}
-        if unknown := set(state_dict) - known:
+        present = self.state_dict()
+        if unknown := set(state_dict) - set(present):
             raise ValueError(f"state_dict={sorted(unknown)}: are no parameters of this model")
+        for name in sorted(self._frozen & set(state_dict)):
+            if not torch.equal(state_dict[name], present[name]):
+                raise ValueError(f"state_dict[{name!r}]: differs from the model's, which is frozen")
         vector = torch.empty(self.num_parameters)
         for name, view in self.views(vector).items():
             if name not in state_dict or tuple(state_dict[name].shape) != tuple(view.shape):
@@ -147,6 +170,12 @@ class FlatModel:
                 "those of this model"
             )
         return vector
+
+
+def _rests(part: nn.Module) -> bool:
+    """Whether training leaves ``part``, with all that is in it, in evaluation mode."""
+    trains = [parameter.requires_grad for parameter in part.parameters()]
+    return not part.training or bool(trains) and not any(trains)
 
 
 def _order(module: nn.Module, name: str) -> tuple[int, ...]:

@@ -37,8 +37,9 @@ _PLANS_KEPT = 8
 
 
 def supports(module: nn.Module) -> bool:
-    """Whether ``module`` is a sequence of layers that ``ManualBackend`` can compute."""
-    if not isinstance(module, nn.Sequential):
+    """Whether ``module`` is a sequence of layers for ``ManualBackend``, none of them frozen."""
+    trains = all(parameter.requires_grad for parameter in module.parameters())
+    if not (isinstance(module, nn.Sequential) and trains):
         return False
     layers = list(module)
     kinds = [type(layer) for layer in layers]

@@ -8,13 +8,17 @@ in any number of dimensions; and the sums are exact in whatever order they are m
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from learning.layers import Dropout
+from learning.seeding import seeded_torch
 from learning.training.flat import FlatModel
+from learning.training.trainer import Trainer
 
 SENSITIVITY = 1 << 16
 """L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""
@@ -54,10 +58,8 @@ class PerSampleGradients:
                 "needs a model without batch normalisation, such as cnn_groupnorm"
             )
         self._flat = flat
-        self._module = copy.deepcopy(flat.module).train()
+        self._module = _without_dropout(flat)
         for layer in self._module.modules():
-            if isinstance(layer, Dropout):
-                layer.eval()
             if isinstance(layer, nn.Conv2d):
                 layer.register_forward_pre_hook(_channels_first)
         for parameter in self._module.parameters():
@@ -101,6 +103,48 @@ class PerSampleGradients:
         return total.double().cpu()
 
 
+def require_separate_examples(trainer: Trainer) -> None:
+    """ValueError where an example's outputs depend on the others in its batch, or on chance.
+
+    One example could then move more than its own gradient, which alone is clipped. Asked of the
+    initial model, before a run: it needs no data, and no server's parameters.
+    """
+    kind = type(trainer.flat.module).__name__
+    module = _without_dropout(trainer.flat)
+    for layer in module.modules():
+        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and _trained(layer):
+            raise ValueError(
+                f"model={kind}: DP-SGD has no per-sample gradients for {type(layer).__name__}; "
+                "freeze it, or choose another model"
+            )
+    initial = torch.from_numpy(trainer.initial(np.random.default_rng(0)))
+    with torch.no_grad():
+        for name, view in trainer.flat.views(initial).items():
+            module.get_parameter(name).data = view.to(trainer.flat.vector.device, copy=True)
+        x = torch.linspace(0, 1, 4 * math.prod(trainer.input_shape)).view(4, *trainer.input_shape)
+        x = x.to(trainer.flat.vector.device)
+        outputs = []
+        for seed, rest in enumerate((x[2:], x[:2].flip(0) / 2)):
+            with seeded_torch(seed):
+                outputs.append(module(torch.cat([x[:2], rest]))[:2])
+    if not torch.allclose(outputs[0], outputs[1], 1e-3, 1e-4):
+        raise ValueError(
+            f"model={kind}: what it says of an example depends on the others in its batch, or is "
+            "drawn at random; DP-SGD needs a model without batch normalisation and without "
+            "dropout of its own making, such as cnn_groupnorm"
+        )
+
+
+def _without_dropout(flat: FlatModel) -> nn.Module:
+    """A copy of the module in training mode, but that it drops nothing."""
+    module = copy.deepcopy(flat.module)
+    flat.train(module)
+    for layer in module.modules():
+        if isinstance(layer, Dropout | nn.modules.dropout._DropoutNd):
+            layer.eval()
+    return module
+
+
 def _channels_first(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     """What a convolution must see, for Opacus (1.6) takes its strides for granted.
 
@@ -116,17 +160,22 @@ def _first(module: nn.Module) -> list[Tensor]:
     In a sequence one of the first layer's is enough, which spares the mean gradients of all the
     others; its own bias is the cheapest.
     """
-    parameters = list(module.parameters())
     if not isinstance(module, nn.Sequential):
-        return list(parameters)
-    layer = next(layer for layer in module if next(layer.parameters(), None) is not None)
-    return [list(layer.parameters())[-1]]
+        return _trained(module)
+    layer = next(layer for layer in module if _trained(layer))
+    return _trained(layer)[-1:]
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _take_samples(module: nn.Module) -> dict[str, Tensor]:
     """The per-sample gradients (B, entries) that Opacus left, by parameter."""
     samples = {}
     for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
         samples[name] = parameter.grad_sample.flatten(1)  # type: ignore[attr-defined]
         parameter.grad_sample = None  # type: ignore[attr-defined]
     return samples

@@ -27,6 +27,9 @@ from learning.training.flat import FlatModel
 from learning.training.optimiser import Optimisation
 
 
+_DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
+
+
 @dataclass(frozen=True)
 class Share:
     """One client's part of a stack.
@@ -46,10 +49,13 @@ def stackable(module: nn.Module) -> bool:
     """Whether copies of ``module`` can train as a stack.
 
     Not where it draws (dropout), keeps statistics (batch normalisation) or brings its own way of
-    training.
+    training, nor where a layer is neither PyTorch's nor ours and could do any of these.
     """
-    draws = any(isinstance(layer, Dropout) for layer in module.modules())
-    return not (draws or any(True for _ in module.buffers()) or hasattr(module, "backend"))
+    layers = list(module.modules())
+    draws = any(isinstance(layer, _DRAWING) for layer in layers)
+    known = all(type(layer).__module__.startswith(("torch.nn.", "learning.")) for layer in layers)
+    buffers = any(True for _ in module.buffers())
+    return known and not (draws or buffers or hasattr(module, "backend"))
 
 
 class Stack:
@@ -100,7 +106,7 @@ class Stack:
         added = _corrections([shares[which] for which in order])
         correction = None if added is None else torch.from_numpy(added).to(device)
         chosen, weight = torch.from_numpy(rows).to(device), torch.from_numpy(weights).to(device)
-        self._flat.module.train()
+        self._flat.train()
         for step in range(rows.shape[1]):
             active = int((lengths > step).sum())
             batch = chosen[:active, step]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from learning.evaluation import Evaluation, evaluate_logits
 from learning.inference import Inference
 from learning.initialisation import initialise
 from learning.layers import Dropout
+from learning.seeding import seeded_torch
 from learning.training.batches import (
     BatchLoader,
     count_steps,
@@ -80,12 +82,13 @@ class Trainer:
             torch.set_num_threads(threads)
         self.num_classes = num_classes
         self._device = torch.device(device)
-        # PyTorch's layers draw from the global generator when built; leave it as it was.
-        with torch.random.fork_rng(devices=[]):
-            module = model(input_shape=self.input_shape, num_classes=num_classes)
+        self._make = partial(model, input_shape=self.input_shape, num_classes=num_classes)
+        # PyTorch's layers draw from the global generator when built. Frozen ones stay as they are
+        # built, so they must be the same in every process.
+        with seeded_torch(0):
+            module = self._make()
         self._flat = FlatModel(module, self._device)
         self._module = self._flat.module
-        self._init = getattr(module, "init", "torch")
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
         default = ManualBackend if supports(self._module) else AutogradBackend
         # A model whose steps are more than a gradient's brings its own backend.
@@ -108,7 +111,8 @@ class Trainer:
     @property
     def has_dropout(self) -> bool:
         """Whether the model's training pass differs from its inference."""
-        return any(layer.p > 0 for layer in self._dropouts)
+        kinds = (Dropout, nn.modules.dropout._DropoutNd)
+        return any(m.p > 0 for m in self._module.modules() if isinstance(m, kinds))
 
     @property
     def num_parameters(self) -> int:
@@ -121,9 +125,17 @@ class Trainer:
         return self._flat.num_buffers
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Fresh parameters (d,), a function of ``rng`` only; the present ones are kept."""
+        """The parameters (d,) to begin with, a function of ``rng`` only; the present ones are kept.
+
+        A model that names a scheme in ``init`` is drawn by ``learning.initialisation``. Any other
+        begins with what its factory gives it, which may be pre-trained.
+        """
+        scheme = getattr(self._module, "init", None)
+        if scheme is None:
+            with seeded_torch(int(rng.integers(2**63))):
+                return FlatModel(self._make()).vector.numpy()
         present = self._flat.vector.clone()
-        initialise(self._module, rng, self._init)
+        initialise(self._module, rng, scheme)
         fresh = self.parameters()
         self._flat.vector.copy_(present)
         return fresh
@@ -214,11 +226,13 @@ class Trainer:
             bits = np.random.SFC64(rng.integers(2**63))
             for layer in self._dropouts:
                 layer.bits = bits
-        self._module.train()
+        self._flat.train()
+        # For layers that draw from PyTorch's generator; the orders do not depend on it.
+        aside = int(rng.bit_generator.jumped().random_raw()) >> 1  # type: ignore[attr-defined]
         batches = self._loader.batches(
             source, targets, chosen, size=batch_size, steps=limit, rng=rng
         )
-        with self._backend.guard():
+        with seeded_torch(aside), self._backend.guard():
             if how.is_plain:
                 self._descend(batches, how, anchor_vector, added)
             else:

@@ -90,7 +90,7 @@ def refresh_statistics(trainer: Trainer, images: NDArray[np.float32]) -> None:
     binary weights change by leaps.
     """
     norms = [m for m in trainer.flat.module.modules() if isinstance(m, BatchNorm)]
-    trainer.flat.module.train()
+    trainer.flat.train()
     for norm in norms:
         norm.momentum = 1.0
     try:
