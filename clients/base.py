@@ -89,10 +89,12 @@ class Client(ABC):
     """The client half of an algorithm; one instance per process serves all clients it hosts.
 
     ``summed``: whether a node sums its clients' releases; else they travel as one row each.
-    ``purposes``: what it can be asked for; each is charged by itself.
+    ``purposes``: what it can be asked for; each is charged by itself. ``keeps_statistics``: whether
+    it minds those that a model keeps beside its parameters (batch normalisation).
     """
 
     summed: ClassVar[bool] = True
+    keeps_statistics: ClassVar[bool] = False
     purposes: ClassVar[tuple[str, ...]] = ("train",)
 
     def __init__(self, setup: ClientSetup) -> None:

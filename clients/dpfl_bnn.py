@@ -73,6 +73,7 @@ class DPFLBNNClient(Client):
     """
 
     purposes = ("train", EVALUATE)
+    keeps_statistics = True
 
     def __init__(
         self,

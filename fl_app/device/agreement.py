@@ -195,7 +195,9 @@ def _is_unknown(key: str, base: DictConfig) -> bool:
 def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
     """What the client's half is built from, and its values."""
     for place in _READ:
-        yield from _flat(place, _plain(OmegaConf.select(config, place)))
+        for key, value in _flat(place, _plain(OmegaConf.select(config, place))):
+            if key != "model.start":  # what the server sends is the model itself
+                yield key, value
 
 
 def _plain(value: Any) -> Any:

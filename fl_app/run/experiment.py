@@ -14,6 +14,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
@@ -30,6 +32,7 @@ from fl_app.run.population import (
 )
 from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.tracking import Tracker
+from learning.training.trial import try_out
 from privacy.accounting import Threat, epsilon
 from privacy.releases import assumptions_of
 from rounds.client_placement import ClientPlacement, DevicePlacement, SimulatedPlacement
@@ -53,6 +56,10 @@ class Experiment:
         dataset = self.population.dataset
         # The server computes while its clients wait.
         self.trainer = build_trainer(config, dataset, inference_threads=_cores())
+        try:
+            try_out(self.trainer)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         # Only to refuse what the clients would refuse, before any work starts.
         build_client(config, self.population, self.trainer, Path())
         build_evaluator(config, self.population, self.trainer, Path())
@@ -80,6 +87,17 @@ class Experiment:
             except ValueError as error:
                 raise ConfigError(f"evaluation.{error}") from error
         self._check_secure_sums()
+        self.start = self._start()
+
+    def _start(self) -> np.ndarray | None:
+        """The parameters in the file ``model.start``; None: the strategy's own."""
+        path = self.config.model.get("start")
+        if path is None:
+            return None
+        try:
+            return self.trainer.flatten(load_file(Path(path).expanduser()))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise ConfigError(f"model.start={path}: {error}") from error
 
     def _placement(self) -> ClientPlacement:
         if self.federation.devices is None:
@@ -141,7 +159,7 @@ class Experiment:
         folder.save_config(self.config)
         folder.keep_rows(self.lines)
         if checkpoint is None:
-            return strategy.initial_parameters()
+            return strategy.initial_parameters() if self.start is None else self.start
         strategy.first_round = checkpoint.round
         strategy.participations.update(checkpoint.participations)
         strategy.resume(checkpoint.state)

@@ -13,6 +13,9 @@ PATHS = (
     "dataset.path",
     "dataset.cache",
     "features.weights",
+    "model.base.weights",
+    "model.start",
+    "model.weights",
     "federation.enrolled",
     "privacy.policy",
 )

@@ -8,7 +8,7 @@ and each device builds its own population (``fl_app.device.data``).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from clients.base import Client, ClientSetup
 from fl_app.config.building import build
@@ -107,7 +108,7 @@ def build_trainer(
             "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
             "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
         )
-    model = build(config.model, "model")
+    model = build_model(config.model)
     try:
         return Trainer(
             model,
@@ -118,7 +119,14 @@ def build_trainer(
             mixed_precision=compute.mixed_precision,
         )
     except ValueError as error:
-        raise ConfigError(f"model.{error}") from error
+        key = "" if str(error).startswith("model=") else "model."
+        raise ConfigError(f"{key}{error}") from error
+
+
+def build_model(node: DictConfig) -> Callable[..., nn.Module]:
+    """What makes the model of ``conf/model``'s settings; where it starts is the server's affair."""
+    own = {key: value for key, value in node.items() if key != "start"}
+    return build(OmegaConf.create(own), "model")
 
 
 def build_client(
@@ -126,7 +134,14 @@ def build_client(
 ) -> Client:
     """The client class of ``config.strategy``, with its tools and its budget."""
     setup = _client_setup(config, people, trainer, state_folder)
-    return build(config.strategy.client, "strategy", setup)
+    client: Client = build(config.strategy.client, "strategy", setup)
+    if trainer.num_buffers and not client.keeps_statistics:
+        raise ConfigError(
+            f"model={type(trainer.flat.module).__name__}: keeps statistics over batches (batch "
+            f"normalisation), which strategy={config.strategy.name} neither sends nor protects; "
+            "use group normalisation, or put the normalisation layers in evaluation mode (.eval())"
+        )
+    return client
 
 
 def build_evaluator(

@@ -166,7 +166,7 @@ def _first(module: nn.Module) -> list[Tensor]:
     return _trained(layer)[-1:]
 
 
-def _trained(module: nn.Module) -> list[nn.Parameter]:
+def _trained(module: nn.Module) -> list[Tensor]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 

@@ -26,7 +26,6 @@ from learning.training.batches import count_steps
 from learning.training.flat import FlatModel
 from learning.training.optimiser import Optimisation
 
-
 _DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
 

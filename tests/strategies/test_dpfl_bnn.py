@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 from fl_app.config.building import build
 from fl_app.config.composition import compose
+from fl_app.run.population import build_model
 from fl_app.run.results import RunFolder
 from learning.data.datasets import Examples
 from learning.training.trainer import Trainer
@@ -206,7 +207,7 @@ def test_a_resumed_run_ends_as_one_that_was_never_interrupted(tmp_path):
 def test_one_clients_bits_travel_packed(tmp_path):
     result = run(tmp_path / "run", "privacy.secure_aggregation=off", nodes=6)
     config = compose(RUN)
-    size = Trainer(build(config.model, "model"), SHAPE, 10).num_parameters
+    size = Trainer(build_model(config.model), SHAPE, 10).num_parameters
     packed = -(-size // 8)
     per_client = result.rows()[-1]["bytes_up"] / 6
     assert packed < per_client < packed + 400  # and Flower's envelope

@@ -108,7 +108,7 @@ def test_backbone_computes_the_layer_before_the_last(tmp_path, data):
     [
         ({"weights": None}, "weights=null"),
         ({"architecture": "resnet999"}, "architecture=resnet999"),
-        ({"architecture": "vgg11"}, "architecture=vgg11"),
+        ({"architecture": "squeezenet1_0"}, "architecture=squeezenet1_0"),
         ({"weights": "nowhere.safetensors"}, "weights=nowhere"),
         ({"size": 0}, "size=0"),
     ],
