@@ -1,7 +1,8 @@
 """Class statistics, the client: one matrix that says what its classes look like.
 
-A_i = Σ_c n_c^(−1/2) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``schemes.class_statistics``). φ
-are the run's features; nothing is trained, and the model that the server sends is not used.
+A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``schemes.class_statistics``). φ are
+the run's features, or the images' coordinates in the pool; nothing is trained, and the model that
+the server sends is not used. Whatever the server says of coordinates, the norm stays 1.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task
+from clients.base import Client, ClientSetup, LocalData, Task, TaskError
 from learning.contribution import Codec
 from learning.linear_model import require_linear
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
+from schemes.class_statistics.coordinates import located
 from schemes.class_statistics.moments import moments
 from schemes.class_statistics.release import StatisticsRelease
 
@@ -22,14 +24,29 @@ class ClassStatisticsClient(Client):
     """Releases its matrix once, with its share of the noise.
 
     ``components``: of the features, how many it tells of, the first ones; None: all.
+    ``coordinates``: features, or pool: the server sends coordinates of the public pool's images,
+    and an image has those of its ``neighbours`` by the first ``graph`` features. ``balance``: b.
     """
 
-    def __init__(self, setup: ClientSetup, *, components: int | None) -> None:
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        components: int | None,
+        coordinates: str,
+        balance: float,
+        graph: int | None,
+        neighbours: int | None,
+    ) -> None:
         super().__init__(setup)
         require_linear(self.trainer, "class statistics")
         features = int(np.prod(self.trainer.input_shape))
         classes = self.trainer.num_classes
         self.release = StatisticsRelease(setup.budget, features, classes, components)
+        if not 0 <= balance <= 1:
+            raise ValueError(f"balance={balance}: must lie in [0, 1]")
+        self.balance, self.in_pool = balance, coordinates == "pool"
+        self.graph, self.neighbours = graph, neighbours or 1
 
     def codec(self, task: Task) -> Codec:
         """Integers on the grid of the clipping norm."""
@@ -37,12 +54,30 @@ class ClassStatisticsClient(Client):
 
     def event(self, task: Task) -> Event:
         """One noised vector of norm 1."""
+        if self.in_pool:
+            self._places(task)
         return self.release.event()
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
         """The matrix (k, C) of the first k features."""
-        rows = data.images[data.indices].reshape(len(data), -1)[:, : self.release.shape[0]]
-        return moments(rows, data.labels[data.indices], self.trainer.num_classes)
+        rows = data.images[data.indices].reshape(len(data), -1)
+        if self.in_pool:
+            pool = self.setup.public.reshape(len(self.setup.public), -1)
+            near, others = rows[:, : self.graph], pool[:, : self.graph]
+            rows = located(near, others, self._places(task), self.neighbours)
+        released = rows[:, : self.release.shape[0]]
+        labels = data.labels[data.indices]
+        return moments(released, labels, self.trainer.num_classes, self.balance)
+
+    def _places(self, task: Task) -> NDArray[np.float32]:
+        """The coordinates of the pool's images, as the server sends them."""
+        places = task.arrays.get("coordinates")
+        shape = (len(self.setup.public), self.release.shape[0])
+        if places is None or places.dtype != np.float32 or places.shape != shape:
+            raise TaskError(f"coordinates: the task must have them as float32{list(shape)}")
+        if not np.all(np.isfinite(places)):
+            raise TaskError("coordinates: must be finite")
+        return places
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray[np.int64]:
         """The matrix as integers, noised."""

@@ -43,6 +43,8 @@ class LabelSpreading:
     penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        if not self.passes:
+            raise ValueError("passes=[]: must be at least one")
         for values in self.passes:
             if len(values) != 2 or not values[0] > 0 or not 0 < values[1] < 1:
                 raise ValueError(
@@ -69,14 +71,15 @@ class LabelSpreading:
         return _GRAPHS[key]
 
     def refine(
-        self, graph: Any, pool: NDArray[np.float32], weights: NDArray[np.float64]
+        self, graph: Any, pool: NDArray[np.float32], scores: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """A linear model (d, C) fitted to what ``weights`` (d, C) says after spreading."""
-        classes = weights.shape[1]
+        """A linear model (d, C) fitted to what ``scores`` (P, C) of the pool become."""
+        classes = scores.shape[1]
         for share, alpha in self.passes:
-            seeds = seeds_of(pool @ weights, max(1, round(share * len(pool) / classes)))
+            seeds = seeds_of(scores, max(1, round(share * len(pool) / classes)))
             labels = spread(graph, seeds, alpha, self.steps).argmax(axis=1)
             weights = ridge(pool, centred(labels, classes), self.penalty)
+            scores = pool @ weights
         return weights
 
 

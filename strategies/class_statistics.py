@@ -11,6 +11,7 @@ post-processing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from learning.label_spreading import LabelSpreading
 from learning.linear_model import require_linear, to_parameters
 from privacy.events import Event
 from rounds.setup import ServerSetup
+from schemes.class_statistics.coordinates import coordinates, unit
 from schemes.class_statistics.moments import posterior
 from schemes.class_statistics.release import StatisticsRelease
 from strategies.algorithm import Parameters
@@ -30,8 +32,10 @@ from strategies.base import CohortStrategy
 class ClassStatistics(CohortStrategy):
     """The server half.
 
-    ``components``: of the features, how many clients release; None: all. ``spreading``: settings of
-    ``LabelSpreading``; None: the sum alone.
+    ``components``: how many numbers clients release for each class; None: all features.
+    ``coordinates``: numbers of the features, or of an image's place in the pool
+    (``schemes.class_statistics.coordinates``). ``spreading``: settings of ``LabelSpreading``; None:
+    the sum alone.
     """
 
     algorithm = "class statistics"
@@ -39,7 +43,12 @@ class ClassStatistics(CohortStrategy):
     difference = "nothing is claimed beyond what is proven."
 
     def __init__(
-        self, setup: ServerSetup, *, components: int | None, spreading: Mapping[str, Any] | None
+        self,
+        setup: ServerSetup,
+        *,
+        components: int | None,
+        coordinates: str,
+        spreading: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(setup)
         require_linear(self.trainer, "class statistics")
@@ -47,14 +56,21 @@ class ClassStatistics(CohortStrategy):
         classes = self.trainer.num_classes
         self.release = StatisticsRelease(setup.budget, self.features, classes, components)
         self.spreading = None if spreading is None else LabelSpreading(**spreading)
-        if self.spreading is not None and len(setup.public) < 2:
+        if coordinates not in ("features", "pool"):
+            raise ValueError(f"coordinates={coordinates!r}: must be 'features' or 'pool'")
+        self.in_pool = coordinates == "pool"
+        needed = self.release.shape[0] + 2 if self.in_pool else 2
+        if self.spreading is not None and len(setup.public) < needed:
             raise ValueError(
-                "spreading: needs a public pool; set federation.public, or spreading=null"
+                f"spreading: needs a public pool of {needed} images or more; set "
+                "federation.public, or spreading=null"
             )
+        if self.in_pool and self.spreading is None:
+            raise ValueError("coordinates='pool': are those of the graph; set strategy.spreading")
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """Nothing: the client knows what to release."""
-        return {}, {}
+        """Where the pool's images are, or nothing: the client knows what to release."""
+        return ({"coordinates": self._places} if self.in_pool else {}), {}
 
     def codec(self) -> Codec:
         """Integers on the grid of the clipping norm."""
@@ -63,19 +79,34 @@ class ClassStatistics(CohortStrategy):
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The linear model that the sum and the pool explain best."""
         seen = self.release.read(total)
+        if self.in_pool:
+            return to_parameters(self.trainer, self._refined(unit(self._places) @ seen))
         released = len(seen)
         found = np.pad(seen, ((0, self.features - released), (0, 0)))
         if self.spreading is not None:
-            pool = self.setup.public.reshape(len(self.setup.public), -1)
-            found = self.spreading.refine(self.spreading.graph(pool), pool, found)
+            found = self._refined(self._pool @ found)
             found[:released] = posterior(
                 seen,
-                pool[:, :released],
+                self._pool[:, :released],
                 found[:released],
                 self.release.sigma(weight),
                 weight,
             )
         return to_parameters(self.trainer, found)
+
+    def _refined(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        assert self.spreading is not None
+        return self.spreading.refine(self.spreading.graph(self._pool), self._pool, scores)
+
+    @cached_property
+    def _pool(self) -> NDArray[np.float32]:
+        return self.setup.public.reshape(len(self.setup.public), -1)
+
+    @cached_property
+    def _places(self) -> NDArray[np.float32]:
+        """The released coordinates of the pool's images."""
+        assert self.spreading is not None
+        return coordinates(self.spreading.graph(self._pool), self.release.shape[0])
 
     def release_event(self) -> Event:
         """One noised vector of norm 1."""

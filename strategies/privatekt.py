@@ -279,7 +279,7 @@ class PrivateKT(CohortStrategy):
             wanted = self._targets(values, belief) - 1 / self.classes
             weights = self.ridge(self._pool[indices], wanted.astype(np.float64))
             if self.spreading is not None:
-                weights = self.spreading.refine(self._graph, self._pool, weights)
+                weights = self.spreading.refine(self._graph, self._pool, self._pool @ weights)
         return weights
 
     @cached_property

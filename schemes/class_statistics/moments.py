@@ -1,6 +1,6 @@
 """What class statistics release of a client, and what the server makes of their noisy sum.
 
-``moments``: one client's A_i = Σ_c n_c^(−1/2) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1.
+``moments``: one client's A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1.
 ``posterior``: the linear model that the noisy sum of many A_i and a model of the pool explain best.
 """
 
@@ -14,11 +14,15 @@ from learning.linear_model import centred
 
 
 def moments(
-    features: NDArray[np.float32], labels: NDArray[np.int64], classes: int
+    features: NDArray[np.float32], labels: NDArray[np.int64], classes: int, balance: float = 0.5
 ) -> NDArray[np.float64]:
-    """A (d, C) of one client's ``features`` (n, d), of Frobenius norm 1 (0 where they are 0)."""
+    """A (d, C) of one client's ``features`` (n, d), of Frobenius norm 1 (0 where they are 0).
+
+    ``balance``: b, how far the client's small classes count as much as its large ones: 0 not at
+    all, 1 in full.
+    """
     counts = np.bincount(labels, minlength=classes)
-    rows = centred(labels, classes) / np.sqrt(counts[labels])[:, None]
+    rows = centred(labels, classes) / (counts[labels] ** float(balance))[:, None]
     with threadpool_limits(1):
         total = features.astype(np.float64).T @ rows
     norm = float(np.linalg.norm(total))

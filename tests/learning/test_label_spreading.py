@@ -51,7 +51,7 @@ def test_weak_model_becomes_a_good_one(pool, graph):
     images, labels = pool
     weak = ridge(images[:30], centred(labels[:30], 10), 1.0)
     noise = np.random.default_rng(1).normal(0, 0.1, weak.shape)
-    refined = SPREADING.refine(graph, images, weak + noise)
+    refined = SPREADING.refine(graph, images, images @ (weak + noise))
     before = np.mean((images @ (weak + noise)).argmax(axis=1) == labels)
     after = np.mean((images @ refined).argmax(axis=1) == labels)
     assert before < 0.75
@@ -62,7 +62,7 @@ def test_pure_noise_gives_chance(pool, graph):
     images, labels = pool
     draws = np.random.default_rng(2).normal(size=(20, 30, 10))
     scores = [
-        np.mean((images @ SPREADING.refine(graph, images, w)).argmax(axis=1) == labels)
+        np.mean((images @ SPREADING.refine(graph, images, images @ w)).argmax(axis=1) == labels)
         for w in draws
     ]
     assert abs(np.mean(scores) - 0.1) < 0.05

@@ -8,10 +8,12 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from learning.label_spreading import LabelSpreading
 from privacy.accounting import Threat, epsilon
 from privacy.budget import Budget
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.noise import NoiseGenerator
+from schemes.class_statistics.coordinates import coordinates, located, unit
 from schemes.class_statistics.moments import moments, posterior
 from schemes.class_statistics.release import StatisticsRelease
 from tests.fl_app.running import run_inline
@@ -118,3 +120,25 @@ def test_few_components_teach_few_clients_more_than_all(tmp_path):
     assert accuracy(tmp_path / "few") > accuracy(tmp_path / "all") + 0.05
     run = json.loads((tmp_path / "few/metrics.json").read_text())
     assert run["bytes_up"] < json.loads((tmp_path / "all/metrics.json").read_text())["bytes_up"] / 2
+
+
+def test_places_in_the_pool_need_the_fewest_clients(tmp_path):
+    words = ["privacy.epsilon=2", "federation.public=720", "partition=dirichlet"]
+    run_inline(tmp_path / "features", *words, "strategy.components=15", small=SMALL)
+    places = ["strategy.coordinates=pool", "strategy.components=15", "strategy.balance=1"]
+    run_inline(tmp_path / "pool", *words, *places, small=SMALL)
+    assert accuracy(tmp_path / "pool") > accuracy(tmp_path / "features")
+    assert accuracy(tmp_path / "pool") > 0.85
+    run_inline(tmp_path / "noise", *words, *places, "privacy.epsilon=0.01", small=SMALL)
+    assert accuracy(tmp_path / "noise") < 0.4
+
+
+def test_an_image_of_the_pool_is_near_its_own_place_and_others_near_their_neighbours():
+    rng = np.random.default_rng(3)
+    centres = np.eye(4)[rng.integers(0, 4, 200)]
+    pool = (centres + rng.normal(0, 0.05, (200, 4))).astype(np.float32)
+    places = coordinates(LabelSpreading(components=4).graph(pool), 4)
+    found = located(pool[:20] * 7, pool, places, 3)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
+    to_clusters = found @ unit(places).T @ centres / centres.sum(axis=0)
+    assert np.array_equal(to_clusters.argmax(axis=1), centres[:20].argmax(axis=1))
