@@ -7,6 +7,7 @@ of the tools below. Each tool is a module with ``main(argv) -> exit status``, im
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fl_app.config.errors import ConfigError
+from fl_app.config.plugins import conf_folders, take_option
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,10 +39,12 @@ TOOLS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; the exit status. What is wrong with the input is said in one sentence."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    name = "murmur"
     signal.signal(signal.SIGTERM, _terminate)
-    tool = arguments[0] if arguments and arguments[0] in TOOLS else None
-    name = "murmur" if tool is None else f"murmur {tool}"
     try:
+        arguments = take_option(arguments)
+        tool = arguments[0] if arguments and arguments[0] in TOOLS else None
+        name = "murmur" if tool is None else f"murmur {tool}"
         if tool is None:
             status = _hydra(arguments)
         else:
@@ -146,6 +150,9 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
         return job(list(HydraConfig.get().overrides.task))
 
     started: list[bool] = []
+    more = [f"file://{folder}" for folder in conf_folders(CONF)]
+    if more:
+        arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
     sys.argv = [sys.argv[0], *arguments]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra prints errors itself, and exits
     try:

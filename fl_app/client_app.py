@@ -17,6 +17,7 @@ from flwr.common.constant import ErrorCode
 from fl_app.config.building import build
 from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
+from fl_app.config.plugins import forget
 from fl_app.config.run_config import run_folder_path
 from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import (
@@ -73,6 +74,7 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
 
 def _on_device(content: RecordDict, context: Context, health: Health) -> Node | SecureNode:
     """What answers here, once the policy holds and the device agrees to the run."""
+    forget()  # a device runs what its owner has installed
     settings = NodeSettings.device(context.node_config, f"run-{context.run_id}")
     settings.require_policy()
     from fl_app.device.agreement import agreed, run_name

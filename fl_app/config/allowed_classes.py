@@ -18,9 +18,9 @@ import yaml
 Slot = tuple[str, str]  # where in the configuration, and the class that is built there
 
 
-def strange_class(config: Any, conf: Path) -> Slot | None:
-    """The first slot of ``config`` with a class that no file of ``conf`` names there, if any."""
-    known = _known(conf)
+def strange_class(config: Any, conf: tuple[Path, ...]) -> Slot | None:
+    """The first slot of ``config`` with a class that no file below ``conf`` names there, if any."""
+    known = frozenset().union(*map(_known, conf))
     for place, target in _slots(config, ""):
         group = place.rpartition(".")[2]  # ``strategy.server.server_step`` is filled by a group
         if (place, target) not in known and (group, target) not in known:

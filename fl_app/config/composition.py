@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import json
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +31,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from fl_app.config.allowed_classes import strange_class
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.help_text import CONF
+from fl_app.config.plugins import conf_folders
 from fl_app.config.run_config import to_overrides
 
+Roots = tuple[Path, ...]
 _composing = threading.Lock()
 
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
@@ -53,11 +56,16 @@ def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
 
 def compose(overrides: Sequence[str]) -> DictConfig:
     """The whole configuration for Hydra ``overrides``, interpolations resolved and read-only."""
-    return _compose(CONF, tuple(overrides))
+    return _compose(_roots(), tuple(overrides))
+
+
+def _roots() -> tuple[Path, ...]:
+    """Our conf/, then those of the user's own folders."""
+    return (CONF, *conf_folders(CONF))
 
 
 @functools.lru_cache(maxsize=64)
-def _compose(conf: Path, overrides: tuple[str, ...]) -> DictConfig:
+def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
     words = parsed(overrides)
     if any(override.is_sweep_override() for override in words):
         raise ConfigError(
@@ -91,7 +99,7 @@ def choices(overrides: Sequence[str]) -> dict[str, str]:
 
 def installed(choices: tuple[str, ...]) -> DictConfig:
     """The files of conf/ that ``choices`` name, as they stand; not to be changed."""
-    return _base(CONF, choices)
+    return _base(_roots(), choices)
 
 
 def finished(config: DictConfig) -> DictConfig:
@@ -124,7 +132,7 @@ def load(path: Path) -> DictConfig:
 def unlike_defaults(overrides: Sequence[str]) -> list[str]:
     """The words that give a setting a value of another kind than its default has."""
     words = parsed(overrides)
-    base = _base(CONF, tuple(o.input_line or "" for o in words if _is_group(o)))
+    base = _base(_roots(), tuple(o.input_line or "" for o in words if _is_group(o)))
     odd = []
     for override in words:
         if _is_group(override) or override.is_delete():
@@ -183,20 +191,20 @@ def _parse(override: str) -> Override:
 
 def groups() -> Mapping[str, list[str]]:
     """Every config group and its choices; conf/hydra is about Hydra itself, not about a run."""
-    return _groups(CONF)
+    return _groups(_roots())
 
 
 @functools.lru_cache(maxsize=16)
-def _groups(conf: Path) -> dict[str, list[str]]:
+def _groups(conf: Roots) -> dict[str, list[str]]:
+    names = sorted(f.name for f in conf[0].iterdir() if f.is_dir() and f.name != "hydra")
     return {
-        folder.name: sorted(str(p.relative_to(folder).with_suffix("")) for p in _yaml(folder))
-        for folder in sorted(conf.iterdir())
-        if folder.is_dir() and folder.name != "hydra"
+        name: sorted(str(path.with_suffix("")) for root in conf for path in _yaml(root / name))
+        for name in names
     }
 
 
 def _yaml(folder: Path) -> Iterator[Path]:
-    return folder.rglob("*.yaml")
+    return (path.relative_to(folder) for path in folder.rglob("*.yaml"))
 
 
 def _is_group(override: Override) -> bool:
@@ -217,7 +225,7 @@ def _changes_keys(override: Override) -> bool:
     return added or override.package is not None or override.key_or_group.startswith("hydra")
 
 
-def _check_key(override: Override, conf: Path, choices: tuple[str, ...]) -> None:
+def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> None:
     key = override.key_or_group
     if override.is_add() or override.is_force_add() or key.startswith("hydra"):
         return
@@ -228,7 +236,7 @@ def _check_key(override: Override, conf: Path, choices: tuple[str, ...]) -> None
 
 
 @functools.lru_cache(maxsize=64)
-def _known_keys(conf: Path, choices: tuple[str, ...]) -> list[str]:
+def _known_keys(conf: Roots, choices: tuple[str, ...]) -> list[str]:
     return list(_keys(OmegaConf.to_container(_base(conf, choices), resolve=False)))
 
 
@@ -258,20 +266,20 @@ def _check_run(config: DictConfig) -> None:
 
 def _check_classes(config: DictConfig) -> None:
     """ConfigError unless all classes are in their own slots, and the strategy has its own name."""
-    strange = strange_class(OmegaConf.to_container(config), CONF)
+    strange = strange_class(OmegaConf.to_container(config), _roots())
     if strange is not None:
         place, target = strange
         raise ConfigError(
             f"{place}._target_={target}: classes are chosen through the groups, not named; to add "
-            "one, add a file to that group of conf/"
+            "one, add a file to that group of conf/, or of a folder of your own (--config-dir)"
         )
     name, halves = str(config.strategy.name), _halves(config.strategy)
-    if _halves_of(CONF, name) != halves:
+    if _halves_of(_roots(), name) != halves:
         raise ConfigError(f"strategy.name={name}: is not the name of the strategy that was chosen")
 
 
 @functools.lru_cache(maxsize=16)
-def _halves_of(conf: Path, name: str) -> tuple[str, str] | None:
+def _halves_of(conf: Roots, name: str) -> tuple[str, str] | None:
     """Both classes of the strategy ``name`` in ``conf``; None if there is no such strategy."""
     if name not in groups()["strategy"]:
         return None
@@ -283,12 +291,15 @@ def _halves(strategy: DictConfig) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _base(conf: Path, choices: tuple[str, ...]) -> DictConfig:
+def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
     """The configuration of these choices in ``conf`` alone; only for looking up keys."""
     return _raw_compose(list(choices))
 
 
 def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
+    more = [f"file://{folder}" for folder in _roots()[1:]]
+    if more:
+        overrides = [*overrides, f"hydra.searchpath={json.dumps(more)}"]
     # Hydra composes through a global object, which `murmur -m` is in the middle of using.
     with _composing:
         outer = GlobalHydra.instance().hydra

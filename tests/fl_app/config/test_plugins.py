@@ -1,0 +1,78 @@
+"""A researcher's own folder of classes: every engine takes it, a device does not."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from fl_app.cli import main
+from fl_app.config import plugins
+from fl_app.config.composition import compose, groups
+from fl_app.config.errors import ConfigError
+from fl_app.config.run_config import to_run_config
+from fl_app.device.agreement import agreed
+from fl_app.device.node_settings import OwnerSettings
+
+FOLDER = Path(__file__).parents[3] / "examples" / "own_classes"
+WORDS = ["model=hernet", "dataset=stripes", "partition=blocks", "strategy=damped"]
+SIZES = ["federation.num_clients=4", "federation.num_rounds=2", "federation.public=0"]
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.mark.parametrize("engine", [["engine=inline"], ["engine=ray", "engine.workers=2"]])
+def test_a_run_of_own_classes_and_its_bits(tmp_path, engine, capsys):
+    words = [*WORDS, *SIZES, "strategy.local.epochs=2", *engine]
+    for name in ("one", "two"):
+        command = ["--config-dir", str(FOLDER), *words, f"run_dir={tmp_path / name}"]
+        assert main(command) == 0, capsys.readouterr()
+        os.environ[plugins.VARIABLE] = ""
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert "rows.weight_ih_l0" in one
+    assert all((one[name] == two[name]).all() for name in one)
+
+
+def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):
+    assert "hernet" not in groups()["model"]
+    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
+    assert {"hernet", "mlp"} <= set(groups()["model"])
+    assert compose(WORDS).model.width == 24
+    with pytest.raises(ConfigError, match=r"^model\.widht=3.*model\.width"):
+        compose([*WORDS, "model.widht=3"])
+    with pytest.raises(ConfigError, match="not named"):
+        compose([*WORDS, "model._target_=hernet.stripes"])
+
+
+def test_a_device_does_not_know_the_folder(monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
+    owner = OwnerSettings(clients=(), data=None, public=None)
+    with pytest.raises(ConfigError, match="for simulations only"):
+        agreed(to_run_config(WORDS), owner)
+    plugins.forget()
+    with pytest.raises(ConfigError, match=r"(strategy|model)=\w+: unknown here"):
+        agreed(to_run_config(WORDS), owner)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [("conf/model/mlp.yaml", "rename it"), ("privacy.py", "own packages"), ("x.py", "holds conf/")],
+)
+def test_a_folder_that_would_hide_ours_is_refused(tmp_path, monkeypatch, file, words):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()
+    if file == "privacy.py":
+        (tmp_path / "conf").mkdir()
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
+    with pytest.raises(ConfigError, match=words):
+        groups()
+
+
+def test_the_option_wants_a_folder(capsys):
+    assert main(["--config-dir"]) == 2
+    assert "must be followed by a folder" in capsys.readouterr().err
