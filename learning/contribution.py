@@ -32,6 +32,10 @@ class Codec(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Shape of the summed integers."""
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of one client's packed release."""
+
     def pack(self, release: NDArray) -> NDArray:
         """One client's release as it travels."""
 
@@ -63,6 +67,11 @@ class LabelCodec:
     def shape(self) -> tuple[int, int]:
         """(count, categories)."""
         return self.count, self.categories
+
+    @property
+    def packed_bytes(self) -> int:
+        """One for each label."""
+        return self.count
 
     def pack(self, release: NDArray) -> NDArray[np.uint8]:
         """Labels (count,) as bytes."""
@@ -105,13 +114,18 @@ class BitCodec:
         """(size,)."""
         return (self.size,)
 
+    @property
+    def packed_bytes(self) -> int:
+        """One for eight bits."""
+        return (self.size + 7) // 8
+
     def pack(self, release: NDArray) -> NDArray[np.uint8]:
         """Bits (size,) as bool or 0/1, packed 8 per byte, zero-padded at the end."""
         return np.packbits(np.asarray(release, dtype=bool))
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The bits as integers, times ``weight``."""
-        _require(packed, np.uint8, ((self.size + 7) // 8,))
+        _require(packed, np.uint8, (self.packed_bytes,))
         return np.unpackbits(packed, count=self.size).astype(np.int64) * weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
@@ -147,6 +161,11 @@ class WeightCodec:
     def shape(self) -> tuple[int]:
         """(size,)."""
         return (self.size,)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Four for each real."""
+        return 4 * self.size
 
     def pack(self, release: NDArray) -> NDArray[np.float32]:
         """Reals (size,) as float32."""

@@ -40,6 +40,11 @@ class GridCodec:
         """(size,)."""
         return (self.size,)
 
+    @property
+    def packed_bytes(self) -> int:
+        """Four for each integer."""
+        return 4 * self.size
+
     def pack(self, release: NDArray) -> NDArray[np.int32]:
         """Integers (size,) as int32; what is beyond the bound is cut to it."""
         return np.clip(release, -self.bound, self.bound).astype(np.int32)

@@ -26,7 +26,7 @@ from privacy.accounting import Unit, epsilon
 from privacy.events import ComposedEvent, Event, RepeatedEvent
 from privacy.statement import Exposure
 from rounds.answers import accept, exposed
-from rounds.message_size import message_size
+from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
 from rounds.setup import ServerSetup
 from rounds.untrusted_text import said
@@ -111,7 +111,7 @@ class ClientEvaluation(ABC):
                 task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
                 content = RecordDict({"model": arrays, "task": task})
                 self._waiting[purpose, node] = clients
-                self.bytes_down += message_size(content) if purpose == PROTECTED else 0
+                self.bytes_down += request_size(content, clients) if purpose == PROTECTED else 0
                 messages.append(
                     Message(content, dst_node_id=node, message_type="evaluate", group_id=purpose)
                 )
@@ -137,7 +137,7 @@ class ClientEvaluation(ABC):
             if purpose == PROTECTED:
                 self.participations.update(answered)
                 self.failed |= refused
-                self.bytes_up += message_size(reply.content)
+                self.bytes_up += reply_size(reply.content, "report")
         for (purpose, _), clients in self._waiting.items():
             late = "no answer before the deadline"
             self._fail(purpose, self._exposed(clients), clients, late)

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from privacy.secure_aggregation import Phase
-from rounds.message_size import message_size
+from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
 from rounds.secure_journal import Journal
 from rounds.untrusted_text import said
@@ -42,7 +42,7 @@ class SecureExchange:
         REPLIES.allow_bytes(512 * len(self.nodes) * max(map(len, asked.values()), default=0))
         for node, clients in asked.items():
             content = RecordDict({RECORD: self.record(phase, {c: requests[c] for c in clients})})
-            self.about.bytes_down += message_size(content)
+            self.about.bytes_down += request_size(content, clients)
             group = str(self.about.number)
             messages.append(
                 Message(content, dst_node_id=node, message_type="query", group_id=group)
@@ -82,12 +82,14 @@ class SecureExchange:
     def _read(self, reply: Message, clients: list[int]) -> dict[int, bytes]:
         if reply.has_error():
             raise ValueError(said(reply.error.reason))
-        self.about.bytes_up += message_size(reply.content)
         record = reply.content.config_records[RECORD]
         answered, messages = _list(record["clients"], int), _list(record["messages"], bytes)
         refused, reasons = _list(record["refused"], int), _list(record["reasons"], str)
         if sorted(answered + refused) != sorted(clients):
             raise ValueError("it answers for other clients than it was asked for")
+        if len(messages) != len(answered) or len(reasons) != len(refused):
+            raise ValueError("an answer and a client for each other")
+        self.about.bytes_up += reply_size(reply.content, RECORD)
         self.about.failed.update(zip(refused, map(said, reasons), strict=True))
         return dict(zip(answered, messages, strict=True))
 

@@ -25,7 +25,7 @@ from privacy.accounting import Adjacency, Unit
 from rounds.answers import accept, exposed
 from rounds.blame import Blame
 from rounds.errors import RunError
-from rounds.message_size import message_size
+from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
 from rounds.secure_groups import groups_of
 from rounds.secure_journal import Journal, Storage
@@ -126,7 +126,7 @@ class CohortStrategy(Algorithm, Strategy):
             messages.append(
                 Message(content, dst_node_id=node, message_type="train", group_id=str(number))
             )
-            self.round.bytes_down += message_size(content)
+            self.round.bytes_down += request_size(content, clients)
         return messages
 
     def aggregate_train(
@@ -145,9 +145,11 @@ class CohortStrategy(Algorithm, Strategy):
                 self._fail(self._exposed(clients, reply), clients, reason)
                 continue
             try:
-                self.round.bytes_up += message_size(reply.content)
                 into = self.secure_round or total
                 answered, refusals = accept(into, clients, reply.content, self.weigh())
+                self.round.bytes_up += reply_size(
+                    reply.content, "report", self.codec(), self.weigh()
+                )
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(clients, clients, f"rejected: {said(error)}")
                 continue

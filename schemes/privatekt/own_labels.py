@@ -27,6 +27,11 @@ class OwnLabelCodec:
         """(clients · count, categories)."""
         return self.clients * self.count, self.categories
 
+    @property
+    def packed_bytes(self) -> int:
+        """Four for each cell."""
+        return 4 * self.count
+
     def pack(self, release: NDArray) -> NDArray[np.int32]:
         """Cells (count,) as int32."""
         return np.ascontiguousarray(release, dtype=np.int32)

@@ -26,11 +26,6 @@ ON = "privacy.secure_aggregation=on"
 LOOSE = [ON, "privacy.secure_sum.threshold=0.5"]
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr(Experiment, "_draw_partition", lambda self: None)
-
-
 @pytest.fixture(scope="module")
 def plain_run(tmp_path_factory):
     return run_inline(tmp_path_factory.mktemp("plain"))

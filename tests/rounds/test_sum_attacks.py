@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.sum_attacks import ATTACKS, run
-from fl_app.run.experiment import Experiment
 from privacy.secure_aggregation import Phase
 
 SMALL = [
@@ -12,11 +11,6 @@ SMALL = [
     "privacy.secure_sum.liars=0.2",
 ]
 LIAR = 4
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr(Experiment, "_draw_partition", lambda self: None)
 
 
 @pytest.mark.parametrize("name", [name for name, a in ATTACKS.items() if a.phase is not Phase.MASK])

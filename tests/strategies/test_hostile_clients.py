@@ -357,11 +357,6 @@ LOOSE = ["privacy.secure_aggregation=on", "privacy.secure_sum.threshold=0.5"]
 VICTIM = 5  # the client of the node that forges; with 6 nodes each hosts one
 
 
-@pytest.fixture
-def no_pictures(monkeypatch):
-    monkeypatch.setattr(Experiment, "_draw_partition", lambda self: None)
-
-
 def forge_in(monkeypatch, phase: Phase, forge: Any) -> None:
     """Let ``forge`` change what the last node answers in ``phase``."""
     plainly = InlineGrid.send_and_receive
@@ -400,9 +395,7 @@ def without_records(content: RecordDict) -> None:
 
 @pytest.mark.parametrize("forge", [random_bytes, of_other_clients, without_records])
 @pytest.mark.parametrize("phase", list(Phase))
-def test_a_forged_answer_in_a_secure_sum_is_a_dropout(
-    tmp_path, monkeypatch, no_pictures, phase, forge
-):
+def test_a_forged_answer_in_a_secure_sum_is_a_dropout(tmp_path, monkeypatch, phase, forge):
     forge_in(monkeypatch, phase, forge)
     run = run_inline(tmp_path / "run", *LOOSE, "federation.num_rounds=1", nodes=6)
     _, row = run.rows()
@@ -416,9 +409,7 @@ def test_a_forged_answer_in_a_secure_sum_is_a_dropout(
     assert row["answered"] == expected
 
 
-def test_a_lie_about_the_weight_costs_a_secure_sum_and_never_the_model(
-    tmp_path, monkeypatch, no_pictures
-):
+def test_a_lie_about_the_weight_costs_a_secure_sum_and_never_the_model(tmp_path, monkeypatch):
     """The server sees the sum only, so it cannot say who lied; it can refuse the sum."""
     honestly = FedAvgClient.weight
     monkeypatch.setattr(FedAvgClient, "weight", lambda self, data: honestly(self, data) - 1)

@@ -3,25 +3,18 @@
 import json
 
 import numpy as np
-import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from fl_app.run.experiment import Experiment
 from privacy.events import SecurelySummedEvent
 from privacy.secure_aggregation import SecureSumSettings
 from privacy.secure_aggregation.messages import join_ids
 from tests.fl_app.running import run_inline
 
 ON = "privacy.secure_aggregation=on"
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr(Experiment, "_draw_partition", lambda self: None)
 
 
 def node_and_task(tmp_path, *overrides, strategy="privatekt"):

@@ -11,22 +11,28 @@ def weights(folder):
 
 
 def comparable(run):
-    return [
-        {k: v for k, v in row.items() if k not in ("seconds", "bytes_up", "bytes_down")}
-        for row in run.rows()
-    ]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in run.rows()]
 
 
-@pytest.mark.parametrize("strategy", ["privatekt", "fedavg"])
-def test_result_does_not_depend_on_nodes_or_workers(tmp_path, strategy):
-    choice = f"strategy={strategy}"
-    reference = run_inline(tmp_path / "one", choice, workers=1)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["strategy=privatekt"],
+        ["strategy=fedavg"],
+        ["strategy=fedavg", "privacy.secure_aggregation=on"],
+        ["strategy=local_only"],
+        ["strategy=privatekt", "evaluation=protected_counts", "evaluation.counts.epsilon=1"],
+    ],
+    ids=" ".join,
+)
+def test_result_does_not_depend_on_nodes_or_workers(tmp_path, words):
+    reference = run_inline(tmp_path / "one", *words, workers=1)
     for name, engine in {
         "two workers": {"workers": 2},
         "four workers": {"workers": 4},
         "one client per node": {"workers": 2, "nodes": 6},
     }.items():
-        other = run_inline(tmp_path / name.replace(" ", "-"), choice, **engine)
+        other = run_inline(tmp_path / name.replace(" ", "-"), *words, **engine)
         assert comparable(other) == comparable(reference), name
         assert weights(other.path) == weights(reference.path), name
 
