@@ -50,7 +50,9 @@ _ODD = object()  # a value that is none: a sweep, a deletion
 def agreed(run_config: Mapping[str, Any], owner: OwnerSettings) -> DictConfig:
     """The configuration of a device with its owner's words; ConfigError says what is refused."""
     require_plain(run_config)
-    return _agreed(tuple(to_overrides(run_config)), owner.shape, owner.classes, owner.sizes)
+    clients = len(owner.sizes) if owner.sizes else owner.num_clients
+    terms = owner.shape, owner.classes, owner.sizes, clients
+    return _agreed(tuple(to_overrides(run_config)), *terms)
 
 
 def asked(config: DictConfig, choices: Mapping[str, str]) -> list[str]:
@@ -102,6 +104,7 @@ def _agreed(
     shape: tuple[int, ...] | None = None,
     classes: int | tuple[str, ...] | None = None,
     sizes: tuple[int, ...] | None = None,
+    num_clients: int | None = None,
 ) -> DictConfig:
     words = dict(_words(overrides))
     base = _base(tuple((group, words.pop(group)) for group in CHOICES if group in words))
@@ -121,10 +124,10 @@ def _agreed(
                 f"{key}: is not a server's to set on a device; it may set {', '.join(limits)}"
             )
     config.federation.devices = terms
-    if sizes is not None and len(sizes) != config.federation.num_clients:
+    if num_clients not in (None, config.federation.num_clients):
         raise ConfigError(
-            f"federation.num_clients={config.federation.num_clients}: this device's owner has "
-            "published the sizes of another number of clients"
+            f"federation.num_clients={config.federation.num_clients}: by its owner's word this "
+            "device's federation has another number of clients"
         )
     return finished(config)
 

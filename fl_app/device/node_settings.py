@@ -39,6 +39,7 @@ class OwnerSettings:
 
     ``shape``: (C, H, W) of the images; ``classes``: how many, or their names in the order of their
     labels; ``sizes``: every client's number of examples, if the owners have published these.
+    ``num_clients``: how many clients the federation has, if its owners say so.
     ``compute``: what trains, cpu or cuda. ``sums``: what the owner asks of secure
     sums.
     """
@@ -51,6 +52,7 @@ class OwnerSettings:
     shape: tuple[int, ...] | None = None
     classes: int | tuple[str, ...] | None = None
     sizes: tuple[int, ...] | None = None
+    num_clients: int | None = None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> OwnerSettings:
@@ -63,6 +65,12 @@ class OwnerSettings:
         if compute not in ("cpu", "cuda"):
             raise DeviceError("compute in this device's node-config: must be cpu or cuda")
         shape, sizes = _numbers(node_config, "shape"), _numbers(node_config, "sizes")
+        people = _numbers(node_config, "num_clients") or (None,)
+        if len(people) > 1 or people[0] == 0 or (sizes and people[0] not in (None, len(sizes))):
+            raise DeviceError(
+                "num_clients in this device's node-config: must be one number of at least 1, and "
+                "that of the sizes, where these are given"
+            )
         if shape is not None and (len(shape) != 3 or min(shape) < 1):
             raise DeviceError("shape in this device's node-config: must be such as '1,28,28'")
         return cls(
@@ -74,6 +82,7 @@ class OwnerSettings:
             shape,
             _classes(node_config.get("classes")),
             sizes,
+            *people,
         )
 
 

@@ -34,8 +34,6 @@ def main(argv: list[str]) -> int:
     device.add_argument("--isolation", help="as given to it: process, or its default")
     device.add_argument("--superexec-auth-secret-file", type=Path, help="as given to it")
     device.add_argument("--trusted-entities", type=Path, help="as given to it")
-    device.add_argument("--shape", type=_shape, help="of the run's images: CHANNELS,HEIGHT,WIDTH")
-    device.add_argument("--classes", type=_classes, help="of the run: how many, or names: A,B")
     server = kinds.add_parser("server", help="the machine of the SuperLink")
     server.add_argument("--ssl-ca-certfile", type=Path, required=True, help="ca.pem")
     server.add_argument("--ssl-certfile", type=Path, required=True, help="server.pem")
@@ -98,7 +96,7 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     folder = device_folder(config)
     yield attempt("state", partial(checkup.writable, "state", folder), "set state=FOLDER")
     yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
-    yield from _data(config, arguments, folder)
+    yield from _data(config, folder)
     yield from _identities(config, folder)
     yield checkup.disk(folder)
     authority, key = arguments.root_certificates, arguments.auth_supernode_private_key
@@ -129,20 +127,6 @@ def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
     else:
         found = "is run: whoever starts a run can read the data, the policy and the keys"
         yield Check(name, FAIL, found, _ISOLATED)
-
-
-def _shape(text: str) -> list[int]:
-    """Three positive integers; argparse says what is wrong otherwise."""
-    numbers = [int(word) for word in text.split(",")]
-    if len(numbers) != 3 or min(numbers) < 1:
-        raise ValueError
-    return numbers
-
-
-def _classes(text: str) -> int | list[str]:
-    """How many, or two names at least."""
-    words = text.split(",")
-    return int(words[0]) if len(words) == 1 else words
 
 
 def _node_config(text: str) -> dict[str, Any]:
@@ -183,7 +167,7 @@ def ledger(folder: Path) -> Check:
         return Check("ledger", OK, f"verified; clients {', '.join(own.clients()) or 'none'}")
 
 
-def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -> Iterator[Check]:
+def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
     from fl_app.device.node_settings import OwnerSettings
     from fl_app.device.terms import DeviceTerms
 
@@ -192,10 +176,11 @@ def _data(config: dict[str, Any], arguments: argparse.Namespace, folder: Path) -
         yield Check("clients", FAIL, "none", "clients=ID in node-config")
     if own.data is None:
         yield Check("data", FAIL, "none", "data=PATH in node-config")
-    elif not arguments.shape or not arguments.classes:
-        yield Check("data", WARN, "not read", "give the run's --shape and --classes")
+    elif own.shape is None or own.classes is None:
+        yield Check("data", FAIL, "their form is not said", "shape= and classes= in node-config")
     else:
-        terms = DeviceTerms(arguments.shape, arguments.classes)
+        classes = own.classes if isinstance(own.classes, int) else list(own.classes)
+        terms = DeviceTerms(list(own.shape), classes)
         for client in own.clients:
             check = partial(_client_data, own.data, client, terms, folder / "cache")
             yield attempt(f"data of client {client}", check, "correct the file that is named")

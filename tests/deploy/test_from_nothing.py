@@ -78,8 +78,6 @@ def shell(tmp_path):
         "RUNTIME_PORT": str(free_port()),
         "NODE_CONFIG": " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()),
         "CLIENTS": "0",
-        "SHAPE": "1,8,8",
-        "CLASSES": "10",
         "SETTINGS": " ".join(SETTINGS),
         "FLWR_HOME": str(tmp_path / "flwr"),
         "FLWR_TELEMETRY_ENABLED": "0",

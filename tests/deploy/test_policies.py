@@ -1,54 +1,108 @@
-"""Every example of deploy/policies lets devices take part in a run of what it is for."""
+"""Every policy of deploy/policies lets devices take part in the runs that its README is about."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fl_app.config.composition import groups
+from fl_app.tools.export import export
 from privacy.policy import Policy
-from tests.fl_app.device import test_devices
 from tests.fl_app.device.test_devices import run_devices
+from tests.node_keys import openssh
 
-files = test_devices.files
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "policies"
-SIZES = "federation.devices.sizes=[346,346,345]"
-DPSGD = ["privacy.sensitivity=dpsgd", "privacy.calibration=proven", SIZES]
-SECURE = ["privacy.secure_aggregation=on", "privacy.secure_sum.minimum=1.0"]
-BNN = ["strategy=dpfl_bnn", "model.channels=[]", "model.hidden=8", "strategy.local.steps=2"]
-KD = ["strategy=kd_dpfl", "strategy.grouping.top_k=1", "strategy.labelling.epochs=1", SIZES]
-RUNS = {
-    "privatekt": [["strategy=privatekt"]],
-    "dpfl_bnn": [BNN],
-    "records": [["strategy=nbafl", *DPSGD], ["strategy=dpsgd_fedavg", SIZES], KD],
-    "unprotected": [[f"strategy={s}"] for s in ("fedavg", "fedprox", "fedadam", "scaffold")],
-    "privatekt-secure-3": [["strategy=privatekt", *SECURE]],
-    "dpfl_bnn-secure-3": [[*BNN, *SECURE]],
-    "records-secure-3": [["strategy=nbafl", *DPSGD, *SECURE]],
-    "unprotected-secure-3": [["strategy=fedavg", *SECURE, SIZES]],
+ROW = re.compile(r"\| `(.+)` \| \[.+\]\((.+)\) \| (?:`(.+)`)? ?\|")
+FEW, MANY = 3, 100
+TINY = ["model=mlp", "model.hidden=[4]", "strategy.local.epochs=1"]
+SMALL = {
+    "dpfl_bnn": ["model.channels=[]", "model.hidden=8", "strategy.local.steps=1"],
+    "class_statistics": ["features.components=9"],
+    "clustering": TINY[1:],
+    "kd_dpfl": [*TINY, "strategy.grouping.top_k=1", "strategy.labelling.epochs=1"],
 }
-CASES = [(name, words) for name, runs in RUNS.items() for words in runs]
+WORDS = ["federation.num_rounds=1", "federation.quorum=1.0", "federation.public=400"]
 
 
-@pytest.mark.parametrize(("name", "words"), CASES, ids=lambda value: str(value)[:40])
-def test_devices_under_an_example_answer_the_run_that_it_is_for(
-    files, tmp_path, monkeypatch, name, words
-):
-    binary = "strategy=dpfl_bnn" in words  # counts steps, not epochs
-    known = [word for word in test_devices.WORDS if not (binary and "epochs" in word)]
-    known += [] if binary else ["model=mlp"]
-    monkeypatch.setattr(test_devices, "WORDS", [*known, "privacy.noise=os"])
-    run = run_devices(files, tmp_path, *words, policy=str(FOLDER / f"{name}.yaml"))
-    train = 2 if words == KD else 3  # KD-DPFL's large client labels, and trains no model
-    assert [row["answered"] for row in run.rows()][1:] == [train, train], run.rows()[-1]["failed"]
+@dataclass(frozen=True)
+class Run:
+    """A row of the README under one variant of its policy."""
+
+    words: str
+    policy: str
+    clients: int
+    secure: bool
+
+    @property
+    def strategy(self) -> str:
+        return self.words.partition("strategy=")[2].partition(" ")[0]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.yaml")))
-def test_examples_are_valid_and_those_for_a_hundred_differ_in_the_least_sum_only(name):
-    policy = Policy.load(FOLDER / f"{name}.yaml")
-    assert policy.defect is None
-    if name.endswith("-100"):
-        few = (FOLDER / f"{name.removesuffix('100')}3.yaml").read_text().splitlines()[2:]
-        many = (FOLDER / f"{name}.yaml").read_text().splitlines()[2:]
-        differ = [a for a, b in zip(many, few, strict=True) if a != b]
-        assert len(differ) == 1 and differ[0].startswith("minimum_surviving_clients: 60")
+def runs() -> list[Run]:
+    """Every row for few clients; for many the first row of each policy and variant."""
+    found, seen = [], set()
+    for words, policy, masked in ROW.findall((FOLDER / "README.md").read_text()):
+        for text, secure in ((words, False), *([(f"{words} {masked}", True)] if masked else [])):
+            found.append(Run(text, policy, FEW, secure))
+            if (policy, secure) not in seen:
+                found.append(Run(text, policy, MANY, secure))
+            seen.add((policy, secure))
+    return found
+
+
+def variant(policy: str, clients: int, secure: bool) -> str:
+    """The file's text for so many clients, with or without secure sums."""
+    head, _, masked = (FOLDER / policy).read_text().partition("\n# With secure sums")
+    if not secure:
+        return head
+    chosen = next(part for part in masked.split("\n# With secure sums") if f", {clients} " in part)
+    lines = [line.removeprefix("# ") for line in chosen.splitlines()[1:] if line.startswith("# ")]
+    return "\n".join([*head.rstrip().splitlines()[: -len(lines)], *lines])
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    """By number of clients: a folder with a device's files, and everybody's sizes."""
+    made = {}
+    for clients in (FEW, MANY):
+        folder = tmp_path_factory.mktemp(f"{clients}-clients")
+        export(folder, [*WORDS, f"federation.num_clients={clients}"], shards=True)
+        ids = ",".join(map(str, range(clients)))
+        (folder / "enrolled.txt").write_text(f"{ids} {openssh(0)}\n")
+        sizes = [len(np.load(folder / f"client-{c}.npz")["labels"]) for c in range(clients)]
+        made[clients] = folder, sizes
+    return made
+
+
+@pytest.mark.parametrize("run", runs(), ids=lambda r: f"{r.words}, {r.clients} clients")
+def test_devices_under_a_policy_answer_the_runs_that_it_is_for(people, tmp_path, run):
+    """One device hosts them all: what is asked, allowed and charged is each client's own."""
+    files, sizes = people[run.clients]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(variant(run.policy, run.clients, run.secure))
+    assert Policy.load(policy).defect is None
+    words = [*run.words.split(), *SMALL.get(run.strategy, TINY)]
+    words += ["privacy.secure_sum.neighbours=20"] if run.clients == MANY and run.secure else []
+    done = run_devices(
+        files,
+        tmp_path,
+        *words,
+        f"federation.num_clients={run.clients}",
+        f"federation.devices.sizes={sizes}".replace(" ", ""),
+        hosted=[",".join(map(str, range(run.clients)))],
+        usual=WORDS,
+        policy=str(policy),
+    )
+    row = done.rows()[-1]
+    # KD-DPFL's large client labels, and trains no model.
+    assert row["answered"] == run.clients - (run.strategy == "kd_dpfl"), row["failed"]
+
+
+def test_there_is_a_policy_for_every_strategy_that_a_server_may_choose():
+    for_simulations = {"centralised", "local_only"}
+    assert {run.strategy for run in runs()} == set(groups()["strategy"]) - for_simulations
+    assert {run.policy for run in runs()} == {path.name for path in FOLDER.glob("*.yaml")}

@@ -27,7 +27,7 @@ def on_device(*words: str, own: OwnerSettings = OWN):
 
 @pytest.mark.parametrize("name", groups()["strategy"])
 def test_every_strategy_says_whether_a_server_may_choose_it(name):
-    if name in ("centralised", "local_only", "class_statistics"):
+    if name in ("centralised", "local_only"):
         with pytest.raises(ConfigError, match="simulations only"):
             on_device(f"strategy={name}")
     else:
@@ -63,6 +63,15 @@ def test_what_is_not_listed_or_out_of_range_is_refused_by_name(word):
     with pytest.raises(ConfigError) as caught:
         on_device(word)
     assert word.lstrip("+~").partition("=")[0].rpartition(".")[2].split("=")[0] in str(caught.value)
+
+
+def test_how_many_clients_there_are_is_the_owners_word_where_he_gives_one():
+    own = OwnerSettings(
+        (3,), "/data/{client}.npz", None, shape=(1, 8, 8), classes=10, num_clients=100
+    )
+    with pytest.raises(ConfigError, match="by its owner's word"):
+        on_device(own=own)
+    assert on_device("federation.num_clients=100", own=own).federation.num_clients == 100
 
 
 def test_what_only_a_server_reads_is_not_read():

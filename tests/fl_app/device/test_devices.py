@@ -80,10 +80,15 @@ class Devices(InlineGrid):
         return [NodeInfo(node_id=n, public_key=told(n - FIRST_NODE)) for n in self.get_node_ids()]
 
 
-def run_devices(files, folder, *words, off=(), name="run", **changed):
-    """A run of that name over devices whose states are in ``folder``; its own folder."""
+def run_devices(
+    files, folder, *words, off=(), name="run", hosted=(0, 1, 2), usual=WORDS, **changed
+):
+    """A run of that name over devices whose states are in ``folder``; its own folder.
+
+    ``hosted``: the clients of each device, such as 3 or "3,7".
+    """
     table = f"federation.enrolled={files}/enrolled.txt"
-    typed = [*DEPLOY, table, *WORDS, f"run_dir={folder}/{name}", *words]
+    typed = [*DEPLOY, table, *usual, f"run_dir={folder}/{name}", *words]
     run_config = to_run_config([*typed, *device_overrides(typed)])
     sizes = next((w for w in words if "devices.sizes" in w), "=[]").partition("=")[2].strip("[]")
     configs = [
@@ -91,14 +96,14 @@ def run_devices(files, folder, *words, off=(), name="run", **changed):
             "shape": "1,8,8",
             "classes": 10,
             "sizes": sizes,
-            "clients": client,
-            "data": f"{files}/client-{client}.npz",
+            "clients": clients,
+            "data": f"{files}/client-{{client}}.npz",
             "public": f"{files}/public.npz",
             "policy": f"{files}/policy.yaml",
-            "state": f"{folder}/state-{client}",
+            "state": f"{folder}/state-{number}",
             **changed,
         }
-        for client in range(3)
+        for number, clients in enumerate(hosted)
     ]
     TaskIdentity.task_id = TaskIdentity.run_id = 1
     TaskIdentity.node_id = SUPERLINK_NODE_ID

@@ -37,25 +37,28 @@ def device(tmp_path, made):
     os.chmod(tmp_path / "policy.yaml", 0o600)
     images, labels = np.zeros((5, 1, 8, 8), np.float32), np.arange(5)
     np.savez(tmp_path / "own.npz", images=images, labels=labels)
-    config = {"clients": 3, "data": "own.npz", "policy": "policy.yaml", "state": "state"}
-    return {
-        key: f'"{tmp_path / value}"' if isinstance(value, str) else value
-        for key, value in config.items()
-    }
+    paths = {"data": "own.npz", "policy": "policy.yaml", "state": "state"}
+    placed = {key: f'"{tmp_path / name}"' for key, name in paths.items()}
+    return {"clients": 3, "shape": '"1,8,8"', "classes": 10, **placed}
 
 
 def words(config, made, *more, runs=None):
     text = " ".join(f"{key}={value}" for key, value in config.items())
     key = ["--auth-supernode-private-key", str(made / "node.key")]
-    shape = ["--shape", "1,8,8", "--classes", "10"]
     isolated = ["--isolation", "process", "--superexec-auth-secret-file", str(made / "secret")]
     runs = isolated if runs is None else runs
-    return ["device", "--node-config", text, *key, *shape, *runs, *more]
+    return ["device", "--node-config", text, *key, *runs, *more]
 
 
 def test_device_that_lacks_nothing_passes(device, made, capsys):
     assert doctor.main(words(device, made)) == 0
     assert "5 examples" in capsys.readouterr().out
+
+
+def test_device_whose_owner_does_not_say_what_its_data_are_like_fails(device, made, capsys):
+    del device["shape"]
+    assert doctor.main(words(device, made)) == 1
+    assert "shape= and classes= in node-config" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
