@@ -32,12 +32,15 @@ def adopt_orphans() -> None:
     _prctl(_SUBREAPER, 1)
 
 
-def end_children(ours: Callable[[psutil.Process], bool] = lambda child: True) -> None:
+def end_children(
+    ours: Callable[[psutil.Process], bool] = lambda child: True, *, at_once: bool = False
+) -> None:
     """End this process's descendants, or those that are ``ours``; kill those that do not end.
 
-    Orphans come to this process one after the other, so it looks until there are none.
+    ``at_once``: kill all of them. Orphans come to this process one after the other, so it looks
+    until there are none.
     """
-    for send in ("terminate", "kill", "kill", "kill"):
+    for send in ("kill" if at_once else "terminate", "kill", "kill", "kill"):
         family = [child for child in psutil.Process().children(recursive=True) if ours(child)]
         if not family:
             return

@@ -3,7 +3,9 @@
 The SuperLink that Flower would start and leave behind is started here instead, on a free port of
 this machine alone, with the installation of dependencies switched off (this environment already has
 them, and with torch they are gigabytes). It has its own FLWR_HOME, so the user's Flower
-configuration has no effect on it. All of it ends with this process (``family``).
+configuration has no effect on it, and it takes commands from this process only
+(``private_superlink``). All of it ends with this process (``family``), or as soon as one of the
+run's processes is killed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -27,6 +30,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.engines.family import adopt_orphans, end_children
 from fl_app.engines.packing import copy_app
+from fl_app.engines.private_superlink import refuses_strangers, write_token
 from fl_app.engines.ray_start import ENVIRONMENT
 from fl_app.run.results import RunFolder
 from rounds.errors import RunError
@@ -34,6 +38,19 @@ from rounds.errors import RunError
 PROJECT = CONF.parent
 CONNECTION = "private"  # its name in the Flower configuration of the run
 STOP_TIMEOUT = 10.0  # seconds until what does not end is killed
+LOOK_SECONDS = 0.5  # between two looks at a run's processes
+END_SECONDS = (
+    1.0  # the time that flwr has to end after them; a finished run has its figures by then
+)
+# The processes without which a run does not go on, by a word of their command.
+PARTS = {
+    "private_superlink": "Flower's SuperLink",
+    "flower-superexec": "Flower's SuperExec",
+    "flwr-simulation": "Flower's simulation, with the ServerApp in it,",
+    "gcs_server": "Ray's GCS",
+    "raylet/raylet": "Ray's raylet",
+    "ray::ClientAppActor": "one of Flower's workers, which it does not replace,",
+}
 START_TIMEOUT = 180.0  # seconds: on a crowded machine imports alone take a minute
 
 
@@ -76,11 +93,12 @@ class FlowerEngine:
             app = copy_app(PROJECT, link.home / "app")
             command = [_script("flwr"), "run", str(app), CONNECTION, "--stream"]
             command += ["--run-config", str(run_config), "--federation-config", federation]
-            status = subprocess.run(
-                command, env=link.environment, stdout=output, stderr=subprocess.STDOUT, check=False
-            ).returncode
+            flwr = subprocess.Popen(
+                command, env=link.environment, stdout=output, stderr=subprocess.STDOUT
+            )
+            lost = link.wait_for(flwr)
         if folder.metrics() is None:
-            why = folder.error() or f"flwr ended with status {status}"
+            why = folder.error() or lost or f"flwr ended with status {flwr.returncode}"
             raise RunError(f"{why} (the whole log: {log})")
 
 
@@ -100,11 +118,16 @@ class SuperLink:
         adopt_orphans()
         self.home = Path(tempfile.mkdtemp(prefix="murmur-flower-"))  # this user's alone
         port = _free_port()
-        connection = {"address": f"127.0.0.1:{port}", "insecure": True}
+        self.address = f"127.0.0.1:{port}"
+        write_token(self.home, self.address)
+        connection = {"address": self.address, "insecure": True}
         flower = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
         (self.home / "config.toml").write_text(tomli_w.dumps(flower))
+        # Flower's Ray as well takes nothing from strangers.
+        private = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = {
             **ENVIRONMENT,
+            **({} if "RAY_ADDRESS" in os.environ else private),
             **os.environ,
             "FLWR_HOME": str(self.home),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -112,9 +135,9 @@ class SuperLink:
             "FLWR_TELEMETRY_ENABLED": os.environ.get("FLWR_TELEMETRY_ENABLED", "0"),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         }
-        command = [_script("flower-superlink"), "--insecure", "--simulation"]
-        command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)]
-        guard = [sys.executable, "-P", "-m", "fl_app.engines.family", str(os.getpid())]
+        python = [sys.executable, "-P", "-m"]
+        command = [*python, "fl_app.engines.private_superlink", str(port)]
+        guard = [*python, "fl_app.engines.family", str(os.getpid())]
         log = self.home / "superlink.log"
         with open(log, "ab") as output:
             self.process = subprocess.Popen(
@@ -125,29 +148,58 @@ class SuperLink:
                 start_new_session=True,
             )
         atexit.register(self.stop)
-        self._port, self._log = port, log
+        self._log = log
 
     def wait(self) -> None:
-        """Return as soon as it takes runs; RunError if it does not start."""
+        """Return as soon as it takes runs; RunError if it does not start, or takes anybody's."""
         deadline = time.monotonic() + START_TIMEOUT
-        while not _answers(self._port):
+        while not _answers(self.address):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 why = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
                 self.stop()
                 raise RunError(f"Flower's SuperLink did not start: {why}")
             time.sleep(0.05)
+        if not refuses_strangers(self.address):
+            self.stop()
+            raise RunError("Flower's SuperLink takes commands from anybody; use engine=ray")
 
-    def stop(self) -> None:
+    def wait_for(self, flwr: subprocess.Popen[bytes]) -> str | None:
+        """Wait until ``flwr`` ends; which of the run's processes was gone before, if one was.
+
+        All that is left is ended then: Flower would wait a minute, or for ever.
+        """
+        seen: dict[psutil.Process, str] = {}
+        lost: dict[psutil.Process, float] = {}
+        while flwr.poll() is None:
+            time.sleep(LOOK_SECONDS)
+            seen |= {each: name for each in self._family() if (name := _part(each))}
+            for each in seen.keys() - lost.keys():
+                if not each.is_running() or each.status() == psutil.STATUS_ZOMBIE:
+                    lost[each] = time.monotonic()
+            # At the end of a run its processes go before flwr does.
+            if lost and time.monotonic() - min(lost.values()) > END_SECONDS:
+                flwr.kill()
+                flwr.wait()
+                self.stop(at_once=True)
+                return f"{seen[min(lost, key=lambda each: lost[each])]} was ended from outside"
+        return None
+
+    def stop(self, *, at_once: bool = False) -> None:
         """End the SuperLink and everything that it started, a run and its Ray among them."""
         self.process.terminate()
         try:
-            self.process.wait(STOP_TIMEOUT)
+            self.process.wait(0.0 if at_once else STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        end_children(self._started)
+        end_children(self._started, at_once=at_once)
         shutil.rmtree(self.home, ignore_errors=True)
         atexit.unregister(self.stop)
         type(self)._shared = None
+
+    def _family(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
 
     def _started(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
@@ -165,10 +217,18 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _answers(port: int) -> bool:
+def _part(process: psutil.Process) -> str | None:
+    """What ``process`` is in a run; None: nothing that it rests on."""
+    with contextlib.suppress(psutil.Error):
+        command = " ".join(process.cmdline()[:4])
+        return next((name for word, name in PARTS.items() if word in command), None)
+    return None
+
+
+def _answers(address: str) -> bool:
     import httpx
 
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=0.5).is_success
+        return httpx.get(f"http://{address}/health", timeout=0.5).is_success
     except httpx.HTTPError:
         return False

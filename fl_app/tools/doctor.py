@@ -1,7 +1,8 @@
 """``murmur doctor device|server ...``: what is missing on this machine, and what to do about it.
 
-A device is asked about with the words with which its two processes are started. The exit status is
-1 where anything fails.
+A device is asked about with the words with which its two processes are started. ``murmur doctor run
+KEY=VALUE ... --policy FILE`` tells before a run whether devices' policies would refuse it. The exit
+status is 1 where anything fails.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ def main(argv: list[str]) -> int:
     server.add_argument("--ssl-keyfile", type=Path, required=True, help="server.key")
     server.add_argument("--results", type=Path, help="where runs' folders go")
     server.add_argument("--superlink", help="HOST:PORT under which it can be reached")
+    run = kinds.add_parser("run", help="whether devices' policies would refuse a run")
+    run.add_argument("words", nargs="*", metavar="KEY=VALUE", help="as given to murmur")
+    run.add_argument("--policy", type=Path, action="append", default=[], help="a policy file")
+    run.add_argument("--node-config", default="", help="on a device: as given to murmur device")
     arguments = parser.parse_args(argv)
-    checks = list(_device(arguments) if arguments.kind == "device" else _server(arguments))
+    checks = list({"device": _device, "server": _server, "run": _run}[arguments.kind](arguments))
     show(checks)
     return int(any(check.status == FAIL for check in checks))
 
@@ -109,6 +114,15 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
         yield attempt("certificate authority", check, "get ca.pem from the server")
     if arguments.superlink and (authority is None or authority.exists()):
         yield from checkup.superlink(arguments.superlink, authority)
+
+
+def _run(arguments: argparse.Namespace) -> Iterator[Check]:
+    from fl_app.tools.policy_check import checks
+
+    config = _node_config(arguments.node_config)
+    if not arguments.policy and "policy" not in config:
+        raise ConfigError("run: needs policies to ask: --policy FILE, or --node-config")
+    return checks(arguments.words, arguments.policy, config)
 
 
 def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:

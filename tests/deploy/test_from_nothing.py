@@ -47,6 +47,7 @@ ORDER = [
     "server: enrol it, with the ids of the clients that it hosts",
     "server: the file that devices name as public=",
     "device: is anything missing?",
+    "device: would its policy refuse the run?",
     "device: start the SuperNode, which holds the key and runs nothing",
     "device: start what answers, under an account of its own",
     "server: run",

@@ -2,16 +2,20 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from safetensors.numpy import load_file
 
 from benchmarks.loopback import wait_for
+from fl_app.device.flower_runtime import Runtime, RuntimeApiError
+from fl_app.engines.flower import SuperLink
 from fl_app.run.results import RunFolder
 from tests.fl_app.running import SMALL, run_inline
 
@@ -73,6 +77,29 @@ def test_demo_on_flower_equals_inline_bit_for_bit_and_leaves_nothing_running(tmp
     inline = run_inline(tmp_path / "inline")
     assert weights(tmp_path / "ray") == weights(inline.path)
     wait_for(lambda: not list(processes_of(flower)), 10, "all processes to end")
+
+
+@pytest.fixture
+def link():
+    link = SuperLink()
+    yield link
+    link.stop()
+
+
+def test_the_superlink_of_a_run_takes_commands_from_nobody_else(link):
+    link.wait()
+    stranger = {**link.environment, "FLWR_HOME": str(link.home / "other")}
+    (link.home / "other").mkdir()
+    shutil.copy(link.home / "config.toml", link.home / "other")
+    ours, theirs = (
+        subprocess.run([BIN / "flwr", "list"], env=each, capture_output=True, timeout=120)
+        for each in (link.environment, stranger)
+    )
+    assert (ours.returncode, theirs.returncode) == (0, 1)
+    with pytest.raises(RuntimeApiError, match="refuses the secret"):
+        Runtime(link.address, bytes(32)).claim()
+    for path in ("v1/control/start-run", "v1/fleet/pull-messages", "docs"):
+        assert httpx.post(f"http://{link.address}/{path}", content=b"").status_code == 401, path
 
 
 def processes_of(environment):

@@ -13,53 +13,13 @@ import threading
 
 import pytest
 
+from benchmarks.kills import RUNS, left_behind, words_of
 from fl_app.config.composition import CONF
 from fl_app.run.results import RunFolder
 from tests.fl_app.running import run_inline
 
-COMMON = [
-    "engine=inline",
-    "federation.num_clients=4",
-    "federation.num_rounds=2",
-    "privacy.noise=seeded",
-    "tracking=none",
-]
-RUNS = {
-    "privatekt": ["strategy.local.epochs=1"],
-    "nbafl": ["strategy.local.epochs=1", "federation.public=0"],
-    "dpfl_bnn": ["model.channels=[]", "model.hidden=8"],
-    "kd_dpfl": [
-        "model=mlp",
-        "model.hidden=[]",
-        "strategy.grouping.top_k=1",
-        "strategy.labelling.epochs=1",
-    ],
-    "clustering": [],
-    "dp_fedavg": [],
-    "dp_ftrl": [],
-    "fedadam": [
-        "protection=distributed",
-        "protection.clipping.adaptive=true",
-        "protection.clipping.bit_noise=20",
-        "privacy.epsilon=100",
-    ],
-    "scaffold": [],
-    "dpsgd_fedavg": ["model=mlp", "model.hidden=[]"],
-    "fedavg": [],
-    "fedprox": [],
-    "centralised": ["federation.num_clients=1"],
-    "local_only": [],
-}
 PROJECT = str(CONF.parent)
-KILLS = 2  # for each
-
-
-def left_behind(folder):
-    """All of a run's result that does not say when it was made."""
-    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in folder.rows()]
-    metrics = {k: v for k, v in folder.metrics().items() if k != "seconds"}
-    files = [(folder.path / name).read_bytes() for name in ("model.safetensors", "privacy.json")]
-    return rows, metrics, files
+KILLS = 2  # for each; `make test-long` kills each 20 times
 
 
 def run_and_copy(path, words, instants=(), copies=None):
@@ -80,7 +40,7 @@ def run_and_copy(path, words, instants=(), copies=None):
     threading.settrace(look)
     sys.settrace(look)
     try:
-        run_inline(path, *words, small=COMMON)
+        run_inline(path, *words, small=["engine=inline"])
     finally:
         sys.settrace(None)
         threading.settrace(None)
@@ -88,15 +48,16 @@ def run_and_copy(path, words, instants=(), copies=None):
 
 
 @pytest.mark.parametrize("strategy", RUNS)
-def test_killed_and_resumed_equals_uninterrupted(tmp_path, strategy):
-    words = [f"strategy={strategy}", *RUNS[strategy]]
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(20, marks=pytest.mark.long)])
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, strategy, kills):
+    words = words_of(strategy, 2)
     calls = run_and_copy(tmp_path / "counted" / "run", words)
     draw = random.Random(strategy)
     # Not the very first calls, where there is no folder yet.
-    instants = [draw.randrange(calls // 5, calls * 9 // 10) for _ in range(KILLS)]
-    copies = [tmp_path / str(kill) / "run" for kill in range(KILLS)]
+    instants = [draw.randrange(calls // 5, calls * 9 // 10) for _ in range(kills)]
+    copies = [tmp_path / str(kill) / "run" for kill in range(kills)]
     run_and_copy(tmp_path / "whole" / "run", words, instants, copies)
     expected = left_behind(RunFolder(tmp_path / "whole" / "run"))
     for instant, copy in zip(instants, copies, strict=True):
-        run_inline(copy, *words, small=COMMON)
+        run_inline(copy, *words, small=["engine=inline"])
         assert left_behind(RunFolder(copy)) == expected, f"killed at call {instant} of {calls}"

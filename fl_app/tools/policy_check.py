@@ -1,0 +1,136 @@
+"""Whether devices' policies would refuse a run, and from which of its releases on.
+
+Nothing is asked of anybody, and no data is opened: the run is composed as the server composes it, a
+device agrees to it by its own conf/, and its policy is asked about one release after the other, as
+it would be by the messages of the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fl_app.config.composition import choices
+from fl_app.device.agreement import asked
+from fl_app.device.node_settings import OwnerSettings, device_folder
+from fl_app.run.experiment import Experiment
+from fl_app.run.prepare import validated
+from fl_app.tools.checkup import FAIL, OK, Check, attempt
+from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent, SecurelySummedEvent
+from privacy.ledger import Ledger
+from privacy.policy import Policy, Refusal
+
+_ADVICE = "agree with the device's owner, or change the run's settings"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a run asks of the client that is asked most often: ``releases`` in their order."""
+
+    algorithm: str
+    releases: Sequence[Event]
+    delta: float
+    seeded: bool
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Question:
+        """By what the run's statement would say of one participation."""
+        strategy, privacy = experiment.strategy, experiment.privacy
+        setup, release = strategy.setup, strategy.release_event()
+        if setup.secure_sums.is_on:
+            least = setup.secure_sums.least_survivors(setup.cohort_size)
+            release = SecurelySummedEvent(release, max(1, least - setup.secure_sums.colluders))
+        releases: list[Event] = []
+        for number in range(1, setup.cohorts.participations + 1):
+            releases.append(release)
+            evaluation = strategy.evaluation
+            if evaluation is not None and evaluation.is_on and number % evaluation.every == 0:
+                releases.append(evaluation.event())
+        name = str(experiment.config.strategy.name)
+        return cls(name, releases, privacy.delta, privacy.noise == "seeded")
+
+    def refusal(self, policy: Policy, before: Event) -> tuple[int, Refusal] | None:
+        """The first release (1, 2, ...) that ``policy`` refuses, and why; None: it allows all.
+
+        ``before``: all that the client has released in its life.
+        """
+        kinds = {self.releases.index(event) for event in self.releases}
+        allowed = -1  # a release that is allowed by itself is refused at most for those before it
+        for place in sorted({*kinds, len(self.releases) - 1}):
+            reason = self._asked(policy, before, place)
+            if reason is None:
+                allowed = place
+                continue
+            while place - allowed > 1:
+                middle = (place + allowed) // 2
+                earlier = self._asked(policy, before, middle)
+                if earlier is None:
+                    allowed = middle
+                else:
+                    place, reason = middle, earlier
+            return place + 1, reason
+        return None
+
+    def _asked(self, policy: Policy, before: Event, place: int) -> Refusal | None:
+        event = self.releases[place]
+        earlier = Counter(self.releases[:place])
+        spent = [before, *(RepeatedEvent(each, count) for each, count in earlier.items())]
+        try:
+            policy.check(
+                algorithm=self.algorithm,
+                event=event,
+                spent=spent,
+                delta=self.delta,
+                seeded_noise=self.seeded and not isinstance(event, NonPrivateEvent),
+                now=datetime.now(UTC),
+            )
+        except Refusal as refusal:
+            return refusal
+        return None
+
+
+def checks(
+    words: Sequence[str], policies: Sequence[Path], node_config: Mapping[str, Any]
+) -> Iterator[Check]:
+    """Of the run that ``words`` describe, by policy files and by a device's own node-config."""
+    experiment = validated(words)
+    question = Question.of(experiment)
+    found = f"{question.algorithm}; a client releases at most {len(question.releases)} times"
+    yield Check("run", OK, found)
+    agreement = partial(_agreement, experiment, words)
+    yield attempt("devices' conf/", agreement, "see server_may_set in conf/")
+    for path in policies:
+        name = f"policy {path}"
+        yield attempt(name, partial(_verdict, name, question, path, None), _ADVICE)
+    if "policy" in node_config:
+        ledger = device_folder(node_config) / "ledger.sqlite"
+        for client in OwnerSettings.of(node_config).clients:
+            name, path = f"policy for client {client}", Path(str(node_config["policy"]))
+            before = (ledger, client) if ledger.exists() else None
+            yield attempt(name, partial(_verdict, name, question, path, before), _ADVICE)
+
+
+def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
+    """Whether devices would compose the same configuration; raises ConfigError otherwise."""
+    asked(experiment.config, choices(list(words)))
+    return Check("devices' conf/", OK, "allows the run's settings")
+
+
+def _verdict(name: str, question: Question, path: Path, before: tuple[Path, int] | None) -> Check:
+    """``before``: the ledger with what a client has released already; None: nothing."""
+    policy, spent, count = Policy.load(path.expanduser()), ComposedEvent(()), 0
+    if before is not None:
+        with Ledger(before[0], create=False) as ledger:
+            spent, count = ledger.spent(before[1]), len(ledger.events(before[1]))
+    refused = question.refusal(policy, spent)
+    after = f", after {count} before this run" if count else ""
+    if refused is None:
+        return Check(name, OK, f"allows all {len(question.releases)} releases{after}")
+    number, reason = refused
+    found = f"refuses release {number} of {len(question.releases)}{after}: {reason}"
+    return Check(name, FAIL, " ".join(found.split()), _ADVICE)
