@@ -30,7 +30,7 @@ from typing import Any
 _MODULES = {
     "learning.clustering": ("autoencoder",),
     "learning.contribution": ("BitCodec", "LabelCodec", "Sum", "WeightCodec"),
-    "learning.data.datasets": ("digits", "pneumonia_mnist", "torchvision_dataset"),
+    "learning.data.datasets": ("digits", "medmnist", "torchvision_dataset"),
     "learning.data.examples": ("DataError", "Dataset", "Examples"),
     "learning.data.own_data": ("csv", "image_folder", "npz"),
     "learning.data.partitions": ("IID", "Dirichlet", "QuantitySkew", "Shards", "label_counts"),

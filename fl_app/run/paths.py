@@ -12,6 +12,8 @@ PATHS = (
     "dataset.root",
     "dataset.path",
     "dataset.cache",
+    "dataset.test_path",
+    "dataset.tokenizer",
     "features.weights",
     "model.base.weights",
     "model.start",
@@ -24,7 +26,10 @@ PATHS = (
 def absolute_paths(config: DictConfig, base: Path) -> list[str]:
     """Overrides that pin the paths which the user typed: the apps run in another folder."""
     typed = {key: OmegaConf.select(config, key) for key in PATHS}
-    return [f"{key}={quoted(base / path)}" for key, path in typed.items() if path is not None]
+    found = {key: base / path for key, path in typed.items() if path is not None}
+    if "dataset.path" in found and not found["dataset.path"].exists():
+        del found["dataset.path"]  # a name on the hub of Hugging Face
+    return [f"{key}={quoted(path)}" for key, path in found.items()]
 
 
 def results_root(results_dir: str | None) -> Path:

@@ -226,9 +226,15 @@ def _images(description: str) -> Population:
             f"{len(private)} private examples; lower it, federation.public or federation.validation"
         )
     partition = build(config.partition, "partition")
+    divided = dataset.owners if getattr(partition, "by_owner", False) else dataset.train.labels
+    if divided is None:
+        raise ConfigError(
+            "partition=natural: the data set does not say whose each example is; name the column "
+            "that does (dataset.client)"
+        )
     try:
         shares = partition(
-            dataset.train.labels[private],
+            divided[private],
             federation.num_clients,
             dataset.num_classes,
             experiment_rng(config.seed, "partition"),

@@ -187,8 +187,10 @@ def array_examples(
 ) -> RawExamples:
     """Two arrays of an .npz file as examples.
 
-    Images: (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3 (channels last where both
-    fit); integers in 0..255 or floats in [0, 1]. Labels: integers of at least 0, (N,) or (N, 1).
+    Images: (N, H, W), (N, H, W, C) with C = 1 or 3, or (N, C, H, W) (channels last where both fit);
+    integers in 0..255, which are divided by 255, or finite floats, which stay as they are. Other
+    arrays of floats: (N, F) becomes (N, F, 1, 1), and what has more than four axes
+    (N, C, H, the product of the others). Labels: integers of at least 0, (N,) or (N, 1).
 
     Raises:
         DataError: an array is missing or not as above, naming the file and the array.
@@ -205,16 +207,16 @@ def array_examples(
         )
     if len(labels) and labels.min() < 0:
         raise damaged(path, f"{labels_key} holds {labels.min()}; labels start at 0")
-    if images.ndim == 3:
+    if images.ndim < 2:
+        raise damaged(path, f"{images_key} has shape {images.shape}, not one row for each example")
+    if images.ndim == 2:
+        images = images[:, :, None, None]
+    elif images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
-    if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise damaged(
-            path,
-            f"{images_key} has shape {images.shape}, not (N, H, W), (N, H, W, C) or "
-            "(N, C, H, W) with C = 1 or 3",
-        )
+    elif images.ndim > 4:
+        images = images.reshape(*images.shape[:3], -1)
     if len(images) != len(labels):
         raise damaged(path, f"{images_key} holds {len(images)} images for {len(labels)} labels")
     return RawExamples(_pixels(path, images_key, images), labels.astype(np.int64))
@@ -226,12 +228,14 @@ def _pixels(path: Path, key: str, images: NDArray[Any]) -> NDArray[Any]:
     kind = images.dtype.kind
     if kind not in "iuf":
         raise damaged(path, f"{key} is {images.dtype}; give integers or floats")
-    top = 1 if kind == "f" else 255
-    # A NaN fails both comparisons, so it is refused here too.
-    if images.size and not (images.min() >= 0 and images.max() <= top):
+    if kind == "f":
+        if not np.isfinite(images).all():
+            raise damaged(path, f"{key} holds NaN or infinite values")
+        return images.astype(np.float32)
+    if images.size and not (images.min() >= 0 and images.max() <= 255):
         raise damaged(
             path,
-            f"{key} ({images.dtype}) lies in {images.min()}..{images.max()}; integers must "
-            "lie in 0..255, floats in 0..1",
+            f"{key} ({images.dtype}) lies in {images.min()}..{images.max()}; integers are pixels "
+            "in 0..255; give other numbers as floats",
         )
-    return images.astype(np.float32 if kind == "f" else np.uint8)
+    return images.astype(np.uint8)

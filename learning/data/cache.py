@@ -31,7 +31,7 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class RawExamples:
-    """Images as they were stored: uint8 (divided by 255 in the cache) or float32 in [0, 1].
+    """Images as they were stored: uint8 (divided by 255 in the cache) or float32.
 
     Attributes:
         pixels: shape (N, C, H, W).

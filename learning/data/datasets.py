@@ -1,4 +1,4 @@
-"""The data sets that Murmur knows by name: scikit-learn's digits, torchvision's, PneumoniaMNIST.
+"""The data sets that Murmur knows by name: scikit-learn's digits, torchvision's, MedMNIST's.
 
 Pixels are scaled to [0, 1] and not normalised further. Files are looked for in the folder
 ``root`` first, which is only ever read (``sources``); the decoded arrays live in a cache and are
@@ -16,7 +16,7 @@ from learning.checks import require_integer
 from learning.data.archives import array_examples, read_cifar10, read_idx_pair, read_npz, read_svhn
 from learning.data.cache import RawDataset, RawExamples, load_or_build
 from learning.data.examples import DataError, Dataset, Examples
-from learning.data.sources import SOURCES, locate, verify
+from learning.data.sources import SOURCES, Source, locate, verify
 from learning.seeding import experiment_rng
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "Dataset",
     "Examples",
     "digits",
-    "pneumonia_mnist",
+    "medmnist",
     "torchvision_dataset",
 ]
 
@@ -107,27 +107,31 @@ def torchvision_dataset(
     return load_or_build(name, sources=files, settings=settings, cache=cache, build=build)
 
 
-def pneumonia_mnist(
+def medmnist(
     *,
+    name: str,
     root: str | Path | None = None,
     use_validation: bool = False,
     cache: str | Path | None = None,
 ) -> Dataset:
-    """PneumoniaMNIST (MedMNIST v2): 28×28 grey chest X-rays, 0 = normal, 1 = pneumonia.
+    """A set of MedMNIST v2 with one label for each image, such as PneumoniaMNIST.
 
-    4,708 train and 624 test examples. The 524 of the official validation set are left out, or
-    follow the train examples where ``use_validation`` is true. Never downloaded.
+    The official validation set is left out, or follows the train examples where
+    ``use_validation`` is true. Never downloaded.
 
     Args:
-        root: holds ``PneumoniaMNIST/pneumoniamnist.npz`` or ``pneumoniamnist.npz``.
+        name: MedMNIST's, such as ``PneumoniaMNIST`` or ``PathMNIST``.
+        root: holds ``NAME/name.npz`` or ``name.npz``, such as ``pneumoniamnist.npz``.
         use_validation: whether the validation examples join the train set.
         cache: see ``learning.data.cache.cache_folder``.
 
     Raises:
         DataError: the file is missing or damaged.
     """
-    name = "PneumoniaMNIST"
-    (path,) = locate(SOURCES[name], root=root, cache=cache, download=False)
+    if not name.isidentifier():
+        raise ValueError(f"name={name}: must be a name of MedMNIST's, such as PneumoniaMNIST")
+    source = Source(name, (name, "."), ((f"{name.lower()}.npz",),), downloads=False)
+    (path,) = locate(source, root=root, cache=cache, download=False)
 
     def build() -> RawDataset:
         arrays = read_npz(path)
@@ -140,7 +144,8 @@ def pneumonia_mnist(
                 np.concatenate([train.pixels, validation.pixels]),
                 np.concatenate([train.labels, validation.labels]),
             )
-        return RawDataset(train, test, num_classes=2)
+        every = [part.labels.max(initial=0) for part in (train, validation, test)]
+        return RawDataset(train, test, num_classes=max(2, int(max(every)) + 1))
 
     settings = {"use_validation": use_validation}
     return load_or_build(name, sources=[path], settings=settings, cache=cache, build=build)

@@ -18,8 +18,8 @@ class Examples:
     """Labelled images.
 
     Attributes:
-        images: float32, shape (N, C, H, W), values in [0, 1]. May be memory-mapped and then
-            read-only; ``take`` gives a writable copy.
+        images: float32, shape (N, C, H, W), pixels in [0, 1] or any other finite features. May be
+            memory-mapped and then read-only; ``take`` gives a writable copy.
         labels: int64, shape (N,).
 
     Raises:
@@ -70,6 +70,7 @@ class Dataset:
         test: the examples that only evaluation sees.
         num_classes: labels lie in [0, num_classes).
         input_shape: (C, H, W) of one image.
+        owners: whose each train example is, in 0..; None where the data do not say.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -80,8 +81,11 @@ class Dataset:
     test: Examples
     num_classes: int
     input_shape: tuple[int, int, int]
+    owners: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
+        if self.owners is not None and self.owners.shape != self.train.labels.shape:
+            raise ValueError(f"owners={self.owners.shape}: must be one for each train example")
         for part, examples in (("train", self.train), ("test", self.test)):
             if examples.images.shape[1:] != self.input_shape:
                 raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,24 +57,32 @@ def read_image(path: Path, *, height: int, width: int, channels: int) -> NDArray
     Raises:
         DataError: the file is missing, damaged, or not a picture of that kind.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
-    mode = "L" if channels == 1 else "RGB"
     try:
         with Image.open(path) as opened:
-            image = ImageOps.exif_transpose(opened)
-            if image.mode.startswith("I;16"):
-                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            elif image.mode in ("I", "F"):
-                raise DataError(
-                    f"{path} has {image.mode} pixels of unknown range; convert it to 8 or 16 bits"
-                )
-            image = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+            return to_pixels(opened, height, width, channels, str(path))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; restore it or remove its entry") from error
     except UnidentifiedImageError as error:
         raise DataError(f"{path} is not a picture that Pillow reads; replace it") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} is damaged ({error}); replace it") from error
-    pixels = np.asarray(image)
+
+
+def to_pixels(
+    picture: Any, height: int, width: int, channels: int, name: str = "a picture"
+) -> NDArray[np.uint8]:
+    """A Pillow image as ``read_image`` has it; DataError where its range is unknown."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(picture)
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise DataError(
+            f"{name} has {image.mode} pixels of unknown range; convert it to 8 or 16 bits"
+        )
+    mode = "L" if channels == 1 else "RGB"
+    pixels = np.asarray(image.convert(mode).resize((width, height), Image.Resampling.BILINEAR))
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

@@ -69,7 +69,7 @@ def image_folder(
     found = [path for part in parts for _, path in part]
     if not parts[0]:
         raise DataError(f"{folder} holds no pictures in class folders; put them in <class>/<file>")
-    labels, num_classes = _number(names, [str(path) for path in found], classes)
+    labels, num_classes = number_classes(names, [str(path) for path in found], classes)
 
     def build() -> RawDataset:
         raw = RawExamples(read_images(found, height, width, channels), labels)
@@ -176,7 +176,7 @@ def csv(
     def build() -> RawDataset:
         table = read_table(file)
         places = [f"{file}, line {line}" for line in table.lines]
-        labels, num_classes = _number(table.labels, places, classes)
+        labels, num_classes = number_classes(table.labels, places, classes)
         if table.files:
             pixels = read_images(table.files, height, width, channels)
         else:
@@ -215,7 +215,7 @@ def _check_channels(channels: int) -> None:
         raise ValueError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
 
 
-def _number(
+def number_classes(
     names: Sequence[str], places: Sequence[object], classes: Sequence[str | int] | None
 ) -> tuple[NDArray[np.int64], int]:
     """Labels for class ``names`` and the number of classes; ``places`` is for the error."""

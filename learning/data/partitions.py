@@ -10,7 +10,7 @@ bounded number of tries where it is drawn at random.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ __all__ = [
     "IID",
     "Dirichlet",
     "Legacy",
+    "Natural",
     "Partition",
     "QuantitySkew",
     "Shards",
@@ -141,6 +142,34 @@ class Dirichlet:
             remedy=f"raise alpha={self.alpha}, lower min_size or num_clients, or set per=client",
         )
         return deal(labels, counts, rng)
+
+
+@dataclass(frozen=True)
+class Natural:
+    """Each client is one owner of examples, as the data set says (``Dataset.owners``).
+
+    Where there are fewer clients than owners, those are drawn at random, and the examples of the
+    others stay unused. Called with the owners in place of the labels.
+    """
+
+    by_owner: ClassVar[bool] = True
+
+    def __call__(
+        self,
+        owners: NDArray[np.int64],
+        num_clients: int,
+        num_classes: int,
+        rng: np.random.Generator,
+    ) -> Shares:
+        """See ``Partition``."""
+        present = np.unique(owners)
+        if num_clients > len(present):
+            raise ValueError(
+                f"num_clients={num_clients}: the data have {len(present)} owners; lower "
+                "federation.num_clients to that"
+            )
+        chosen = np.sort(rng.permutation(present)[:num_clients])
+        return [np.flatnonzero(owners == owner) for owner in chosen]
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,6 @@ SOURCES = {
             ("CIFAR10", ".", "CIFAR10/cifar-10-batches-py", "cifar-10-batches-py"),
             (("cifar-10-python.tar.gz",), _CIFAR10_BATCHES),
         ),
-        Source("PneumoniaMNIST", ("PneumoniaMNIST", "."), (("pneumoniamnist.npz",),), False),
     )
 }
 

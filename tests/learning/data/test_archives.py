@@ -151,10 +151,8 @@ def test_images_may_be_grey_or_have_channels_first_or_last(tmp_path, shape, expe
     ("images", "labels", "problem"),
     [
         (np.zeros((2, 4, 4)), np.zeros(3, int), "2 images for 3 labels"),
-        (np.zeros((2, 4)), np.zeros(2, int), "has shape"),
-        (np.zeros((2, 4, 4, 2)), np.zeros(2, int), "has shape"),
-        (np.full((2, 4, 4), 1.5), np.zeros(2, int), r"lies in 1\.5"),
-        (np.full((2, 4, 4), np.nan), np.zeros(2, int), "lies in nan"),
+        (np.zeros(2), np.zeros(2, int), "has shape"),
+        (np.full((2, 4, 4), np.nan), np.zeros(2, int), "NaN"),
         (np.full((2, 4, 4), 256), np.zeros(2, int), r"lies in 256"),
         (np.full((2, 4, 4), -1), np.zeros(2, int), r"lies in -1"),
         (np.zeros((2, 4, 4), bool), np.zeros(2, int), "bool"),

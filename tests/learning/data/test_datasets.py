@@ -13,7 +13,7 @@ from learning.data.datasets import (
     Dataset,
     Examples,
     digits,
-    pneumonia_mnist,
+    medmnist,
     torchvision_dataset,
 )
 
@@ -84,8 +84,8 @@ def test_decoded_images_are_those_of_the_official_archive(name, md5, cache, data
 
 
 def test_pneumonia_mnist_leaves_validation_out_unless_asked(cache, data_root):
-    data = pneumonia_mnist(root=data_root, cache=cache)
-    joined = pneumonia_mnist(root=data_root, cache=cache, use_validation=True)
+    data = medmnist(name="PneumoniaMNIST", root=data_root, cache=cache)
+    joined = medmnist(name="PneumoniaMNIST", root=data_root, cache=cache, use_validation=True)
     assert (len(data.train), len(joined.train), len(data.test)) == (4708, 5232, 624)
     assert (data.num_classes, data.input_shape) == (2, (1, 28, 28))
     assert np.array_equal(joined.train.images[:4708], data.train.images)
@@ -193,13 +193,13 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path):
 
 def test_missing_pneumonia_mnist_names_folder_and_file(tmp_path):
     with pytest.raises(DataError, match=r"MURMUR_DATA.*PneumoniaMNIST/ with pneumoniamnist\.npz"):
-        pneumonia_mnist(root=tmp_path, cache=tmp_path)
+        medmnist(name="PneumoniaMNIST", root=tmp_path, cache=tmp_path)
 
 
 def test_a_damaged_pneumonia_mnist_is_named(tmp_path):
     (tmp_path / "pneumoniamnist.npz").write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(DataError, match=r"pneumoniamnist\.npz is damaged"):
-        pneumonia_mnist(root=tmp_path, cache=tmp_path / "cache")
+        medmnist(name="PneumoniaMNIST", root=tmp_path, cache=tmp_path / "cache")
 
 
 def test_take_copies_and_orders():

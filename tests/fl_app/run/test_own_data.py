@@ -1,0 +1,45 @@
+"""Runs on data as people have them: a table by its owners, texts with an LSTM and a transformer."""
+
+import numpy as np
+import pytest
+
+from fl_app.config.errors import ConfigError
+from tests.fl_app.running import run_inline
+
+pandas = pytest.importorskip("pandas")
+FEDAVG = ("strategy=fedavg", "federation.public=0", "strategy.local.epochs=8")
+
+
+def test_a_table_by_its_owners(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 3))
+    frame = pandas.DataFrame(rows, columns=list("abc"))
+    frame["label"], frame["user"] = (rows @ [1, -1, 2] > 0).astype(int), rng.integers(0, 5, 300)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    words = (*FEDAVG, "dataset=table", f"dataset.path={tmp_path / 'x.csv'}", "partition=natural")
+    run = run_inline(tmp_path / "run", *words, "dataset.client=user", "federation.num_clients=5")
+    assert run.rows()[-1]["accuracy"] > 0.9
+    with pytest.raises(ConfigError, match=r"dataset\.client"):
+        run_inline(tmp_path / "other", *words, "dataset.inputs=[a,b,c]")
+
+
+@pytest.mark.parametrize("model", ["text_lstm", "text_transformer"])
+def test_texts_are_learnt_from(tmp_path, model):
+    rng = np.random.default_rng(0)
+    words = (["good", "fine", "great"], ["bad", "poor", "awful"])
+    labels = rng.integers(0, 2, 240)
+    texts = [" ".join(["it", "was", str(rng.choice(words[label]))]) for label in labels]
+    pandas.DataFrame({"text": texts, "label": labels}).to_parquet(tmp_path / "x.parquet")
+    run = run_inline(
+        tmp_path / "run",
+        *FEDAVG,
+        "dataset=table",
+        f"dataset.path={tmp_path / 'x.parquet'}",
+        "dataset.length=5",
+        "dataset.vocabulary=64",
+        f"model={model}",
+        "model.width=16",
+        "federation.num_clients=3",
+        "strategy.local.learning_rate=0.5",
+    )
+    assert run.rows()[-1]["accuracy"] > 0.8
