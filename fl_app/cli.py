@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 TOOLS = {
-    "advise": "find the best rounds and clients per round for NbAFL",
+    "advise": "say what to choose and what accuracy to expect, by pilots on public data",
     "audit": "attack a release and measure its epsilon",
     "device": "answer a SuperNode with the code that is installed here, and with no other",
     "doctor": "check a device or a server, and say what is missing",

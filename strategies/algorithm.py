@@ -77,6 +77,10 @@ class Algorithm(PrivacyReport):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up the state that ``state`` returned."""
 
+    def noise_facts(self) -> dict[str, float]:
+        """How much noise a round's sum holds and what leads over it, for planners; by name."""
+        return {}
+
     def weigh(self) -> Weigh | None:
         """A client's weight, which an answer must have; None where sizes are not public."""
         if not self.weighted:

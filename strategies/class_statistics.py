@@ -10,6 +10,7 @@ post-processing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -107,6 +108,13 @@ class ClassStatistics(CohortStrategy):
         """The released coordinates of the pool's images."""
         assert self.spreading is not None
         return coordinates(self.spreading.graph(self._pool), self.release.shape[0])
+
+    def noise_facts(self) -> dict[str, float]:
+        """On an entry of the sum; the lead is that of clients who all say the same."""
+        numbers, clients = self.release.shape[0] * self.release.shape[1], self.setup.cohort_size
+        sigma = self.release.sigma(clients)
+        lead = clients / (sigma * math.sqrt(numbers)) if sigma else math.inf
+        return {"numbers": numbers, "noise": sigma, "lead at most": lead}
 
     def release_event(self) -> Event:
         """One noised vector of norm 1."""

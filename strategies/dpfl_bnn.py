@@ -15,6 +15,7 @@ at all of them (``configure_evaluate``); those reports are no part of the protoc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -116,6 +117,14 @@ class DPFLBNN(CohortStrategy):
             f"honest clients answer, and a sum is taken from {sure} on; the figures here count "
             "those who did"
         ]
+
+    def noise_facts(self) -> dict[str, float]:
+        """γ, and the lead of a bit on which all clients agree, in standard errors of the noise."""
+        gamma = self.release.gamma
+        if gamma is None or gamma >= 0.5:
+            return {}
+        deviation = math.sqrt((0.25 - gamma**2) * self.setup.cohort_size)
+        return {"gamma": gamma, "lead at most": gamma * self.setup.cohort_size / deviation}
 
     # The round ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ server step, DP-FedAvg and DP-FTRL a protection. With a proximal term on the cli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -66,6 +67,18 @@ class FedAvg(CohortStrategy):
     ) -> Parameters:
         """The next model from the ``means`` of what clients sent, all of which may be published."""
         return self.server_step.step(model, means["update"])
+
+    def noise_facts(self) -> dict[str, float]:
+        """Of the protection; the lead is that of clients whose updates all agree."""
+        noise = self.protection.noise_on_a_sum()
+        if not noise:
+            return {}
+        clients, size = self.setup.cohort_size, self.trainer.num_parameters
+        return {
+            "clipping norm": self.protection.clip,
+            "noise in clipping norms": noise,
+            "lead at most": clients / (noise * math.sqrt(size)),
+        }
 
     # Privacy --------------------------------------------------------------------------------
 

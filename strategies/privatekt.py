@@ -184,6 +184,14 @@ class PrivateKT(CohortStrategy):
             "will often be wrong. Raise epsilon, lower strategy.K, or ask more clients"
         ]
 
+    def noise_facts(self) -> dict[str, float]:
+        """Labels of one client, and what the right class of an image leads by at 60% agreement."""
+        facts = {"labels": float(self.K * self.setup.budget.releases)}
+        if isinstance(self.answers, SharedLabels):
+            facts["kept"] = self.answers.keep
+        clients = 1 if self.way == "disjoint" else self.setup.cohort_size
+        return facts | {"lead in standard errors": self.answers.lead(clients)}
+
     # The round ------------------------------------------------------------------------------
 
     def cohort(self, number: int) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """``murmur advise``: how many rounds and clients per round NbAFL's convergence bound asks for.
 
-The words after it are settings as for a run (``experiment=nbafl_rounds privacy.epsilon=50``). It
+With another ``strategy=``, what to choose by pilots on public data (``fl_app.tools.planner``). The
+words after it are settings as for a run (``experiment=nbafl_rounds privacy.epsilon=50``). It
 prints the bound over T and over K, marks the optima, and draws them. The bound's constants are
 assumed, or, with ``--estimate ROUNDS``, estimated from a short run without noise on the configured
 data; where the bound does not hold then, the curves that it measured take its place.
@@ -208,8 +209,12 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
 
 def main(argv: Sequence[str]) -> int:
     """Run the tool with the words after ``murmur advise``; the exit status."""
+    from fl_app.tools import planner
     from fl_app.tools.advice_report import draw, show
 
+    strategies = [word for word in argv if word.startswith("strategy=")]
+    if strategies and strategies[-1] != "strategy=nbafl":
+        return planner.main(argv)
     options = _parser().parse_intermixed_args(list(argv))
     given = {name: getattr(options, name) for name in LETTERS}
     given = {name: value for name, value in given.items() if value is not None}

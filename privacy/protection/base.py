@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ class Protection(ABC):
         weighted: whether clients count by their number of examples, rather than alike.
         adjacency: between which data sets it hides the difference.
         extra: entries of a release beyond the vector's own.
+        clip: the largest norm of a vector in this round.
         bound: the largest absolute entry of a release, in integers; None for real numbers.
         shared: whether the noise relies on other clients' in the same sum.
     """
@@ -39,6 +41,7 @@ class Protection(ABC):
     claim: ClassVar[str] = ""
     difference: ClassVar[str] = ""
     extra: int = 0
+    clip: float = math.inf
     bound: int | None = None
     shared: bool = False
 
@@ -72,6 +75,10 @@ class Protection(ABC):
         """
 
     # Server ---------------------------------------------------------------------------------
+
+    def noise_on_a_sum(self) -> float:
+        """Standard deviation on an entry of a round's sum, in clipping norms."""
+        return 0.0
 
     def arrays(self) -> dict[str, NDArray]:
         """What clients must be told in this round."""

@@ -134,6 +134,10 @@ class Clipped(Protection):
 
     # Server ---------------------------------------------------------------------------------
 
+    def noise_on_a_sum(self) -> float:
+        """z_Δ times how many norms one client moves the sum."""
+        return self.update_multiplier * self.distance
+
     def arrays(self) -> dict[str, NDArray]:
         """The clipping norm of this round."""
         return {"clip": np.array([self.clip])}

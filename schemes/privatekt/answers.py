@@ -64,6 +64,13 @@ class Answers(ABC):
         """The release of ``labels`` (K,) by the client in ``place`` of the cohort."""
 
     @abstractmethod
+    def lead(self, clients: int, agreement: float = 0.6) -> float:
+        """How far the right class of an image leads another, in standard errors of the noise.
+
+        ``agreement``: the share of ``clients`` that label it rightly; the others do so evenly.
+        """
+
+    @abstractmethod
     def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """Ln P(answers | class) of every image asked about, (images, C)."""
 
@@ -92,6 +99,14 @@ class SharedLabels(Answers):
         if self.mechanism is None:
             return labels.astype(np.uint8)
         return self.mechanism.privatize(labels, rng)
+
+    def lead(self, clients: int, agreement: float = 0.6) -> float:
+        """Counts of randomised labels are binomial."""
+        uniform = (1 - self.keep) / self.query.classes
+        right = self.keep * agreement + uniform
+        wrong = self.keep * (1 - agreement) / (self.query.classes - 1) + uniform
+        variance = right + wrong - (right - wrong) ** 2
+        return (right - wrong) * math.sqrt(clients / variance)
 
     def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """Each report of a class speaks for it by the randomiser's law and ``AGREEMENT``."""
@@ -145,6 +160,16 @@ class Votes(Answers):
         """Noisy votes (K, C)."""
         return self.grid.mean(total, 1).reshape(self.query.count, -1)
 
+    def _sigma(self, clients: int) -> float:
+        """On one count of a sum over ``clients``, in votes."""
+        return 0.0 if self.noise is None else self.noise.share * self.noise.grid * clients**0.5
+
+    def lead(self, clients: int, agreement: float = 0.6) -> float:
+        """Both counts hold Gaussian noise."""
+        votes = clients * (agreement - (1 - agreement) / (self.query.classes - 1))
+        sigma = self._sigma(clients)
+        return votes / (math.sqrt(2) * sigma) if sigma else math.inf
+
     def evidence(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """By a Gaussian law around votes whose lead for the right class is estimated from all.
 
@@ -153,8 +178,7 @@ class Votes(Answers):
         classes = self.query.classes
         votes = self.counts(total)
         votes = votes - votes.mean(axis=1, keepdims=True)
-        share = 0.0 if self.noise is None else self.noise.share * self.noise.grid
-        variance = share**2 * weight + weight / classes
+        variance = self._sigma(weight) ** 2 + weight / classes
         surplus = float((votes**2).sum(axis=1).mean()) - (classes - 1) * variance
         lead = math.sqrt(max(0.0, surplus * classes / (classes - 1)))
         return votes * (lead / variance)

@@ -1,0 +1,78 @@
+"""What `murmur advise` predicts, and what comes out: ``python -m benchmarks.planner --rows FILE``.
+
+For every setting the candidates' pilots choose, as the tool does; the same settings then run on the
+clients' own data and the test set. Mean over ``SEEDS`` on both sides. Rows are kept in FILE and not
+made twice. Needs ``MURMUR_DATA`` for MNIST and Fashion-MNIST.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from fl_app.tools import planner
+
+SEEDS = 2
+_POOL = ("federation.public=10000", "federation.validation=2000")
+_SKEW = ("partition=dirichlet", "partition.alpha=0.5")
+# Name: strategy, words, clients, examples, ε.
+SETTINGS = {
+    f"{strategy}, {data} {clients}, ε = {epsilon:g}": planner.Request(
+        (f"strategy={strategy}", f"dataset={data}", *words), clients, examples, epsilon, SEEDS
+    )
+    for strategy, data, words, clients, examples, epsilon in [
+        ("class_statistics", "digits", ("federation.public=720",), 60, 12, 8),
+        ("class_statistics", "digits", ("federation.public=720",), 60, 12, 4),
+        ("class_statistics", "mnist", (*_POOL, *_SKEW), 100, 480, 2),
+        ("class_statistics", "mnist", (*_POOL, *_SKEW), 100, 480, 8),
+        ("class_statistics", "fashion_mnist", (*_POOL, *_SKEW), 100, 480, 4),
+        ("class_statistics", "fashion_mnist", (*_POOL, *_SKEW), 100, 480, 8),
+        ("privatekt", "mnist", (*_POOL, *_SKEW, "strategy.components=50"), 100, 480, 8),
+        ("fedavg", "mnist", (*_POOL, "partition=iid"), 100, 480, 8),
+        ("dp_fedavg", "mnist", (*_POOL, "partition=iid"), 100, 480, 8),
+        ("dp_fedavg", "mnist", (*_POOL, "partition=iid"), 100, 480, 2),
+        ("dp_fedavg", "fashion_mnist", (*_POOL, "partition=iid"), 100, 480, 8),
+        ("fedavg", "fashion_mnist", (*_POOL, "partition=iid"), 100, 480, 8),
+    ]
+}
+
+
+def measure(name: str) -> dict[str, object]:
+    """Prediction and outcome of one setting."""
+    request = SETTINGS[name]
+    best = max(planner.plans(request), key=lambda plan: plan.expected)
+    runs = [request.overrides(best.candidate, seed) for seed in range(1, SEEDS + 1)]
+    outcomes = [planner.accuracy(words) for words in runs]
+    return {
+        "name": name,
+        "predicted": best.expected,
+        "outcome": statistics.mean(outcomes),
+        "chosen": list(best.candidate),
+    }
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--show", action="store_true", help="print the table, run nothing")
+    arguments = parser.parse_args()
+    path: Path = arguments.rows
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = {row["name"]: row for row in map(json.loads, lines)}
+    for name in () if arguments.show else SETTINGS:
+        if name not in rows:
+            rows[name] = measure(name)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(rows[name]) + "\n")
+    print("| setting | predicted | came out | difference | chosen |\n|---|---|---|---|---|")
+    for name, row in rows.items():
+        gap = row["outcome"] - row["predicted"]
+        values = f"{row['predicted']:.3f} | {row['outcome']:.3f} | {gap:+.3f}"
+        print(f"| {name} | {values} | `{' '.join(row['chosen'][:3])}` |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""`murmur advise` by pilots on public data: candidates, leads, how many clients are needed."""
+
+import pytest
+
+from fl_app.cli import main
+from fl_app.tools import planner
+from privacy.budget import Budget
+from schemes.privatekt.answers import LabelQuery, answers_of
+
+WORDS = ["strategy=class_statistics", "federation.public=720", "features.components=30"]
+
+
+@pytest.mark.parametrize(
+    ("clients", "labels", "epsilon", "expected"),
+    [(60, 32, 8, 4.909), (500, 240, 8, 14.936), (60, 32, 4, 2.725)],
+)
+def test_lead_of_votes_is_that_of_the_closed_form(clients, labels, epsilon, expected):
+    budget = Budget(epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=clients)
+    votes = answers_of("votes", LabelQuery(budget, labels, 10))
+    assert votes.lead(clients, 0.6) == pytest.approx(expected, rel=2e-3)
+
+
+def test_it_compares_the_candidates_and_names_the_best_as_a_command(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    status = main(
+        ["advise", *WORDS, "--clients", "40", "--epsilon", "20", "--pilots", "1", "--at-least", "0"]
+    )
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "In pilots of 40 clients" in printed
+    assert "No client's data were used" in printed
+    assert "expected accuracy 0." in printed
+    assert "federation.num_clients=40 seed=1 privacy.epsilon=20 privacy.per=run" in printed
+    assert "needs about" not in printed
+
+
+def test_where_it_cannot_work_it_says_how_many_clients_would_do(capsys, monkeypatch):
+    # Pilots stand in: twice the clients, and twice again, learn more.
+    def reached(words):
+        clients = next(int(w.split("=")[1]) for w in words if w.startswith("federation.num_cl"))
+        return 0.9 if "privacy.epsilon=inf" in words else clients / 200
+
+    monkeypatch.setattr(planner, "accuracy", reached)
+    status = main(["advise", *WORDS, "--clients", "40", "--epsilon", "0.5", "--examples", "12"])
+    assert status == 0
+    assert "does not reach 0.810 at a total epsilon of 0.5: needs about 320 clients" in (
+        capsys.readouterr().out
+    )
+
+
+def test_what_the_user_says_is_not_overridden():
+    request = planner.Request(("strategy=privatekt", "privacy.threat=local"), 10, 5, 1.0)
+    words = request.overrides(["strategy.K=2", "privacy.threat=secure_aggregation"])
+    assert "privacy.threat=secure_aggregation" not in words
+    assert "strategy.K=2" in words
+
+
+def test_a_strategy_that_lists_nothing_is_refused(capsys):
+    assert main(["advise", "strategy=kd_dpfl", "--clients", "40", "--epsilon", "1"]) == 2
+    assert "strategy=kd_dpfl" in capsys.readouterr().err
