@@ -1,20 +1,46 @@
 """Two devices that differ in one client's data answer alike, byte for byte, whatever is asked.
 
 The release, which is charged for, is replaced by a constant; everything else that comes back is
-compared. ``make test-federation`` asks 10,000 questions, the default suite 250.
+compared. ``make test-long`` asks 10,000 questions, the default suite 320.
 """
 
 from __future__ import annotations
+
+import shutil
+import sys
 
 import numpy as np
 import pytest
 
 from fl_app.device.node import Node
 from learning.contribution import LabelCodec
-from tests.fl_app.device.test_hostile_server import CASES, honest
-from tests.fl_app.device_under_test import MINE, OPEN, POOL, STRICT, Device, model_size
+from schemes.privatekt.own_labels import OwnLabelCodec
+from tests.fl_app.device import test_hostile_server
+from tests.fl_app.device.test_hostile_server import SMALL, Case, honest
+from tests.fl_app.device.test_sum_rules import VICTIM, HostileServer
+from tests.fl_app.device_under_test import CLIENTS, MINE, OPEN, POOL, STRICT, Device, model_size
 
+DATA = tuple(f"/{client}.npz" for client in MINE)
 EACH = 10  # questions to one configuration
+ROWS = {"indices": np.tile(np.arange(4), (CLIENTS, 1)), "clients": np.arange(CLIENTS)}
+ONE_EPOCH = [*SMALL, "strategy.local.epochs=1"]
+CASES = {
+    **test_hostile_server.CASES,
+    "privatekt, disjoint": Case([*ONE_EPOCH, "strategy.answers=disjoint"], ROWS),
+    "privatekt, votes": Case([*ONE_EPOCH, "strategy.answers=votes"], {"indices": np.arange(4)}),
+    "class_statistics": Case(
+        [
+            *("strategy=class_statistics", "features=none", "privacy.threat=local"),
+            "federation.num_rounds=1",
+        ]
+    ),
+    "scaffold": Case(["strategy=scaffold", *SMALL], {"control": np.zeros(310, np.float32)}, OPEN),
+    "fedavg, distributed": Case(
+        ["strategy=fedavg", *SMALL, "protection=distributed", "privacy=local"],
+        {"clip": np.ones(1)},
+        OPEN,
+    ),
+}
 WORDS = [
     *("privacy.epsilon=0.5", "privacy.epsilon=1e6", "privacy.epsilon=inf", "privacy.delta=0.3"),
     *("privacy.noise=seeded", "privacy.per=round", "privacy.per=run", "seed=7", "seed=-1"),
@@ -37,6 +63,8 @@ WORDS = [
     *("strategy.labelling.mechanism=rr", "strategy.labelling.mechanism=pate", "strategy.soft=true"),
     *("strategy.local.epochs=2", "strategy.local.lot_size=7", "strategy.uploads.noise=nbafl"),
     *("model.hidden=[3]", "model=cnn_small", "strategy.beta=0.5", "strategy.budget.hamming=5"),
+    *("strategy.answers=votes", "strategy.learner=ridge", "strategy.abstain=0.5"),
+    *("protection=distributed", "privacy.threat=secure_aggregation", "strategy.components=3"),
     *("privacy.secure_aggregation=on", "protection=central", "run_name=another", "no.such.key=1"),
 ]
 
@@ -76,6 +104,9 @@ def change(file, published):
 
 def constant(node, role, task):
     codec = role.codec(task)
+    if isinstance(codec, OwnLabelCodec):  # its cells are those of its own images
+        place = list(task.arrays["clients"]).index(task.client)
+        return (place * codec.count + np.arange(codec.count)) * codec.categories
     return np.zeros(codec.shape[:1] if isinstance(codec, LabelCodec) else codec.shape, np.int64)
 
 
@@ -110,11 +141,33 @@ def asked(case, words, rng):
                 changed["extra"] = int(rng.integers(3))
             case _:
                 pass
-    return honest(case, words, round=int(rng.integers(0, 53)), **changed)
+    once = "strategy=class_statistics" in words  # whose run has one round
+    return honest(case, words, round=1 if once else int(rng.integers(0, 53)), **changed)
 
 
-@pytest.mark.parametrize("questions", [250, pytest.param(10_000, marks=pytest.mark.long)])
-def test_nothing_but_the_charged_release_depends_on_a_clients_data(pairs, questions):
+@pytest.fixture
+def opened():
+    """Files of clients' data that were opened, while it lasts."""
+    found: list[str] = []
+    watching = [True]
+    sys.addaudithook(
+        lambda event, arguments: (
+            found.append(str(arguments[0]))
+            if watching[0] and event == "open" and str(arguments[0]).endswith(DATA)
+            else None
+        )
+    )
+    yield found
+    watching[0] = False
+
+
+@pytest.mark.parametrize("questions", [320, pytest.param(10_000, marks=pytest.mark.long)])
+def test_nothing_but_the_charged_release_depends_on_a_clients_data(
+    pairs, opened, tmp_path, questions
+):
+    """Each question is also asked of a device whose policy has expired: it opens no data file."""
+    (tmp_path / "expired").mkdir()
+    expired = Device(tmp_path / "expired", STRICT.replace("2099", "2001"))
     rng = np.random.default_rng(0)
     answered = set()
     for number in range(questions // EACH):
@@ -131,6 +184,35 @@ def test_nothing_but_the_charged_release_depends_on_a_clients_data(pairs, questi
             assert found[0] == found[1], (words, content["task"])
             if found[0][0] not in ("error", []):
                 answered.add(name)
-    assert answered == set(CASES)
+            before = len(opened)
+            assert "no policy that is valid now" in seen(expired.ask(words, content))[2]
+            assert len(opened) == before and not (expired.state / "cache").exists()
+    assert answered == set(CASES) and opened
     for one, other in pairs.values():
         assert one.charged() == other.charged()
+
+
+def test_phases_of_a_secure_sum_open_no_data_and_its_vector_hides_nothing_but_the_release(
+    pairs, opened, monkeypatch
+):
+    """Keys and shares are random, so each later phase is asked of copies of one device's state."""
+    one, other = pairs[OPEN, True]
+    plainly, phases = Device.ask, []
+
+    def ask(device, words, content, kind="train", **rest):
+        phase = content["secure_sum"]["phase"]
+        later = phase in ("mask", "confirm", "reveal")
+        if later:
+            shutil.copytree(one.state, other.state, dirs_exist_ok=True)
+        del opened[:]
+        reply = plainly(device, words, content, kind, **rest)
+        assert bool(opened) is (phase == "mask"), phase
+        if later:
+            assert seen(plainly(other, words, content, kind, **rest)) == seen(reply), phase
+        phases.append(phase)
+        return reply
+
+    monkeypatch.setattr(Device, "ask", ask)
+    vector = HostileServer(one).read()
+    assert vector[-1] == 300 and not vector[:-1].any() and MINE[0] == VICTIM
+    assert phases == ["advertise", "share", "check", "mask", "confirm", "reveal"]
