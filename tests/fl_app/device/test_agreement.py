@@ -13,7 +13,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed, asked
 from fl_app.device.node_settings import OwnerSettings
-from tests.fl_app.device_under_test import MINE, OPEN, Device, model_size, question, report
+from tests.fl_app.device_under_test import MINE, OPEN, STRICT, Device, model_size, question, report
 
 OWN = OwnerSettings(
     (3, 7), "/data/{client}.npz", None, shape=(1, 8, 8), classes=10, sizes=(30,) * 8
@@ -122,6 +122,25 @@ def ask(device: Device, *words: str, size: tuple[str, ...] = (), **changed):
     model = np.zeros(model_size(told), np.float32)
     content = question(model, arrays={"indices": np.arange(4)}, **changed)
     return report(device.ask([*told, *words], content))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["privacy.sensitivity=erm", "strategy.lipschitz=1e-9", "strategy.proximal_mu=0.001"],
+            "privacy.sensitivity=erm: on a device it must be one of paper, worst, dpsgd",
+        ),
+        (["privacy.sensitivity=paper", "strategy.local.learning_rate=2.0"], "bounded_change"),
+    ],
+)
+def test_nbafl_whose_noise_rests_on_the_servers_assumptions_is_refused(tmp_path, words, said):
+    """It charged ε 0.889 for a release that one record moved by 359 noise units."""
+    device = Device(tmp_path, STRICT.replace("assumptions: [bounded_change]", "assumptions: []"))
+    found = ask(device, "strategy=nbafl", *words)
+    assert found["clients"] == [] and all(said in reason for reason in found["reasons"])
+    assert device.charged() == []
+    assert ask(device, "strategy=nbafl")["clients"] == list(MINE)
 
 
 @pytest.fixture
