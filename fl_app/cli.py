@@ -6,8 +6,6 @@ of the tools below. Each tool is a module with ``main(argv) -> exit status``, im
 
 from __future__ import annotations
 
-import atexit
-import gc
 import importlib
 import json
 import os
@@ -36,9 +34,6 @@ TOOLS = {
     "report": "show a run or a sweep as one HTML page",
     "resume": "go on with a run that was interrupted",
 }
-
-# The interpreter's last collection would go through all of PyTorch, for seconds on a busy machine.
-atexit.register(gc.freeze)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -41,7 +41,7 @@ def from_bytes(content: bytes) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays = load(content)
         if to_bytes(arrays, facts) == content:
             return arrays, facts
-    except (SafetensorError, ValueError, KeyError, TypeError, IndexError, OverflowError):
+    except (SafetensorError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         pass
     raise DamagedError("the checksum does not fit: the file was damaged or edited")
 

@@ -92,7 +92,7 @@ class Checkpoint:
 
     def require_config(self, path: Path) -> None:
         """ConfigError unless ``path`` is the run's own ``config.yaml``."""
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         if digest(text) not in self.configs:
             raise ConfigError(
                 f"{path}: was edited or damaged since the run wrote it; put it back, or start a "

@@ -176,6 +176,8 @@ class Experiment:
             if folder.rows() and self.config.keep_checkpoints:
                 raise ConfigError(f"{folder.checkpoint_path}: is missing; start the run anew")
             return None
+        if isinstance(self.strategy.setup.placement, SimulatedPlacement):
+            folder.require_ledger()
         before = checkpoint.require_settings(self._settings())
         if before != self.federation.num_rounds:
             self._require_extendable(before)

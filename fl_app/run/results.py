@@ -33,6 +33,7 @@ from safetensors.numpy import save
 from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint
 from learning.array_file import replace_file
+from privacy.ledger import Ledger, LedgerError
 from privacy.statement import Statement
 
 
@@ -85,7 +86,23 @@ class RunFolder:
         path = self.path / "overrides.json"
         if not path.exists():
             raise ConfigError(f"{self.path}: holds no run that `murmur` started")
-        return json.loads(path.read_text(encoding="utf-8"))
+        try:
+            words = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            words = None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ConfigError(f"{path}: is damaged; start the run anew")
+        return words
+
+    def require_ledger(self) -> None:
+        """ConfigError where the ledger of the clients that answered so far was damaged."""
+        path = self.path / "ledger.sqlite"
+        if not any(self.path.glob(f"{path.name}*")):
+            return  # of strategies that release nothing
+        try:
+            Ledger(path, create=False).close()
+        except LedgerError as error:
+            raise ConfigError(f"{error}; start the run anew") from error
 
     def append_row(self, row: Mapping[str, Any]) -> None:
         """One round's row, on disk when this returns."""

@@ -147,10 +147,16 @@ def _node_config(text: str) -> dict[str, Any]:
     from click import ClickException
     from flwr.common.config import parse_config_args
 
+    from fl_app.device.node_settings import DeviceError, OwnerSettings
+
     try:
-        return dict(parse_config_args([text] if text else None))
+        config = dict(parse_config_args([text] if text else None))
+        OwnerSettings.of(config)
     except ClickException as error:
         raise ConfigError(f"--node-config={text}: {' '.join(error.message.split())}") from error
+    except DeviceError as error:
+        raise ConfigError(f"--node-config={text}: {error}") from error
+    return config
 
 
 def policy(config: dict[str, Any]) -> Check:

@@ -180,6 +180,8 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             return {key: archive[key] for key in archive.files}
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise damaged(path, error) from error
+    except MemoryError as error:  # of what a header promises
+        raise damaged(path, f"it does not fit into memory: {error}") from error
 
 
 def array_examples(
