@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.data.datasets import Examples
+from learning.metrics import Metric
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from privacy.noise import NoiseGenerator
@@ -27,7 +29,7 @@ class ServerSetup:
     public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
     ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
     ``placement``: which node is asked for which client. ``schedule``: who is asked when; None:
-    random cohorts.
+    random cohorts. ``metrics``: further scores on the test set.
     """
 
     trainer: Trainer
@@ -44,6 +46,7 @@ class ServerSetup:
     round_timeout: float = 3600.0
     placement: ClientPlacement = field(default_factory=SimulatedPlacement)
     schedule: Schedule | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     @cached_property
     def cohorts(self) -> Schedule:

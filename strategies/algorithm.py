@@ -60,7 +60,7 @@ class Algorithm(PrivacyReport):
         return self.trainer.initial(experiment_rng(self.setup.seed, "initial model"))
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Accuracy and loss on the server's test set; of two classes, the ROC curve's area too."""
+        """Accuracy, loss and ``setup.metrics`` on the server's test set; of two classes AUC."""
         self.trainer.load(model)
         test = self.setup.test
         logits = self.trainer.logits(test.images)
@@ -68,7 +68,8 @@ class Algorithm(PrivacyReport):
         scores = {"accuracy": result.accuracy, "loss": result.loss}
         if self.trainer.num_classes == 2:
             scores["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], test.labels)
-        return scores
+        more = {name: score(logits, test.labels) for name, score in self.setup.metrics.items()}
+        return scores | more
 
     def state(self) -> dict[str, NDArray]:
         """What a checkpoint must hold beside the model; override together with ``restore``."""

@@ -14,14 +14,13 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 from omegaconf import DictConfig, OmegaConf
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.checkpoint import Checkpoint, digest
 from fl_app.run.health import RunHealth
+from fl_app.run.own_parts import metrics_of, require_scored, require_usable, start_of
 from fl_app.run.population import (
     Population,
     build_client,
@@ -32,7 +31,6 @@ from fl_app.run.population import (
 )
 from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.tracking import Tracker
-from learning.training.trial import try_out
 from privacy.accounting import Threat, epsilon
 from privacy.releases import assumptions_of
 from rounds.client_placement import ClientPlacement, DevicePlacement, SimulatedPlacement
@@ -56,10 +54,7 @@ class Experiment:
         dataset = self.population.dataset
         # The server computes while its clients wait.
         self.trainer = build_trainer(config, dataset, inference_threads=_cores())
-        try:
-            try_out(self.trainer)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        require_usable(self.trainer)
         # Only to refuse what the clients would refuse, before any work starts.
         build_client(config, self.population, self.trainer, Path())
         build_evaluator(config, self.population, self.trainer, Path())
@@ -79,6 +74,7 @@ class Experiment:
             round_timeout=self.federation.round_timeout,
             placement=self._placement(),
             schedule=schedule,
+            metrics=metrics_of(config, dataset.num_classes),
         )
         self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
         if config.evaluation.server is not None:
@@ -86,18 +82,9 @@ class Experiment:
                 self.strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
             except ValueError as error:
                 raise ConfigError(f"evaluation.{error}") from error
+        require_scored(self.strategy)
         self._check_secure_sums()
-        self.start = self._start()
-
-    def _start(self) -> np.ndarray | None:
-        """The parameters in the file ``model.start``; None: the strategy's own."""
-        path = self.config.model.get("start")
-        if path is None:
-            return None
-        try:
-            return self.trainer.flatten(load_file(Path(path).expanduser()))
-        except (OSError, SafetensorError, ValueError) as error:
-            raise ConfigError(f"model.start={path}: {error}") from error
+        self.start = start_of(config, self.trainer)
 
     def _placement(self) -> ClientPlacement:
         if self.federation.devices is None:
@@ -272,13 +259,14 @@ class Experiment:
         void = [SEEDED] if self.privacy.noise == "seeded" else []
         statement = self.strategy.statement(void)
         first = statement.to_dict()["guarantees"][0]
-        metrics = {
+        final = {
             "rounds": self.federation.num_rounds,
             "accuracy": scored[-1] if scored else None,
             "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
             "epsilon_claimed": first["claimed_total"],
             "epsilon_proven": first["proven_total"],
             "epsilon_assumed": first["assumed_total"],
+            **{name: rows[-1].get(name) for name in self.strategy.setup.metrics},
             "bytes_up": sum(row["bytes_up"] for row in rows),
             "bytes_down": sum(row["bytes_down"] for row in rows),
             "failed": sum(len(row["failed"]) for row in rows),
@@ -289,10 +277,10 @@ class Experiment:
             self.folder.save_partition(self.population.class_counts())
         tensors = self.trainer.state_dict(model)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
-        self.tracker.end(metrics)
-        self.health.end(metrics)
-        self.folder.save_metrics(metrics)
-        return metrics
+        self.tracker.end(final)
+        self.health.end(final)
+        self.folder.save_metrics(final)
+        return final
 
 
 def _cores() -> int:

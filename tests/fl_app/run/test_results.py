@@ -70,3 +70,13 @@ def test_unwritable_folder_is_refused_by_name(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ConfigError, match=r"run_dir=.*file/run: cannot be written"):
         RunFolder(tmp_path / "file" / "run")
+
+
+def test_further_scores_are_in_every_row_and_at_the_end(tmp_path):
+    run = run_inline(tmp_path / "run", "evaluation.metrics=[f1_score,{fbeta_score:{beta:2}}]")
+    assert all({"f1_score", "fbeta_score"} <= set(row) for row in run.rows())
+    assert run.metrics()["f1_score"] == run.rows()[-1]["f1_score"]
+    with pytest.raises(ConfigError, match=r"^evaluation\.metrics=f7: "):
+        run_inline(tmp_path / "other", "evaluation.metrics=[f7]")
+    with pytest.raises(ConfigError, match="scores of its own"):
+        run_inline(tmp_path / "other", "strategy=local_only", "evaluation.metrics=[f1_score]")

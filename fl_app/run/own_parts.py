@@ -1,0 +1,53 @@
+"""What a user brings to a run, refused before it where it cannot work: model, start, metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from fl_app.config.errors import ConfigError
+from learning.metrics import Metric, metrics
+from learning.training.trainer import Trainer
+from learning.training.trial import try_out
+from strategies.algorithm import Algorithm
+
+
+def require_usable(trainer: Trainer) -> None:
+    """ConfigError where the model fails on made-up images."""
+    try:
+        try_out(trainer)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def start_of(config: DictConfig, trainer: Trainer) -> NDArray[np.float32] | None:
+    """The parameters (d,) in the file ``model.start``; None: the strategy's own."""
+    path = config.model.get("start")
+    if path is None:
+        return None
+    try:
+        return trainer.flatten(load_file(Path(path).expanduser()))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ConfigError(f"model.start={path}: {error}") from error
+
+
+def metrics_of(config: DictConfig, num_classes: int) -> dict[str, Metric]:
+    """The scores that ``evaluation.metrics`` names."""
+    names = OmegaConf.to_container(config.evaluation.get("metrics") or OmegaConf.create([]))
+    if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
+        raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
+    try:
+        return metrics(names, num_classes)
+    except ValueError as error:
+        raise ConfigError(f"evaluation.{error}") from error
+
+
+def require_scored(strategy: Algorithm) -> None:
+    """ConfigError where metrics are asked for and the strategy evaluates no global model."""
+    if strategy.setup.metrics and type(strategy).evaluate is not Algorithm.evaluate:
+        raise ConfigError(f"evaluation.metrics: {strategy.algorithm} has scores of its own")
