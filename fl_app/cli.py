@@ -30,8 +30,11 @@ TOOLS = {
     "enrol": "enter a device's key and its clients into the server's table",
     "experiments": "list the settings that are ready to run, with time and expected result",
     "ledger": "print or verify a device's ledger",
+    "onnx": "write a run's model as ONNX",
     "plan": "share a total budget in KD-DPFL, and say why",
+    "predict": "what a run's model says of pictures",
     "report": "show a run or a sweep as one HTML page",
+    "rerun": "do a run again, and compare its bits",
     "resume": "go on with a run that was interrupted",
 }
 

@@ -266,6 +266,14 @@ def _check_run(config: DictConfig) -> None:
 
 def _check_classes(config: DictConfig) -> None:
     """ConfigError unless all classes are in their own slots, and the strategy has its own name."""
+    require_known_classes(config)
+    name, halves = str(config.strategy.name), _halves(config.strategy)
+    if _halves_of(_roots(), name) != halves:
+        raise ConfigError(f"strategy.name={name}: is not the name of the strategy that was chosen")
+
+
+def require_known_classes(config: DictConfig) -> None:
+    """ConfigError unless every class stands where a file of conf/ names it."""
     strange = strange_class(OmegaConf.to_container(config), _roots())
     if strange is not None:
         place, target = strange
@@ -273,9 +281,6 @@ def _check_classes(config: DictConfig) -> None:
             f"{place}._target_={target}: classes are chosen through the groups, not named; to add "
             "one, add a file to that group of conf/, or of a folder of your own (--config-dir)"
         )
-    name, halves = str(config.strategy.name), _halves(config.strategy)
-    if _halves_of(_roots(), name) != halves:
-        raise ConfigError(f"strategy.name={name}: is not the name of the strategy that was chosen")
 
 
 @functools.lru_cache(maxsize=16)

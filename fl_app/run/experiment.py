@@ -20,6 +20,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.checkpoint import Checkpoint, digest
 from fl_app.run.health import RunHealth
+from fl_app.run.model_file import describe
 from fl_app.run.own_parts import metrics_of, require_scored, require_usable, start_of
 from fl_app.run.population import (
     Population,
@@ -29,6 +30,7 @@ from fl_app.run.population import (
     population,
     promises,
 )
+from fl_app.run.provenance import note_end, note_start
 from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.tracking import Tracker
 from privacy.accounting import Threat, epsilon
@@ -144,6 +146,7 @@ class Experiment:
             own = digest(config_text(self.config))
             folder.save_checkpoint(replace(checkpoint, configs=[*checkpoint.configs, own]))
         folder.save_config(self.config)
+        note_start(folder.path)
         folder.keep_rows(self.lines)
         if checkpoint is None:
             return strategy.initial_parameters() if self.start is None else self.start
@@ -276,7 +279,9 @@ class Experiment:
         if self.population.shards:
             self.folder.save_partition(self.population.class_counts())
         tensors = self.trainer.state_dict(model)
-        self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()})
+        about = describe(self.config, self.population.dataset, statement)
+        self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()}, about)
+        note_end(self.folder.path)
         self.tracker.end(final)
         self.health.end(final)
         self.folder.save_metrics(final)

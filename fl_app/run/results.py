@@ -10,7 +10,8 @@
 | ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.run.health``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
-| ``model.safetensors`` | the final model's named weights |
+| ``model.safetensors`` | the final model's named weights, and what they are |
+| ``provenance.json`` | versions, commit, dates (``fl_app.run.provenance``) |
 | ``partition.json`` | examples for each client and class; `murmur report` draws them |
 | ``ledger.sqlite`` | the simulated clients' ledgers |
 | ``tensorboard/`` | the rows once more, as TensorBoard's events (``tracking=``) |
@@ -139,9 +140,9 @@ class RunFolder:
         path = self.path / "secure-sum.safetensors"
         return path.read_bytes() if path.exists() else None
 
-    def save_model(self, tensors: Mapping[str, NDArray]) -> None:
-        """``model.safetensors``: named weights."""
-        self._write("model.safetensors", save(dict(tensors)))
+    def save_model(self, tensors: Mapping[str, NDArray], about: dict[str, str]) -> None:
+        """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""
+        self._write("model.safetensors", save(dict(tensors), about))
 
     def save_partition(self, counts: NDArray) -> None:
         """``partition.json``: ``counts`` of shape (clients, classes)."""

@@ -1,0 +1,83 @@
+"""Runs and results from Python, for notebooks: ``from fl_app.api import results, run``.
+
+>>> result = run(["strategy=fedavg", "federation.num_rounds=3"])      # doctest: +SKIP
+>>> result.metrics["accuracy"], result.folder                         # doctest: +SKIP
+>>> results("runs/sweep-epsilons").groupby("privacy.epsilon")["accuracy"].mean()  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fl_app.config.errors import ConfigError
+from fl_app.report.reading import read, read_run
+from fl_app.report.tables import run_records
+from privacy.statement import Statement
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["ConfigError", "Result", "results", "run"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run has left: its folder, a row for each round, the last figures, the statement."""
+
+    folder: Path
+    rows: tuple[dict[str, Any], ...]
+    metrics: Mapping[str, Any]
+    statement: Statement
+
+    def frame(self) -> pandas.DataFrame:
+        """The rows as a pandas frame."""
+        return _pandas().DataFrame(list(self.rows))
+
+    def weights(self) -> dict[str, Any]:
+        """The final model's named weights, NumPy arrays."""
+        from safetensors.numpy import load_file
+
+        return load_file(self.folder / "model.safetensors")
+
+
+def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool = True) -> Result:
+    """One run in this process, with a progress bar here or in a notebook.
+
+    Args:
+        overrides: as typed behind ``murmur``.
+        engine: where the overrides name none; others than inline start processes.
+        progress: whether rounds are shown while they pass.
+
+    Raises:
+        ConfigError: the settings are wrong; nothing has been started.
+        RunError: the run ended early.
+    """
+    from rich.console import Console
+
+    from fl_app.run.prepare import prepare
+    from fl_app.run.progress import LiveProgress
+
+    chosen = any(word.startswith("engine=") for word in overrides)
+    ready = prepare([*overrides] if chosen else [f"engine={engine}", *overrides])
+    rounds = ready.experiment.federation.num_rounds
+    with LiveProgress(ready.folder, rounds, Console(quiet=not progress)):
+        ready.run()
+    done = read_run(ready.folder.path)
+    assert done.metrics is not None and done.statement is not None
+    return Result(ready.folder.path, done.rows, done.metrics, done.statement)
+
+
+def results(folder: str | Path) -> pandas.DataFrame:
+    """A record for each run of a sweep, or of a folder of runs: what differed, and its figures."""
+    return _pandas().DataFrame(run_records(read(Path(folder))))
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ConfigError("frames need the package pandas; install it (extra `data`)") from error
+    return pandas

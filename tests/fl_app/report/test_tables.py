@@ -1,0 +1,58 @@
+"""Tables of a sweep: for spreadsheets, for papers, for pandas; and runs from Python."""
+
+import csv
+import re
+
+import pytest
+
+from fl_app.api import results, run
+from fl_app.cli import main
+from fl_app.config.errors import ConfigError
+from fl_app.report.reading import read
+from fl_app.report.tables import setting_records
+from tests.fl_app.report.folders import write_run
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    for epsilon in (1, 5):
+        for seed in (1, 2, 3):
+            words = [f"privacy.epsilon={epsilon}", f"seed={seed}", "strategy=fedavg"]
+            write_run(tmp_path / f"e{epsilon}s{seed}", *words)
+    return tmp_path
+
+
+def test_settings_have_means_and_intervals_over_seeds(sweep):
+    first, second = setting_records(read(sweep))
+    assert first["setting"].endswith("=\u00a01") and first["runs"] == second["runs"] == 3
+    assert first["accuracy"] == pytest.approx(0.5 + 0.02)  # rounds 2 to 6, seeds 1 to 3
+    assert first["accuracy ±"] == pytest.approx(4.3027 * 0.01 / 3**0.5, rel=1e-4)
+
+
+def test_files_for_spreadsheets_and_papers(sweep):
+    files = {name: sweep / f"x.{name}" for name in ("csv", "latex", "svg")}
+    options = [word for name, file in files.items() for word in (f"--{name}", str(file))]
+    assert main(["report", str(sweep), *options]) == 0
+    rows = list(csv.DictReader(files["csv"].open()))
+    assert len(rows) == 6 and {row["seed"] for row in rows} == {"1", "2", "3"}
+    assert rows[0]["privacy.epsilon"] == "1"
+    latex = files["latex"].read_text()
+    assert latex.count(r"\\") == 3 and re.search(r"\$0\.520 \\pm 0\.025\$", latex)
+    drawn = files["svg"].read_bytes()
+    assert drawn.startswith(b"<?xml")
+    assert main(["report", str(sweep), "--svg", str(files["svg"])]) == 0
+    assert files["svg"].read_bytes() == drawn
+
+
+def test_a_frame_of_a_sweep_and_a_run_from_python(sweep, tmp_path):
+    pytest.importorskip("pandas")
+    frame = results(sweep)
+    assert frame.groupby("privacy.epsilon").size().to_dict() == {1: 3, 5: 3}
+    words = ["strategy=fedavg", "federation.num_clients=2", "federation.num_rounds=1"]
+    done = run([*words, f"run_dir={tmp_path / 'run'}"], progress=False)
+    assert (
+        done.rows[-1]["accuracy"] == done.metrics["accuracy"] == done.frame()["accuracy"].iloc[-1]
+    )
+    assert done.statement.algorithm and done.weights()
+    with pytest.raises(ConfigError, match="strategy=fedavgg"):
+        run(["strategy=fedavgg"])
