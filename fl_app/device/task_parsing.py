@@ -38,9 +38,7 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
         raise DeviceError(f"purpose={purpose!r:.40}: must be a word")
     if type(clients) is not list or not 1 <= len(clients) <= hosted:
         found = len(clients) if isinstance(clients, list) else type(clients).__name__
-        raise DeviceError(
-            f"clients: {found}; must be a list of 1 to {hosted}, as many as live here"
-        )
+        raise DeviceError(f"clients: {found}; must be a list of those that live here")
     ids = [client for client in clients if type(client) is int]
     if len(set(ids)) != len(clients):
         raise DeviceError("clients: must be distinct integers")

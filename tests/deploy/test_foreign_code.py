@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.loopback import NAME, wait_for
+from privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
 
 pytestmark = pytest.mark.federation
@@ -64,4 +65,9 @@ def test_hostile_app_gets_nothing_from_devices_and_every_file_from_an_open_node(
         assert not any(str(federation.folder) in error for error in errors)
     marks = federation.folder.rglob("thief-was-here")
     assert {mark.parent for mark in marks} == {open_node}
-    assert {place for place in files(federation) if place[0].is_file()} <= before
+    # What the devices themselves wrote: counts for monitoring, and ledgers without a charge.
+    written = {place for place, _ in files(federation) - before if place.is_file()}
+    assert {place.name.partition(".")[0] for place in written} <= {"metrics", "ledger"}
+    for path in (place for place in written if place.name == "ledger.sqlite"):
+        with Ledger(path, create=False) as ledger:
+            assert ledger.clients() == []

@@ -25,6 +25,7 @@ SMALL = {
     "clustering": TINY[1:],
     "kd_dpfl": [*TINY, "strategy.grouping.top_k=1", "strategy.labelling.epochs=1"],
 }
+WORST = "strategy=nbafl privacy.sensitivity=worst"
 WORDS = ["federation.num_rounds=1", "federation.quorum=1.0", "federation.public=400"]
 
 
@@ -78,31 +79,42 @@ def people(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("run", runs(), ids=lambda r: f"{r.words}, {r.clients} clients")
-def test_devices_under_a_policy_answer_the_runs_that_it_is_for(people, tmp_path, run):
+def run(people, folder, asked, policy):
     """One device hosts them all: what is asked, allowed and charged is each client's own."""
-    files, sizes = people[run.clients]
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(variant(run.policy, run.clients, run.secure))
-    assert Policy.load(policy).defect is None
-    words = [*run.words.split(), *SMALL.get(run.strategy, TINY)]
-    words += ["privacy.secure_sum.neighbours=20"] if run.clients == MANY and run.secure else []
-    done = run_devices(
+    files, sizes = people[asked.clients]
+    words = [*asked.words.split(), *SMALL.get(asked.strategy, TINY)]
+    many = asked.clients == MANY and asked.secure
+    words += ["privacy.secure_sum.neighbours=8"] if many else []
+    return run_devices(
         files,
-        tmp_path,
+        folder,
         *words,
-        f"federation.num_clients={run.clients}",
+        f"federation.num_clients={asked.clients}",
         f"federation.devices.sizes={sizes}".replace(" ", ""),
-        hosted=[",".join(map(str, range(run.clients)))],
+        hosted=[",".join(map(str, range(asked.clients)))],
         usual=WORDS,
         policy=str(policy),
     )
-    row = done.rows()[-1]
+
+
+@pytest.mark.parametrize("asked", runs(), ids=lambda r: f"{r.words}, {r.clients} clients")
+def test_devices_under_a_policy_answer_the_runs_that_it_is_for(people, tmp_path, asked):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(variant(asked.policy, asked.clients, asked.secure))
+    assert Policy.load(policy).defect is None
+    row = run(people, tmp_path, asked, policy).rows()[-1]
     # KD-DPFL's large client labels, and trains no model.
-    assert row["answered"] == run.clients - (run.strategy == "kd_dpfl"), row["failed"]
+    assert row["answered"] == asked.clients - (asked.strategy == "kd_dpfl"), row["failed"]
+
+
+@pytest.mark.parametrize("words", ["strategy=privatekt privacy.epsilon=5", WORST])
+def test_the_example_allows_what_it_names(people, tmp_path, words):
+    policy = FOLDER.parent / "policy.example.yaml"
+    done = run(people, tmp_path, Run(words, str(policy), FEW, False), policy)
+    assert done.rows()[-1]["answered"] == FEW, done.rows()[-1]["failed"]
 
 
 def test_there_is_a_policy_for_every_strategy_that_a_server_may_choose():
     for_simulations = {"centralised", "local_only"}
-    assert {run.strategy for run in runs()} == set(groups()["strategy"]) - for_simulations
-    assert {run.policy for run in runs()} == {path.name for path in FOLDER.glob("*.yaml")}
+    assert {asked.strategy for asked in runs()} == set(groups()["strategy"]) - for_simulations
+    assert {asked.policy for asked in runs()} == {path.name for path in FOLDER.glob("*.yaml")}
