@@ -87,7 +87,9 @@ def test_what_only_a_server_reads_is_not_read():
         assert on_device(word) == plain, word
 
 
-@pytest.mark.parametrize("experiment", ["digits_privatekt", "digits_nbafl", "digits_kd_dpfl"])
+@pytest.mark.parametrize(
+    "experiment", ["digits_privatekt", "digits_votes", "digits_nbafl", "digits_kd_dpfl"]
+)
 def test_server_says_in_plain_words_what_an_experiment_asks_of_devices(experiment):
     words = [f"experiment={experiment}"]
     config = compose(words)
