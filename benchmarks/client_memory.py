@@ -73,12 +73,12 @@ def main() -> None:
             print("| " + " | ".join(cells) + " |", flush=True)
         growth, wall = ledger_growth(Path(temporary) / "ledger.sqlite", arguments.rounds)
     print(f"\nLedger: {growth:.0f} bytes for each release ({arguments.rounds} of them); {wall}")
-    sizes = install_sizes("murmur")
-    graphics = sum(size for name, size in sizes.items() if name.startswith(("nvidia", "triton")))
+    packages = install_sizes("murmur")
+    graphics = sum(size for name, size in packages.items() if name.startswith(("nvidia", "triton")))
     print(
-        f"Installation without extras: {sum(sizes.values()) / 2**20:.0f} MiB in {len(sizes)} "
+        f"Installation without extras: {sum(packages.values()) / 2**20:.0f} MiB in {len(packages)} "
         f"packages; {graphics / 2**20:.0f} MiB of it are for GPUs (nvidia-*, triton), "
-        f"{sizes['torch'] / 2**20:.0f} MiB PyTorch."
+        f"{packages['torch'] / 2**20:.0f} MiB PyTorch."
     )
 
 

@@ -15,7 +15,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -142,4 +141,4 @@ def tree(root: int) -> Iterator[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -91,7 +91,7 @@ class Point:
     value: str
     accuracies: tuple[float, ...]
     losses: tuple[float, ...]
-    epsilons: tuple[str, str, str]
+    epsilons: tuple[str, str, str, str]
     seconds: float
 
     def row(self) -> list[str]:
@@ -200,7 +200,9 @@ def _validation_accuracy(run: RunFolder, config: DictConfig) -> float:
     rng = experiment_rng(config.seed, "public pool")
     left_out, _ = split_public(len(train.labels), config.federation.public, rng)
     trainer = build_trainer(config, population(config).dataset)
-    trainer.load((run.load_checkpoint() or {})["model"])
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    trainer.load(checkpoint.model)
     return trainer.evaluate(train.images[left_out], train.labels[left_out]).accuracy
 
 

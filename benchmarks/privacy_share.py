@@ -27,7 +27,7 @@ from fl_app.run import experiment
 from fl_app.run.results import RunFolder
 from privacy.ledger import Ledger
 
-PARTS = {
+PARTS: dict[str, list[tuple[type, str]]] = {
     "mechanism": [(PrivateKTClient, "privatize")],
     "policy": [(node.Node, "_admit")],
     "ledger": [(Ledger, "charge"), (Ledger, "reply"), (Ledger, "store_reply")],

@@ -77,7 +77,7 @@ class MemoryGrid:
     ) -> list[Message]:
         """The replies of all nodes that do reply."""
         begun = time.perf_counter()
-        replies = []
+        replies: list[Message] = []
         for message in messages:
             arrived = recorddict_to_proto(message.content)
             self.cost.down += len(arrived.SerializeToString())

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from learning.training.stack import Share
 from learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES = (1, 28, 28), 10, 600
-MODELS = {
+MODELS: dict[str, tuple[Callable, int]] = {
     "CNN 1→16→16, batches of 64": (models.cnn_16, 64),
     "MLP 784–256–10, batches of 32": (partial(models.mlp, hidden=[256]), 32),
 }
@@ -69,7 +70,7 @@ def _ways(
     images = rng.random((count, *SHAPE), dtype=np.float32)
     labels = rng.integers(0, CLASSES, count)
     rows = np.split(rng.permutation(count), options.clients)
-    how = {"epochs": 1, "batch_size": batch, "lr": 0.1}
+    how: dict[str, Any] = {"epochs": 1, "batch_size": batch, "lr": 0.1}
 
     def alone(trainer: Trainer, start: np.ndarray) -> None:
         for client, own in enumerate(rows):
@@ -79,12 +80,13 @@ def _ways(
             trainer.parameters()
 
     def stacked(trainer: Trainer, start: np.ndarray, size: int) -> None:
+        assert trainer.stack is not None
         for first in range(0, len(rows), size):
             shares = [
                 Share(start, own, np.random.default_rng(first + k))
                 for k, own in enumerate(rows[first : first + size])
             ]
-            trainer.train_stack(images, labels, shares, **how)
+            trainer.stack.train(images, labels, shares, **how)
 
     ways: dict[str, Callable[[], object]] = {}
     for mixed in (False, True):

@@ -52,7 +52,8 @@ def measure(side: str, folder: Path) -> tuple[float, float]:
     """Wall and processor seconds until round 1's row."""
     typed, environment = command(side, folder)
     mark = f"start-{os.getpid()}-{time.monotonic_ns()}"
-    run, started, used = RunFolder(folder / "run"), time.monotonic(), {}
+    run, started = RunFolder(folder / "run"), time.monotonic()
+    used: dict[int, float] = {}
     process = subprocess.Popen(
         typed,
         env={**environment, "BENCHMARK_START": mark},

@@ -23,7 +23,8 @@ from fl_app.run.results import RunFolder
 from privacy.ledger import Ledger
 from privacy.secure_aggregation import Phase, SecureClient
 from privacy.secure_aggregation.advertisement import Advertisement
-from privacy.secure_aggregation.client import SEALED_BYTES, about_dealing
+from privacy.secure_aggregation.bindings import about_dealing
+from privacy.secure_aggregation.client import SEALED_BYTES
 from privacy.secure_aggregation.evidence import disclose
 from privacy.secure_aggregation.keys import POINT_BYTES, public_key, scalar
 from privacy.secure_aggregation.messages import join, part

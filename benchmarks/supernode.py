@@ -37,7 +37,7 @@ class SuperNode:
     def __init__(self, bundle: bytes = BUNDLE, secret: bytes | None = SECRET) -> None:
         self.bundle, self.hash = bundle, hashlib.sha256(bundle).hexdigest()
         factory = NodeStateFactory(ObjectStoreFactory())
-        self.state = factory.state()
+        self.state: Any = factory.state()  # a task's last sign of life is no part of its interface
         self.state.set_node_id(NODE)
         self.address = f"127.0.0.1:{free_port()}"
         app = create_app(factory, secret)

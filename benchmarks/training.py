@@ -83,7 +83,7 @@ CASES = {
 
 def plain(case: Case) -> Callable[[], object]:
     """The loop that anybody writes, with PyTorch's own layers in their usual order."""
-    layers = list(case.build()(case.input_shape, 10))
+    layers = list(case.build()(case.input_shape, 10).children())
     for index, layer in enumerate(layers):
         if isinstance(layer, Dropout):
             layers[index] = nn.Dropout(layer.p)

@@ -78,7 +78,8 @@ class LocalSgdClient(Client):
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``: all of them as one stack, where the model allows it."""
         self._ahead.clear()
-        if not self.trainer.stackable:
+        stack = self.trainer.stack
+        if stack is None:
             return
         shares = [
             Share(
@@ -90,6 +91,6 @@ class LocalSgdClient(Client):
             for task, data in asked
         ]
         data = asked[0][1]
-        models = self.trainer.train_stack(data.images, data.labels, shares, **self.sgd)
+        models = stack.train(data.images, data.labels, shares, **self.sgd)
         for (task, _), model in zip(asked, models, strict=True):
             self._ahead[task.round, task.client] = model

@@ -10,12 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import torch
 
 
 def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
@@ -42,13 +38,6 @@ def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> 
     message = f"murmur/experiment/1:{seed}:{round}:{client}:{purpose}".encode()
     key = np.frombuffer(hashlib.sha256(message).digest()[:16], dtype="<u8").astype(np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
-
-
-def torch_generator(rng: np.random.Generator) -> torch.Generator:
-    """A CPU generator for PyTorch, seeded by the next 63 bits of ``rng``."""
-    import torch
-
-    return torch.Generator().manual_seed(int(rng.integers(0, 2**63)))
 
 
 @contextmanager

@@ -87,16 +87,6 @@ class DPFLBNN(CohortStrategy):
             noise=noise,
             **budget,
         )
-        self.promised = 0  # clients whose noise the calibration of γ relies on
-        if setup.budget.honest_clients > 1:
-            self.promised = setup.budget.honest_clients
-        elif setup.budget.is_private and budget["threat"] == "secure_aggregation":
-            self.promised = int(budget["honest_clients"])
-            if setup.secure_sums.mode == "off":
-                raise ValueError(
-                    "budget.threat='secure_aggregation': nothing is summed securely; set "
-                    "privacy.secure_aggregation=on (or simulated), or threat=local"
-                )
         gamma = self.release.gamma if noise else gamma
         if gamma is None and (debias or scale_only):
             raise ValueError("gamma=None: debias and scale_only need the γ to scale by")
@@ -105,18 +95,6 @@ class DPFLBNN(CohortStrategy):
         if gamma is not None and (debias or scale_only):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
         self.reports: dict[str, float] = {}
-
-    def warnings(self) -> list[str]:
-        """Whether the budget relies on more clients than a secure sum is sure to have."""
-        sums = self.setup.secure_sums
-        sure = sums.least_survivors(self.setup.cohort_size) - sums.colluders
-        if self.promised <= sure:
-            return []
-        return [
-            f"budget.honest_clients={self.promised}: privacy.epsilon is kept only while that many "
-            f"honest clients answer, and a sum is taken from {sure} on; the figures here count "
-            "those who did"
-        ]
 
     def noise_facts(self) -> dict[str, float]:
         """γ, and the lead of a bit on which all clients agree, in standard errors of the noise."""

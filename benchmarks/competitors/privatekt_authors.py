@@ -39,6 +39,7 @@ def build_model() -> nn.Sequential:
     for layer in layers:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
+            assert layer.bias is not None
             nn.init.zeros_(layer.bias)
     return nn.Sequential(*layers)
 
@@ -87,7 +88,8 @@ def main() -> None:
     np.random.seed(0)
     content = arrays(options.data)
     public = torch.from_numpy(content["train_images"][content["public"]])
-    model, buffer, seconds, score = build_model(), [], [], 0.0
+    model, seconds, score = build_model(), [], 0.0
+    buffer: list = []
     for number in range(options.rounds):
         start = time.perf_counter()
         if number == 0:

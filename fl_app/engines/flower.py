@@ -32,6 +32,7 @@ from fl_app.engines.family import adopt_orphans, end_children
 from fl_app.engines.packing import copy_app
 from fl_app.engines.private_superlink import refuses_strangers, write_token
 from fl_app.engines.ray_start import ENVIRONMENT
+from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
 from rounds.errors import RunError
 
@@ -54,19 +55,8 @@ PARTS = {
 START_TIMEOUT = 180.0  # seconds: on a crowded machine imports alone take a minute
 
 
-class FlowerEngine:
-    """``workers`` processes serve ``nodes`` virtual SuperNodes (None: one for each worker)."""
-
-    def __init__(
-        self, workers: int | None = None, nodes: int | None = None, gpus_per_worker: float = 0.0
-    ) -> None:
-        for name, value in (("workers", workers), ("nodes", nodes)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: must be at least 1, or null")
-        if gpus_per_worker < 0:
-            raise ValueError(f"gpus_per_worker={gpus_per_worker}: must be at least 0")
-        self.workers = workers or os.cpu_count() or 1
-        self.nodes, self.gpus = nodes or self.workers, gpus_per_worker
+class FlowerEngine(WorkerEngine):
+    """Runs the apps in Flower's simulation runtime."""
 
     def begin(self) -> None:
         """Start the SuperLink, which takes seconds, while the run is still being validated."""

@@ -15,25 +15,15 @@ from flwr.app import Context, Message
 
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import Head, start_ray
+from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
 
 # Times that a message goes to a worker again after one died with it; its clients pay once.
 RETRIES = 5
 
 
-class RayEngine:
-    """``workers`` processes serve ``nodes`` virtual SuperNodes (None: one for each worker)."""
-
-    def __init__(
-        self, workers: int | None = None, nodes: int | None = None, gpus_per_worker: float = 0.0
-    ) -> None:
-        for name, value in (("workers", workers), ("nodes", nodes)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: must be at least 1, or null")
-        if gpus_per_worker < 0:
-            raise ValueError(f"gpus_per_worker={gpus_per_worker}: must be at least 0")
-        self.workers = workers or os.cpu_count() or 1
-        self.nodes, self.gpus = nodes or self.workers, gpus_per_worker
+class RayEngine(WorkerEngine):
+    """Runs the apps in Ray's workers."""
 
     def begin(self) -> None:
         """Start Ray's head, which takes seconds, while the run is still being validated."""

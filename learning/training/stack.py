@@ -22,9 +22,10 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from learning.layers import Dropout
-from learning.training.batches import count_steps
+from learning.training.batches import count_steps, index_tensor, require_classes
 from learning.training.flat import FlatModel
 from learning.training.optimiser import Optimisation
+from learning.training.resident import ResidentImages
 
 _DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
@@ -62,40 +63,77 @@ class Stack:
 
     Args:
         flat: the model; ``stackable``.
+        resident: the images that clients share.
+        num_classes: number of logits.
         mixed_precision: whether products are computed in bfloat16.
     """
 
-    def __init__(self, flat: FlatModel, mixed_precision: bool) -> None:
-        self._flat, self._mixed = flat, mixed_precision
+    def __init__(
+        self, flat: FlatModel, resident: ResidentImages, num_classes: int, mixed_precision: bool
+    ) -> None:
+        self._flat, self._resident, self._mixed = flat, resident, mixed_precision
+        self._num_classes = num_classes
         self._gradients = vmap(grad(self._loss))
 
     def train(
+        self,
+        images: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        shares: Sequence[Share],
+        *,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        proximal_mu: float = 0.0,
+    ) -> NDArray[np.float32]:
+        """What ``Trainer.train`` makes of each of K clients, all at once.
+
+        Args:
+            images: float32 (N, C, H, W).
+            labels: classes (N,).
+            shares: the clients' starts, examples and streams; each is its own anchor. They may
+                have different numbers of examples and of steps.
+            batch_size: examples per step of a client; the last batch of a pass may be smaller.
+            lr: learning rate of plain SGD.
+            epochs: passes over a client's examples; either this or ``steps``.
+            steps: number of steps of each client.
+            proximal_mu: pull towards a client's start.
+
+        Returns:
+            Parameters (K, d): those of ``Trainer.train`` but for the rounding of sums.
+
+        Raises:
+            ValueError: an argument is outside its range or of the wrong shape.
+        """
+        how = Optimisation(lr, proximal_mu=proximal_mu)
+        self._resident.check(images)
+        if labels.shape != images.shape[:1]:
+            raise ValueError(f"labels={labels.shape}: must be ({len(images)},), one for each image")
+        for share in shares:
+            index_tensor(share.indices, len(images))
+            require_classes(labels[share.indices], self._num_classes)
+        device = self._flat.vector.device
+        return self._train(
+            self._resident.tensor(images),
+            torch.from_numpy(labels).to(device),
+            shares,
+            how,
+            [
+                _plan(share, count_steps(epochs, steps, len(share.indices), batch_size), batch_size)
+                for share in shares
+            ],
+        )
+
+    def _train(
         self,
         images: Tensor,
         labels: Tensor,
         shares: Sequence[Share],
         how: Optimisation,
-        *,
-        batch_size: int,
-        epochs: int | None,
-        steps: int | None,
-    ) -> Tensor:
-        """Parameters (K, d) after plain SGD on every share's examples.
-
-        Args:
-            images: float32 (N, C, H, W), on the device.
-            labels: int64 (N,), on the device.
-            shares: the K clients; they may have different numbers of examples and of steps.
-            how: a plain step, see ``Optimisation.is_plain``.
-            batch_size: examples per step; the last batch of a pass may be smaller.
-            epochs: passes over a client's examples; either this or ``steps``.
-            steps: steps of each client.
-        """
+        plans: list[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    ) -> NDArray[np.float32]:
         device = self._flat.vector.device
-        plans = [
-            _plan(share, count_steps(epochs, steps, len(share.indices), batch_size), batch_size)
-            for share in shares
-        ]
         # The longest first, so that those who still train are always the first rows.
         order = sorted(range(len(plans)), key=lambda which: -len(plans[which][0]))
         rows, weights = (_pad([plans[which][part] for which in order]) for part in (0, 1))
@@ -121,7 +159,7 @@ class Stack:
                 matrix[:active].sub_(correction[:active], alpha=how.lr)
         result = torch.empty_like(matrix)
         result[torch.tensor(order, device=device)] = matrix
-        return result
+        return result.cpu().numpy()
 
     def _step(
         self,

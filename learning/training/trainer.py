@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -20,7 +20,6 @@ from learning.training.batches import (
     BatchLoader,
     count_steps,
     index_tensor,
-    require_classes,
     target_matrix,
 )
 from learning.training.flat import FlatModel
@@ -28,7 +27,8 @@ from learning.training.gradient import AutogradBackend
 from learning.training.manual_gradients import ManualBackend, supports
 from learning.training.memory import as_tensor
 from learning.training.optimiser import Optimisation, Optimiser
-from learning.training.stack import Share, Stack, stackable
+from learning.training.resident import ResidentImages
+from learning.training.stack import Stack, stackable
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64] | NDArray[np.float32]
@@ -53,7 +53,7 @@ class Trainer:
             there are as many workers as cores.
         inference_threads: how many batches of ``logits`` are computed at a time, each by
             ``threads`` of their own; the results do not depend on it.
-        mixed_precision: whether ``train_stack`` computes products in bfloat16.
+        mixed_precision: whether ``stack`` computes products in bfloat16.
 
     Raises:
         ValueError: a setting is outside its range or the images are too small for the model.
@@ -100,8 +100,10 @@ class Trainer:
         self._inference = Inference(
             self._module, num_classes, self._device, threads, inference_threads
         )
-        self._stack = Stack(self._flat, mixed_precision) if stackable(module) else None
-        self._held: tuple[Images, Tensor] | None = None
+        self._images = ResidentImages(self.input_shape, self._device)
+        self.stack: Stack | None = None  # None: copies of this model cannot train as a stack
+        if stackable(module):
+            self.stack = Stack(self._flat, self._images, num_classes, mixed_precision)
 
     @property
     def flat(self) -> FlatModel:
@@ -213,11 +215,11 @@ class Trainer:
             ValueError: an argument is outside its range or of the wrong shape.
         """
         how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
-        self._check_images(images)
+        source = self._images.tensor(images)
         chosen = index_tensor(indices, len(images))
         targets = target_matrix(labels, chosen, (len(images), self.num_classes), soft_targets)
         limit = count_steps(epochs, steps, targets.shape[1], batch_size)
-        source, targets = self._resident(images), targets.to(self._device)
+        targets = targets.to(self._device)
         chosen = None if chosen is None else chosen.to(self._device)
         anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
         added = None if correction is None else self._vector("correction", correction)
@@ -237,70 +239,6 @@ class Trainer:
                 self._descend(batches, how, anchor_vector, added)
             else:
                 self._optimise(batches, how, anchor_vector, added)
-
-    @property
-    def stackable(self) -> bool:
-        """Whether ``train_stack`` can train this model."""
-        return self._stack is not None
-
-    def train_stack(
-        self,
-        images: Images,
-        labels: NDArray[np.int64],
-        shares: Sequence[Share],
-        *,
-        batch_size: int,
-        lr: float,
-        epochs: int | None = None,
-        steps: int | None = None,
-        proximal_mu: float = 0.0,
-    ) -> NDArray[np.float32]:
-        """What ``train`` makes of each of K clients, all at once; the present model stays.
-
-        Args:
-            images: float32 (N, C, H, W).
-            labels: classes (N,).
-            shares: the clients' starts, examples and streams; each is its own anchor.
-            batch_size: examples per step of a client.
-            lr: learning rate of plain SGD.
-            epochs: number of passes; either this or ``steps``.
-            steps: number of steps of each client.
-            proximal_mu: pull towards a client's start.
-
-        Returns:
-            Parameters (K, d): those of ``train`` but for the rounding of sums.
-
-        Raises:
-            ValueError: an argument is outside its range or of the wrong shape, or the model is
-                not ``stackable``.
-        """
-        if self._stack is None:
-            raise ValueError(f"model={type(self._module).__name__}: cannot train as a stack")
-        how = Optimisation(lr, proximal_mu=proximal_mu)
-        self._check_images(images)
-        if labels.shape != images.shape[:1]:
-            raise ValueError(f"labels={labels.shape}: must be ({len(images)},), one for each image")
-        for share in shares:
-            index_tensor(share.indices, len(images))
-            require_classes(labels[share.indices], self.num_classes)
-        matrix = self._stack.train(
-            self._resident(images),
-            torch.from_numpy(labels).to(self._device),
-            shares,
-            how,
-            batch_size=batch_size,
-            epochs=epochs,
-            steps=steps,
-        )
-        return matrix.cpu().numpy()
-
-    def _resident(self, images: Images) -> Tensor:
-        """``images`` on the device, where the last ones stay: clients share a process's data."""
-        if self._device.type == "cpu":
-            return as_tensor(images)
-        if self._held is None or self._held[0] is not images:
-            self._held = images, as_tensor(images).to(self._device)
-        return self._held[1]
 
     def _descend(
         self, batches: Batches, how: Optimisation, anchor: Tensor, added: Tensor | None
@@ -331,18 +269,12 @@ class Trainer:
 
         The last bits of an image's logits may depend on which images share its batch.
         """
-        self._check_images(images)
+        self._images.check(images)
         return self._inference.logits(images, batch_size)
 
     def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy and mean cross-entropy over all ``images``."""
         return evaluate_logits(self.logits(images), labels)
-
-    def _check_images(self, images: Images) -> None:
-        if images.shape[1:] != self.input_shape or images.dtype != np.float32:
-            raise ValueError(
-                f"images={images.shape} {images.dtype}: must be float32 (N, *{self.input_shape})"
-            )
 
     def _anchored(self, anchor: NDArray[np.float32] | None) -> Tensor:
         if self._anchor is None:

@@ -4,33 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
-from privacy.accounting import rdp
+from privacy.accounting import fine_gaussian, gaussian, hockey_stick, rdp, zcdp
 from privacy.accounting.compose import epsilon as epsilon_of
 from privacy.accounting.flatten import flatten
-from privacy.accounting.search import decreasing_root
+from privacy.accounting.search import decreasing_root, require_budget
 from privacy.accounting.threat import Threat, View
 from privacy.events import (
+    DiscreteGaussianEvent,
+    Event,
+    PoissonSampledEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
     RepeatedEvent,
     SecurelySummedEvent,
 )
 
-# The result meets the target; it is within this of the best one, relatively.
-_PRECISION = 1e-7
+# The accountant searches Rényi orders on a lattice, which costs it less than this.
+_LATTICE = 1 - 1e-5
 # Steps of ln(noise) on the way down from the largest noise.
 _STRIDE = 1.5
 
 
-def least_noise(cost: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
+def least_noise(
+    cost: Callable[[float], float],
+    epsilon: float,
+    low: float,
+    high: float,
+    precision: float = 1e-7,
+) -> float:
     """The smallest x in [``low``, ``high``] with ``cost(x)`` ≤ ``epsilon``.
 
-    ``cost``: ε as a function of some measure of noise x > 0, with which it falls. Raises
-    ValueError for ε out of range, or if even ``high`` costs more.
+    ``cost``: ε as a function of some measure of noise x > 0, with which it falls. The result
+    meets the target, and is within ``precision`` of the best one, relatively. Raises ValueError
+    for ε out of range, or if even ``high`` costs more.
     """
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon={epsilon}: must be finite and above 0")
+    require_budget(epsilon)
 
     def excess(log_noise: float) -> float:
         return cost(math.exp(log_noise)) - epsilon
@@ -47,7 +57,68 @@ def least_noise(cost: Callable[[float], float], epsilon: float, low: float, high
         if lower <= math.log(low):
             return low
         upper, lower = lower, max(math.log(low), lower - _STRIDE)
-    return math.exp(decreasing_root(excess, lower, upper, _PRECISION))
+    return math.exp(decreasing_root(excess, lower, upper, precision))
+
+
+def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> float:
+    """The least σ/Δ with which ``count`` Gaussian releases are DP together.
+
+    Exact for continuous noise (Balle & Wang 2018, theorem 8). Raises ValueError for ε not above 0
+    or δ not in (0, 1).
+    """
+    require_budget(epsilon, delta)
+    log_delta = math.log(delta)
+
+    def excess(log_multiplier: float) -> float:
+        return float(hockey_stick.log_delta(epsilon, math.exp(-log_multiplier))) - log_delta
+
+    # The classical constant is enough for ε < 1; √2-fold of it plus 1 always is.
+    safe = math.log(gaussian.classical_constant(delta) / epsilon + 1 / math.sqrt(2 * epsilon) + 1)
+    return math.exp(decreasing_root(excess, -40.0, safe)) * math.sqrt(count)
+
+
+def discrete_noise_multiplier(epsilon: float, delta: float, count: int, fine: bool = True) -> float:
+    """The same for discrete Gaussian noise: what its grid adds is paid for.
+
+    ``fine``: whether σ will be at least ``fine_gaussian.FINEST`` grid steps; else, and where many
+    releases cost nearly nothing each, the noise is known by its concentrated DP only.
+    """
+    slack = count * fine_gaussian.log_ratio(fine_gaussian.FINEST)
+    if fine and 4 * slack < epsilon:
+        return gaussian_noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack), count)
+    return math.sqrt(count / (2 * zcdp.largest_rho(epsilon * _LATTICE, delta)))
+
+
+@lru_cache(maxsize=1024)
+def sampled_noise_multiplier(
+    epsilon: float, delta: float, rate: float, steps: int, sensitivity: int
+) -> float:
+    """The least σ/Δ with which ``steps`` noisy sums over Poisson samples are DP together.
+
+    By privacy-loss distributions, within a thousandth of the best. ``sensitivity``: Δ in grid steps
+    of the discrete noise. Raises ValueError for settings out of range.
+    """
+    require_budget(epsilon, delta)
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate={rate}: must lie in (0, 1]")
+    if steps < 1:
+        raise ValueError(f"steps={steps}: must be at least 1")
+
+    def one(multiplier: float) -> Event:
+        return PoissonSampledEvent(
+            rate, DiscreteGaussianEvent(multiplier * sensitivity, sensitivity)
+        )
+
+    def by_renyi(multiplier: float) -> float:
+        return rdp.epsilon({one(multiplier): steps}, delta)
+
+    def cost(multiplier: float) -> float:
+        return epsilon_of(RepeatedEvent(one(multiplier), steps), delta).epsilon
+
+    # Sampling only helps, but for what searches leave; a distribution gains some 15% on Rényi.
+    unsampled = 1.01 * discrete_noise_multiplier(epsilon, delta, steps, fine=False)
+    most = least_noise(by_renyi, epsilon, 1e-2, unsampled, precision=1e-2)
+    return least_noise(cost, epsilon, 0.7 * most, most, precision=5e-4)
 
 
 def label_epsilon(

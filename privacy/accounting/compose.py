@@ -92,9 +92,10 @@ def delta(
     if not rest and (not slack or fine_gaussian.trusted(epsilon)):
         exact = privacy_loss.delta(parts, max(0.0, epsilon - 2 * slack), gaussian_mu)
         bounds.append(exact * math.exp(slack))
-    elif all(pld.supports(leaf) for leaf in rest):
+    elif epsilon < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
         composed = pld.compose(rest, parts, gaussian_mu, epsilon)
-        bounds.append(float(composed.get_delta_for_epsilon(epsilon)))
+        least = float(composed.get_delta_for_epsilon(max(0.0, epsilon - 2 * slack)))
+        bounds.append(least * math.exp(slack))
     return min(bounds)
 
 
@@ -135,7 +136,8 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
             bounds[name] = exact
     elif bounds.get("rdp", math.inf) < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
         composed = pld.compose(rest, parts, gaussian_mu, bounds["rdp"])
-        bounds["pld"] = float(composed.get_epsilon_for_delta(delta))
+        least = float(composed.get_epsilon_for_delta(delta * math.exp(-slack)))
+        bounds["pld"] = least + 2 * slack
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
 
 

@@ -1,4 +1,4 @@
-"""DP-SGD: the Gaussian mechanism on Poisson samples of the records.
+"""Rényi divergences of the Gaussian mechanism on Poisson samples of the records (DP-SGD).
 
 Neighbours differ by one record more or less (or by one record nulled, which costs the same).
 The worst pair is P = (1−q)·N(0, m²) + q·N(1, m²) against Q = N(0, m²), in this direction
@@ -12,13 +12,10 @@ import math
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from privacy.accounting.rdp_conversion import to_epsilon
 from privacy.accounting.renyi import Pair
-from privacy.accounting.search import decreasing_root
 
 _HIGHEST_ORDER = 10_000.0
 _REACH = 12.0
-_INTEGER_ORDERS = range(2, 65)
 
 
 def sampled_divergence(rate: float, noise_multiplier: float, order: float) -> float:
@@ -70,37 +67,3 @@ def sampled_integer_divergence(rate: float, noise_multiplier: float, order: floa
     if order > _HIGHEST_ORDER:
         return math.inf
     return sampled_divergence_integer(rate, noise_multiplier, math.ceil(order))
-
-
-def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """ε of ``steps`` steps by Rényi accounting at the integer orders 2 … 64."""
-    return min(
-        to_epsilon(steps * sampled_divergence_integer(rate, noise_multiplier, order), order, delta)
-        for order in _INTEGER_ORDERS
-    )
-
-
-def noise_multiplier(epsilon_target: float, delta: float, rate: float, steps: int) -> float:
-    """The smallest σ / clipping norm for ``epsilon_target`` by ``epsilon`` (above).
-
-    Raises ValueError for settings out of range, or an ε that no noise up to 10⁴ reaches.
-    """
-    if not (epsilon_target > 0 and math.isfinite(epsilon_target)):
-        raise ValueError(f"epsilon={epsilon_target}: must be finite and above 0")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta={delta}: must lie in (0, 1)")
-    if not 0 < rate <= 1:
-        raise ValueError(f"rate={rate}: must lie in (0, 1]")
-    if steps < 1:
-        raise ValueError(f"steps={steps}: must be at least 1")
-    most = math.log(1e4)
-
-    def excess(log_multiplier: float) -> float:
-        return epsilon(rate, math.exp(log_multiplier), steps, delta) - epsilon_target
-
-    if excess(most) > 0:
-        raise ValueError(
-            f"epsilon={epsilon_target}: no noise up to 10000 reaches it in {steps} steps at "
-            f"sampling rate {rate:g} and δ={delta:g}; raise epsilon or take fewer steps"
-        )
-    return math.exp(decreasing_root(excess, math.log(1e-2), most, 1e-9))

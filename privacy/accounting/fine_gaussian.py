@@ -21,10 +21,10 @@ therefore satisfy δ(ε) ≤ e^η δ_Gauss(ε − 2η) + 2e^−t (1 + e^ε), and
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
-from privacy.accounting import gaussian
-from privacy.events import DiscreteGaussianEvent, Event
+from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, PoissonSampledEvent
 
 FINEST = 2.0**16
 """The least σ, in grid steps, from which on this applies."""
@@ -36,14 +36,23 @@ _LARGEST_EPSILON = 10_000.0
 
 
 def absorb(gaussian_mu: float, rest: Mapping[Event, int]) -> tuple[float, float, dict[Event, int]]:
-    """μ with the fine releases of ``rest`` in it, their η, and what is left of ``rest``."""
-    squared, slack, left = gaussian_mu**2, 0.0, {}
+    """μ with the fine releases of ``rest`` in it, their η, and what is left of ``rest``.
+
+    Of a Poisson sample, noise on a fine grid is left as Gaussian noise: both distributions are
+    mixtures, whose parts change by e^±η each.
+    """
+    squared, slack, left = gaussian_mu**2, 0.0, Counter[Event]()
     for leaf, count in rest.items():
-        if isinstance(leaf, DiscreteGaussianEvent) and leaf.sigma >= FINEST:
-            squared += count * (leaf.sensitivity / leaf.sigma) ** 2
-            slack += count * log_ratio(leaf.sigma)
+        noise = leaf.event if isinstance(leaf, PoissonSampledEvent) else leaf
+        if not (isinstance(noise, DiscreteGaussianEvent) and noise.sigma >= FINEST):
+            left[leaf] += count
+            continue
+        slack += count * log_ratio(noise.sigma)
+        if isinstance(leaf, PoissonSampledEvent):
+            continuous = GaussianEvent(noise.sigma / noise.sensitivity)
+            left[PoissonSampledEvent(leaf.rate, continuous)] += count
         else:
-            left[leaf] = count
+            squared += count * (noise.sensitivity / noise.sigma) ** 2
     return math.sqrt(squared), slack, left
 
 
@@ -53,17 +62,6 @@ def log_ratio(sigma: float) -> float:
     largest = _DIMENSIONS + deviation
     fourth = _DIMENSIONS / 512 + largest**2 / 960
     return deviation / (24 * sigma**2) + fourth / sigma**4
-
-
-def noise_multiplier(epsilon: float, delta: float, releases: int) -> float | None:
-    """σ/Δ that ``releases`` fine releases must amount to together to be (ε, δ)-DP.
-
-    None where their η is no longer small beside ε.
-    """
-    slack = releases * log_ratio(FINEST)
-    if 4 * slack >= epsilon:
-        return None
-    return gaussian.noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack))
 
 
 def trusted(epsilon: float) -> bool:

@@ -16,7 +16,7 @@ from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, PoissonS
 
 _FINEST = 1e-4
 # Lattice cells: at most about this many up to ε, and over the losses of one release.
-_CELLS = 20_000
+_CELLS = 10000
 _CELLS_OF_ONE = 300_000
 # σ / sensitivity for which the library's floats do.
 _LEAST_NOISE, _MOST_NOISE = 0.01, 1e6

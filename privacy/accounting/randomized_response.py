@@ -21,17 +21,6 @@ def report_probabilities(epsilon: float, categories: int) -> tuple[float, float]
     return 1 / (1 + (categories - 1) * math.exp(-epsilon)), other
 
 
-def keep_probability(epsilon: float, categories: int) -> float:
-    """β of "keep with β, else uniform over all categories" (PrivateKT, eq. 6)."""
-    shrunk = -math.expm1(-epsilon)
-    return shrunk / (shrunk + categories * math.exp(-epsilon))
-
-
-def epsilon_of_keep_probability(keep: float, categories: int) -> float:
-    """ε0 = ln(1 + βC/(1−β)), the inverse of ``keep_probability``."""
-    return math.log1p(keep * categories / (1 - keep))
-
-
 def loss(epsilon: float, categories: int, count: int = 1) -> LatticeLoss:
     """Privacy loss of ``count`` labels at ``epsilon`` each."""
     true, other = report_probabilities(epsilon, categories)
@@ -41,8 +30,3 @@ def loss(epsilon: float, categories: int, count: int = 1) -> LatticeLoss:
 def composed_epsilon(epsilon: float, categories: int, count: int, delta: float) -> float:
     """Exact ε at ``delta`` of ``count`` labels, each reported at ``epsilon``."""
     return privacy_loss.epsilon([loss(epsilon, categories, count)], delta)
-
-
-def composed_delta(epsilon: float, categories: int, count: int, total: float) -> float:
-    """Exact δ(``total``) of ``count`` labels, each reported at ``epsilon``."""
-    return privacy_loss.delta([loss(epsilon, categories, count)], total)

@@ -69,3 +69,11 @@ def decreasing_root(
             value_high = value_high / 2 if side == 1 else value_high
             side = 1
     return high
+
+
+def require_budget(epsilon: float, delta: float | None = None) -> None:
+    """ValueError unless noise can be searched for: ε finite and above 0, δ in (0, 1)."""
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise ValueError(f"epsilon={epsilon}: must be finite and above 0")
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"delta={delta}: must lie in (0, 1)")

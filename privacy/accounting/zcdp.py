@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from privacy.accounting.bits import epsilon_of_bit
 from privacy.accounting.flatten import pure_epsilon
-from privacy.accounting.search import decreasing_root, minimum
+from privacy.accounting.search import decreasing_root, minimum, require_budget
 from privacy.events import (
     DiscreteGaussianEvent,
     Event,
@@ -55,10 +55,7 @@ def largest_rho(epsilon: float, delta_allowed: float) -> float:
 
     Raises ValueError for an ε not finite and above 0, or a δ not in (0, 1).
     """
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon={epsilon}: must be finite and above 0")
-    if not 0 < delta_allowed < 1:
-        raise ValueError(f"delta={delta_allowed}: must lie in (0, 1)")
+    require_budget(epsilon, delta_allowed)
 
     def excess(negative_log_rho: float) -> float:
         return _log_delta(math.exp(-negative_log_rho), epsilon) + tail

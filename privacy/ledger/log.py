@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from privacy import forks
-from privacy.ledger import schema
+from privacy.ledger import schema, snapshots
 from privacy.ledger.entry import Entry, LedgerError
 from privacy.ledger.header import Header
 from privacy.ledger.history import History, Transaction, check, follow
 from privacy.ledger.key_and_anchor import Anchor, KeyAndAnchor
 from privacy.ledger.signature import Signer
 
-_SNAPSHOT_EVERY = 10_000
 # A clock may be put right by this much without anybody being asked.
 _CLOCK_STEP = timedelta(seconds=60)
 
@@ -180,7 +179,7 @@ class Log:
         self._database = schema.connect(self.path, self._busy_seconds)
         schema.check(self._database)
         self.header = self._read_header()
-        self.history = self._snapshot() or self._nothing()
+        self.history = snapshots.last(self._database, self.signer) or self._nothing()
         self.base = self.history.position
         if self.base == 0:
             self._check_database()
@@ -239,37 +238,11 @@ class Log:
         known.take_in(rows, self.signer)
 
     def _insert(self, pending: list[Entry]) -> None:
-        self._take_snapshot()
+        snapshots.keep(self._connection, self.history, self.signer)
         marks = ", ".join("?" * len(Entry._fields))
         self._connection.executemany(
             f"INSERT INTO entries ({schema.COLUMNS}) VALUES ({marks})", pending
         )
-
-    def _take_snapshot(self) -> None:
-        """Keep the history as it was before this transaction, if the last snapshot is far back."""
-        position = self.history.position
-        (last,) = self.execute("SELECT coalesce(max(position), 0) FROM snapshots").fetchone()
-        if position - last < _snapshot_distance(self.history):
-            return
-        text = self.history.to_text()
-        self.execute("DELETE FROM snapshots WHERE position < ?", last)
-        self.execute(
-            "INSERT INTO snapshots (position, history, signature) VALUES (?, ?, ?)",
-            position,
-            text,
-            self.signer.sign("snapshot", text),
-        )
-
-    def _snapshot(self) -> History | None:
-        """The last snapshot but one, so that the newest entries are always verified."""
-        row = self.execute(
-            "SELECT history, signature FROM snapshots ORDER BY position DESC LIMIT 1 OFFSET 1"
-        ).fetchone()
-        if row is None:
-            return None
-        if not self.signer.holds("snapshot", *row):
-            raise LedgerError("a snapshot was altered")
-        return History.from_text(row[0])
 
     def _check_anchor(self) -> Anchor:
         anchor, damaged = self._key_and_anchor.read_anchor(self.signer)
@@ -291,11 +264,6 @@ class Log:
     def _write_anchor(self) -> None:
         anchor = Anchor(self.history.position, self.history.seal)
         self._key_and_anchor.write_anchor(anchor, self.signer)
-
-
-def _snapshot_distance(history: History) -> int:
-    """Entries between snapshots: a snapshot's size grows with the number of clients."""
-    return max(_SNAPSHOT_EVERY, 10 * len(history.spends))
 
 
 def _until_signed(entries: Iterator[Entry]) -> Iterator[Entry]:

@@ -88,14 +88,12 @@ class DistributedGaussian:
             ValueError: an argument is out of range, or no noise on this grid meets the budget.
         """
         # Loads SciPy, which those who only add noise of a known size do without.
-        from privacy.accounting import Threat, fine_gaussian, gaussian
+        from privacy.accounting import Threat
         from privacy.accounting import epsilon as epsilon_of
-        from privacy.accounting.calibrate import least_noise
+        from privacy.accounting.calibrate import discrete_noise_multiplier, least_noise
 
         require_positive("sensitivity", sensitivity)
-        fine = fine_gaussian.noise_multiplier(epsilon, delta, releases)
-        multiplier = gaussian.noise_multiplier(epsilon, delta) if fine is None else fine
-        sigma = multiplier * math.sqrt(releases) * sensitivity
+        sigma = discrete_noise_multiplier(epsilon, delta, releases) * sensitivity
         if grid is None:
             grid = fine_grid(sigma, honest_clients)
 

@@ -1,6 +1,6 @@
 """The private half of DP-SGD: secret Poisson lots and discrete Gaussian noise on their sums.
 
-Abadi et al., CCS 2016; accounted for at integer Rényi orders (``privacy.accounting.dpsgd``). Both
+Abadi et al., CCS 2016; accounted for as Gaussian noise (``privacy.accounting.fine_gaussian``). Both
 the lots and the noise come from the noise stream: amplification by sampling holds only against
 those who cannot know the sample, and everybody knows the experiment's seed.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,8 @@ class SampledGaussian:
     Attributes:
         rate: q, the probability with which each record joins a sample, in (0, 1].
         noise_multiplier: σ / sensitivity.
-        sensitivity: L2 norm of one record's integer vector at most.
+        sensitivity: L2 norm of one record's integer vector at most; from 2¹⁶ on the noise counts as
+            the Gaussian, below at integer Rényi orders only.
     """
 
     rate: float
@@ -57,7 +57,11 @@ class SampledGaussian:
         Raises:
             ValueError: an argument is out of range.
         """
-        return cls(rate, _noise_multiplier(epsilon, delta, rate, steps), sensitivity)
+        # Loads SciPy, which those who only add noise of a known size do without.
+        from privacy.accounting.calibrate import sampled_noise_multiplier
+
+        multiplier = sampled_noise_multiplier(epsilon, delta, rate, steps, sensitivity)
+        return cls(rate, multiplier, sensitivity)
 
     @property
     def sigma(self) -> int:
@@ -134,11 +138,3 @@ def poisson_sample(rate: float, count: int, rng: NoiseGenerator) -> NDArray[np.b
     if below == 2**64:
         return np.ones(count, dtype=np.bool_)
     return rng.uint64(count) < np.uint64(below)
-
-
-@lru_cache(maxsize=1024)
-def _noise_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    # Loads SciPy, which those who only add noise of a known size do without.
-    from privacy.accounting import dpsgd
-
-    return dpsgd.noise_multiplier(epsilon, delta, rate, steps)

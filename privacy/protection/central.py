@@ -20,7 +20,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accounting import Threat, dpsgd, fine_gaussian
+from privacy.accounting import Threat
+from privacy.accounting.calibrate import discrete_noise_multiplier, sampled_noise_multiplier
 from privacy.events import (
     Assumption,
     ComposedEvent,
@@ -64,13 +65,12 @@ class Central(Clipped):
 
     def calibrate(self) -> float:
         """The smallest z, for secret samples or for the most exposed client's rounds."""
-        budget, rate = self.budget, self.cohorts.rate or 1.0
-        rounds = budget.releases
-        if rate == 1:
-            together = fine_gaussian.noise_multiplier(budget.epsilon, budget.delta, rounds)
-            if together is not None:
-                return together * math.sqrt(rounds)
-        return dpsgd.noise_multiplier(budget.epsilon, budget.delta, rate, rounds)
+        budget, rate = self.budget, self.cohorts.rate
+        if rate is None or rate == 1:
+            return discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
+        return sampled_noise_multiplier(
+            budget.epsilon, budget.delta, rate, budget.releases, CLIP_STEPS
+        )
 
     @cached_property
     def mechanism(self) -> SampledGaussian:

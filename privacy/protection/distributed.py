@@ -11,13 +11,12 @@ which it is asked.
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accounting import fine_gaussian, gaussian
+from privacy.accounting.calibrate import discrete_noise_multiplier
 from privacy.budget import Budget
 from privacy.cohorts import Cohorts
 from privacy.events import ComposedEvent, Event, NonPrivateEvent, Release
@@ -55,11 +54,7 @@ class Distributed(Clipped):
     def calibrate(self) -> float:
         """The smallest z (σ of a sum over 2C) for all rounds in which a client is asked."""
         budget = self.budget
-        rounds = budget.releases
-        together = fine_gaussian.noise_multiplier(budget.epsilon, budget.delta, rounds)
-        if together is None:
-            together = gaussian.noise_multiplier(budget.epsilon, budget.delta)
-        return together * math.sqrt(rounds)
+        return discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
 
     @cached_property
     def _shares(self) -> dict[str, DistributedGaussian]:

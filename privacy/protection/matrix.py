@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accounting import Threat, fine_gaussian, gaussian
+from privacy.accounting import Threat
+from privacy.accounting.calibrate import discrete_noise_multiplier
 from privacy.budget import Budget
 from privacy.cohorts import Cohorts
 from privacy.events import (
@@ -115,9 +116,9 @@ class MatrixFactorization(Clipped):
 
     def calibrate(self) -> float:
         """z: σ over the sensitivity of all rounds together."""
-        budget, rounds = self.budget, self.budget.rounds
-        fine = fine_gaussian.noise_multiplier(budget.epsilon, budget.delta, rounds)
-        return gaussian.noise_multiplier(budget.epsilon, budget.delta) if fine is None else fine
+        budget = self.budget
+        together = discrete_noise_multiplier(budget.epsilon, budget.delta, budget.rounds)
+        return together / math.sqrt(budget.rounds)  # every round draws noise for all of them
 
     def _bands(self, given: int | None) -> int:
         gaps = [

@@ -16,10 +16,9 @@ proves it (``evidence``), and the sum goes on without the liar. Nobody has sent 
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -28,14 +27,14 @@ from numpy.typing import NDArray
 
 from privacy.secure_aggregation import masks
 from privacy.secure_aggregation.advertisement import ADVERTISED_BYTES, Advertisement
+from privacy.secure_aggregation.bindings import about_dealing, mask_key, self_mask_key, word_on
 from privacy.secure_aggregation.evidence import disclose
 from privacy.secure_aggregation.identity import SIGNATURE_BYTES, is_signed, new_identity, sign
-from privacy.secure_aggregation.keys import Entropy, agree, derive, public_key, scalar
+from privacy.secure_aggregation.keys import Entropy, agree, public_key, scalar
 from privacy.secure_aggregation.messages import (
     OVERHEAD,
     Phase,
     join,
-    join_ids,
     open_sealed,
     part,
     part_ids,
@@ -55,28 +54,6 @@ from privacy.secure_aggregation.terms import SecureSumError, Terms
 SEALED_BYTES = OVERHEAD + SHARE_BYTES
 _ORDER = tuple(Phase)
 _Method = TypeVar("_Method", bound=Callable[..., bytes])
-
-
-def mask_key(private: bytes, public: bytes, terms: Terms, one: int, other: int) -> bytes:
-    """The key of the mask that two clients share, the same for both."""
-    low, high = min(one, other), max(one, other)
-    return derive(agree(private, public), terms.digest(), b"pairwise mask", low, high)
-
-
-def self_mask_key(seed: bytes, terms: Terms, client: int) -> bytes:
-    """The key of the mask that only ``client`` adds."""
-    return derive(seed, terms.digest(), b"self mask", client)
-
-
-def about_dealing(terms: Terms, dealer: int) -> bytes:
-    """What binds a dealer's shares to one sum."""
-    return terms.digest() + dealer.to_bytes(8, "big")
-
-
-def word_on(included: Sequence[int], survivors: Sequence[int], terms: Terms) -> tuple[bytes, ...]:
-    """What a client signs in CONFIRM."""
-    lists = (join_ids(ids, terms.clients) for ids in (included, survivors))
-    return (terms.digest(), b"survivors", *lists)
 
 
 def _once(phase: Phase) -> Callable[[_Method], _Method]:
@@ -277,28 +254,6 @@ class SecureClient:
         """Whether it takes no further part: all phases are behind it, or one of them failed."""
         return self.done == len(_ORDER)
 
-    def to_bytes(self) -> bytes:
-        """The whole state, secrets included, for the client's own disk."""
-        return json.dumps({f.name: _plain(getattr(self, f.name)) for f in fields(self)}).encode()
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> SecureClient:
-        """The inverse of ``to_bytes``."""
-        plain = json.loads(stored)
-        secrets = {
-            name: bytes.fromhex(plain[name]) for name in ("identity", "channel", "mask", "seed")
-        }
-        return cls(
-            terms=Terms.from_dict(plain["terms"]),
-            me=plain["me"],
-            **secrets,
-            done=plain["done"],
-            public={int(k): bytes.fromhex(v) for k, v in plain["public"].items()},
-            shares={int(k): bytes.fromhex(v) for k, v in plain["shares"].items()},
-            included=tuple(plain["included"]),
-            survivors=tuple(plain["survivors"]),
-        )
-
     # Helpers --------------------------------------------------------------------------------
 
     @property
@@ -337,13 +292,3 @@ class SecureClient:
             raise SecureSumError(
                 f"{count} clients are left; the sum of fewer than {least} stays masked"
             )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Terms):
-        return value.to_dict()
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value

@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 
 from privacy.secure_aggregation import masks
 from privacy.secure_aggregation.advertisement import Advertisement
-from privacy.secure_aggregation.client import (
-    SEALED_BYTES,
-    about_dealing,
-    mask_key,
-    self_mask_key,
-    word_on,
-)
+from privacy.secure_aggregation.bindings import about_dealing, mask_key, self_mask_key, word_on
+from privacy.secure_aggregation.client import SEALED_BYTES
 from privacy.secure_aggregation.decoding import restore
 from privacy.secure_aggregation.evidence import EVIDENCE_BYTES, disclosed
 from privacy.secure_aggregation.identity import SIGNATURE_BYTES, is_signed

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from privacy.secure_aggregation.client import SecureClient
-from privacy.secure_aggregation.terms import SecureSumError
+from privacy.secure_aggregation.terms import SecureSumError, Terms
 
 
 class StateFile:
@@ -41,7 +44,7 @@ class StateFile:
             raise SecureSumError(f"this client has not joined round {round} of that run")
         if last["state"] is None:
             raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
-        return SecureClient.from_bytes(last["state"].encode())
+        return restored(last["state"].encode())
 
     def answered(self, run: str, round: int, request: str) -> bytes | None:
         """What that sum's last request was answered with, if it was ``request`` (a digest)."""
@@ -56,7 +59,7 @@ class StateFile:
 
         ``request``: digest of what ``answer`` answers; None: nothing can be answered again.
         """
-        state = None if client.is_finished else client.to_bytes().decode()
+        state = None if client.is_finished else state_bytes(client).decode()
         content = json.dumps(
             {
                 "run": client.terms.run,
@@ -82,3 +85,35 @@ class StateFile:
             return None
         except ValueError as error:
             raise SecureSumError(f"the state file {self.path.name} is damaged") from error
+
+
+def state_bytes(client: SecureClient) -> bytes:
+    """The whole state, secrets included, for the client's own disk."""
+    names = [field.name for field in fields(client)]
+    return json.dumps({name: _plain(getattr(client, name)) for name in names}).encode()
+
+
+def restored(stored: bytes) -> SecureClient:
+    """The inverse of ``state_bytes``."""
+    plain = json.loads(stored)
+    secrets = {name: bytes.fromhex(plain[name]) for name in ("identity", "channel", "mask", "seed")}
+    return SecureClient(
+        terms=Terms.from_dict(plain["terms"]),
+        me=plain["me"],
+        **secrets,
+        done=plain["done"],
+        public={int(k): bytes.fromhex(v) for k, v in plain["public"].items()},
+        shares={int(k): bytes.fromhex(v) for k, v in plain["shares"].items()},
+        included=tuple(plain["included"]),
+        survivors=tuple(plain["survivors"]),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Terms):
+        return value.to_dict()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -27,7 +27,7 @@ COORDINATES = "uploaded coordinates"
 """Purpose of the public experiment stream from which both ends draw a round's coordinates."""
 
 Floats = NDArray[np.floating]
-_THREATS = ("claimed", "local", "secure_aggregation")
+_CALIBRATIONS = ("proven", "claimed")
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,7 @@ def plan(
     gamma: float | None,
     upload: str,
     noise: bool,
-    threat: str,
-    honest_clients: int,
+    calibration: str,
     hamming: int | None,
     mask: float,
 ) -> WeightBits:
@@ -161,9 +160,8 @@ def plan(
             mean no noise.
         upload: see ``WeightBits``.
         noise: False for a control without noise; γ is then a mere number.
-        threat: for whom γ is calibrated: ``local``; ``secure_aggregation`` over
-            ``honest_clients``; or ``claimed``, the paper's theorem 1, which counts one bit only.
-        honest_clients: survivors less colluders.
+        calibration: of γ: ``proven``, against the budget's threat; or ``claimed``, by the paper's
+            theorem 1, which counts one bit only.
         hamming: see ``WeightBits``.
         mask: see ``WeightBits``.
 
@@ -180,36 +178,30 @@ def plan(
             f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises one; "
             "set privacy=fixed"
         )
-    if budget.threat == "secure_aggregation":  # privacy.threat goes before the strategy's own
-        threat, honest_clients = budget.threat, budget.honest_clients
-    if threat not in _THREATS:
-        raise ValueError(f"threat={threat!r}: must be one of {', '.join(_THREATS)}")
+    if calibration not in _CALIBRATIONS:
+        raise ValueError(f"calibration={calibration!r}: must be one of {', '.join(_CALIBRATIONS)}")
     bits = WeightBits(weights, gamma if noise else None, upload, hamming, mask)
     if not budget.is_private:
         return bits
-    return replace(bits, gamma=_calibrated(budget, bits, threat, honest_clients))
+    return replace(bits, gamma=_calibrated(budget, bits, calibration))
 
 
 @lru_cache(maxsize=16)
-def _calibrated(budget: Budget, bits: WeightBits, threat: str, honest_clients: int) -> float:
+def _calibrated(budget: Budget, bits: WeightBits, calibration: str) -> float:
     """The largest γ that keeps ``budget``; server and clients of one process share the search."""
     from privacy.accounting.calibrate import bits_gamma
     from privacy.accounting.threat import Threat
     from schemes.dpfl_bnn.claim import claimed_gamma
 
-    if honest_clients < 2 and threat == "secure_aggregation":
-        raise ValueError(
-            f"honest_clients={honest_clients}: a sum protects at least 2; use threat=local"
-        )
     rounds = budget.rounds if budget.per == "run" else 1
-    if threat == "claimed":
+    if calibration == "claimed":
         return claimed_gamma(budget.epsilon, rounds, budget.delta)
     return bits_gamma(
         budget.epsilon,
         budget.delta,
         bits.uploaded,
         rounds,
-        Threat(threat),
-        honest_clients,
+        Threat(budget.threat),
+        budget.honest_clients,
         bits.sensitivity,
     )

@@ -62,11 +62,6 @@ def tight(total: float, general: Sequence[float], joining: float = 0.0) -> Budge
     return Budget(total, tuple(general), label, 0.0, label + joining)
 
 
-def total_delta(general: float, label: float, special: float = 0.0) -> float:
-    """δ_total = max(δ_g, δ_label + δ_s)."""
-    return max(general, label + special)
-
-
 def _worst(total: float, general: Sequence[float], joining: float) -> float:
     if not (total > 0 and math.isfinite(total)):
         raise ValueError(f"total={total}: must be finite and above 0")

@@ -44,12 +44,6 @@ def broadcast_sigma(
     return unit * math.sqrt(max(0.0, needed - present))
 
 
-def scheduling_gamma(epsilon: float, exposures: int, clients: int, scheduled: int) -> float:
-    """γ = −ln(1 − K/N + (K/N) e^{−ε/(L√K)})."""
-    ratio = scheduled / clients
-    return -math.log1p(ratio * math.expm1(-epsilon / (exposures * math.sqrt(scheduled))))
-
-
 def scheduling_b(epsilon: float, rounds: int, clients: int, scheduled: int) -> float:
     """The paper's b = −(T/ε) ln(1 − N/K + (N/K) e^{−ε/T}); inf where the logarithm has none.
 
@@ -63,46 +57,6 @@ def scheduling_b(epsilon: float, rounds: int, clients: int, scheduled: int) -> f
 def scheduling_b_proven(epsilon: float, rounds: int, clients: int, scheduled: int) -> float:
     """b⁺ = (T/ε) ln(1 + (N/K)(e^{ε/T} − 1)) ≤ b, from the side of subsampling that binds."""
     return rounds / epsilon * math.log1p(clients / scheduled * math.expm1(epsilon / rounds))
-
-
-def scheduled_broadcast_factor(
-    epsilon: float,
-    rounds: int,
-    exposures: int,
-    clients: int,
-    scheduled: int,
-    proven: bool = False,
-) -> float:
-    """σ_D · mε/(2cC) under K-random scheduling: √(T²/b² − L²K)/K, 0 if no noise is needed.
-
-    Paper: needed if T > ε/γ, tested first. ``proven``: with b⁺, needed if T > b⁺L√K.
-    K = N gives the formula without scheduling.
-    """
-    if proven:
-        b = scheduling_b_proven(epsilon, rounds, clients, scheduled)
-        if rounds <= b * exposures * math.sqrt(scheduled):
-            return 0.0
-    else:
-        if rounds <= epsilon / scheduling_gamma(epsilon, exposures, clients, scheduled):
-            return 0.0
-        b = scheduling_b(epsilon, rounds, clients, scheduled)
-    return math.sqrt(max(0.0, (rounds / b) ** 2 - exposures**2 * scheduled)) / scheduled
-
-
-def scheduled_broadcast_sigma(
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    exposures: int,
-    clip: float,
-    smallest_dataset: int,
-    clients: int,
-    scheduled: int,
-    proven: bool = False,
-) -> float:
-    """σ_D under K-random scheduling, equal weights 1/K."""
-    factor = scheduled_broadcast_factor(epsilon, rounds, exposures, clients, scheduled, proven)
-    return factor * 2 * classical_constant(delta) * clip / (smallest_dataset * epsilon)
 
 
 def seen_by_outsider(exposures: int, participations: int) -> tuple[int, int, int]:

@@ -22,7 +22,8 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from privacy.accounting import fine_gaussian, zcdp
+from privacy.accounting import fine_gaussian
+from privacy.accounting.calibrate import discrete_noise_multiplier
 from privacy.accounting.search import decreasing_root
 from privacy.events import Event, NonPrivateEvent, Release
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -35,8 +36,6 @@ _REACH = 16.0
 _STEPS = 2.0**31 - 1
 # Finer grids than σ/2¹⁸ gain nothing, and the server's noise must stay below 2⁴⁰ steps.
 _FINEST = 2.0**18
-# The accountant searches Rényi orders on a lattice, which costs it less than this.
-_LATTICE = 1 - 1e-5
 
 
 class NbaflNoise(NbaflSetting):
@@ -132,14 +131,13 @@ class NbaflNoise(NbaflSetting):
 
     def _proven_sigma(self, sensitivity: float) -> float:
         """The least σ_U with which an outsider's whole view costs at most (ε, δ)."""
-        multiplier = fine_gaussian.noise_multiplier(self.epsilon, self.delta, self.rounds)
-        if multiplier is not None:
-            sigma = self._sigma_for(multiplier, sensitivity)
-            if sigma >= fine_gaussian.FINEST * _grid(self.clip, sigma):
-                return sigma
-        # On a coarse grid the noise is known by its concentrated DP only.
-        rho = zcdp.largest_rho(self.epsilon * _LATTICE, self.delta)
-        return self._sigma_for(1 / math.sqrt(2 * rho), sensitivity)
+        settings = self.epsilon, self.delta, self.rounds
+        each = discrete_noise_multiplier(*settings)
+        sigma = self._sigma_for(each / math.sqrt(self.rounds), sensitivity)
+        if sigma < fine_gaussian.FINEST * _grid(self.clip, sigma):
+            each = discrete_noise_multiplier(*settings, fine=False)
+            sigma = self._sigma_for(each / math.sqrt(self.rounds), sensitivity)
+        return sigma
 
     def _sigma_for(self, multiplier: float, sensitivity: float) -> float:
         """σ_U with which the whole view is one Gaussian release of ``multiplier``."""

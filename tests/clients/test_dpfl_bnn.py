@@ -32,7 +32,7 @@ LOCAL = {
     "decay_every": 40,
     "beta1": 0.5,
 }
-BUDGET = {"threat": "local", "honest_clients": 1, "hamming": None, "mask": 1.0}
+BUDGET = {"calibration": "proven", "hamming": None, "mask": 1.0}
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_a_stack_that_fails_is_reported_client_by_client(tmp_path, monkeypatch) 
     def fail(*_, **__):
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr("learning.training.trainer.Trainer.train_stack", fail)
+    monkeypatch.setattr("learning.training.stack.Stack.train", fail)
     _, rows = run(tmp_path, "strategy=fedavg", "privacy=none", STACK)
     assert rows[-1]["answered"] == 0
     assert len(rows[-1]["failed"]) == 10

@@ -2,9 +2,8 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
-from learning.seeding import experiment_rng, torch_generator
+from learning.seeding import experiment_rng
 
 
 def test_same_arguments_give_the_same_stream():
@@ -45,18 +44,3 @@ def test_streams_are_uncorrelated():
     b = experiment_rng(0, "partition", 0, 2).standard_normal(10_000)
     # 4 standard errors of a correlation of independent samples.
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.04
-
-
-def test_torch_generator_follows_the_numpy_generator_and_leaves_the_global_one_alone():
-    before = torch.get_rng_state()
-    first = torch.rand(4, generator=torch_generator(experiment_rng(0, "model")))
-    second = torch.rand(4, generator=torch_generator(experiment_rng(0, "model")))
-    other = torch.rand(4, generator=torch_generator(experiment_rng(1, "model")))
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_torch_generators_from_one_rng_differ():
-    rng = experiment_rng(0, "model")
-    assert torch_generator(rng).initial_seed() != torch_generator(rng).initial_seed()

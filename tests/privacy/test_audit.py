@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privacy.accounting import gaussian
+from privacy.accounting.calibrate import gaussian_noise_multiplier
 from privacy.audit import audit, clopper_pearson, empirical_epsilon
 from privacy.mechanisms import (
     BinaryRandomizedResponse,
@@ -99,7 +99,7 @@ def discrete_gaussian(epsilon, noise=1.0, clip=clip_l2):
     """A clipped vector of three entries against none at all, along their difference."""
     bound, raw = 1.0, np.array([30.0, -40.0, 120.0])
     stated = DiscreteGaussian(
-        gaussian.noise_multiplier(epsilon, DELTA) * bound, bound, 2.0**-12, dimension=3
+        gaussian_noise_multiplier(epsilon, DELTA) * bound, bound, 2.0**-12, dimension=3
     )
     ran = DiscreteGaussian(stated.sigma * noise, bound, 2.0**-12, dimension=3)
     x, x_prime = (

@@ -93,7 +93,7 @@ def test_mean_of_all_nodes_moves_the_model():
     assert it.round.failed == {}
 
 
-HOSTILE = {
+HOSTILE: dict[str, dict] = {
     "nan": {"values": np.full(17, np.nan, np.float32)},
     "huge": {"values": np.full(17, 2**62, np.int64)},
     "wrong shape": {"values": np.zeros(3, np.int64)},

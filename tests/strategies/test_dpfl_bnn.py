@@ -22,7 +22,7 @@ from schemes.dpfl_bnn.network import bnn
 from strategies.dpfl_bnn import DPFLBNN
 
 SHAPE = (1, 8, 8)
-BUDGET = {"threat": "local", "honest_clients": 1, "hamming": None, "mask": 1.0}
+BUDGET = {"calibration": "proven", "hamming": None, "mask": 1.0}
 RUN = [
     "strategy=dpfl_bnn",
     "dataset=digits",
@@ -37,13 +37,20 @@ RUN = [
 ]
 
 
-def server(epsilon=np.inf, rounds=10, sums=None, **changed):
+def server(epsilon=np.inf, rounds=10, sums=None, honest=None, **changed):
     images = np.zeros((5, *SHAPE), np.float32)
     setup = ServerSetup(
         trainer=Trainer(partial(bnn, channels=[2, 3], hidden=5), SHAPE, 4),
         public=images,
         test=Examples(images, np.zeros(5, np.int64)),
-        budget=Budget(epsilon, 1e-5, "run", rounds),
+        budget=Budget(
+            epsilon,
+            1e-5,
+            "run",
+            rounds,
+            threat="local" if honest is None else "secure_aggregation",
+            honest_clients=honest or 1,
+        ),
         seed=1,
         num_clients=20,
         cohort_size=20,
@@ -144,21 +151,16 @@ def test_contradictory_settings_are_refused_on_construction(changed, words):
         server(**changed)
 
 
-def test_budget_against_the_server_of_a_secure_sum_needs_one_and_names_what_it_relies_on():
-    budget = {**BUDGET, "threat": "secure_aggregation", "honest_clients": 20}
-    with pytest.raises(ValueError, match="nothing is summed securely"):
-        server(epsilon=8.0, gamma=None, budget=budget)
-    sums = SecureSumSettings("simulated")
-    strategy = server(epsilon=8.0, gamma=None, budget=budget, sums=sums)
-    assert "honest_clients=20" in strategy.warnings()[0]
+def test_budget_against_the_server_of_a_secure_sum_counts_on_its_honest_clients():
+    sums, shared = SecureSumSettings("simulated", minimum=1.0), server(epsilon=8.0, gamma=None)
+    strategy = server(epsilon=8.0, gamma=None, sums=sums, honest=20)
+    assert strategy.release.gamma > shared.release.gamma
     strategy.participations.update({0: 10})
     strategy.least_survivors = 20
     spent = {g.threat: g for g in strategy.statement().guarantees}
     summed = spent[Threat.SECURE_AGGREGATION]
     assert 7.9 < summed.assumed_total <= 8.0 < summed.proven_total
     assert summed.proven_total == spent[Threat.LOCAL].proven_total
-    sure = server(epsilon=8.0, gamma=None, budget={**budget, "honest_clients": 14}, sums=sums)
-    assert sure.warnings() == []
 
 
 def test_run_reports_all_clients_models_and_states_both_adversaries(tmp_path):

@@ -124,7 +124,7 @@ def forged(name: str) -> dict[str, Message]:
     strategy, messages = asked(name, 0.5)
     message, other = messages[0], messages[1]
     report, total = honest(strategy, message)
-    mine, theirs = report["clients"], other.content["task"]["clients"]
+    mine, theirs = list(report["clients"]), list(other.content["task"]["clients"])
     enormous = np.lib.format.header_data_from_array_1_0(total) | {"shape": (10**9, 10**9)}
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, enormous)

@@ -23,7 +23,7 @@ MODELS = {
 }
 
 
-def examples(count: int = 150):
+def examples(count: int = 150) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     labels = rng.integers(0, CLASSES, count)
     images = rng.normal(size=(count, *SHAPE)) + labels[:, None, None, None] / CLASSES
@@ -69,7 +69,7 @@ def test_a_stack_is_its_clients_one_after_the_other(model, how) -> None:
     sizes = [40, 3, 16, 41, 1]
     expected = one_by_one(trainer, data, shares(trainer, sizes), lr=0.05, **how)
     present = trainer.parameters()
-    result = trainer.train_stack(*data, shares(trainer, sizes), lr=0.05, **how)
+    result = trainer.stack.train(*data, shares(trainer, sizes), lr=0.05, **how)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=2e-6)
     starts = np.stack([share.start for share in shares(trainer, sizes)])
     assert (np.abs(result - starts).max(axis=1) > 1e-3).all()
@@ -80,7 +80,7 @@ def test_the_same_stack_gives_the_same_bits() -> None:
     trainer, data = Trainer(MODELS["cnn"], SHAPE, CLASSES), examples()
     how = {"epochs": 1, "batch_size": 8, "lr": 0.1}
     first, again, other = (
-        trainer.train_stack(*data, shares(trainer, [20, 30], seed), **how) for seed in (0, 0, 1)
+        trainer.stack.train(*data, shares(trainer, [20, 30], seed), **how) for seed in (0, 0, 1)
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -89,7 +89,7 @@ def test_the_same_stack_gives_the_same_bits() -> None:
 def test_no_steps_leave_the_starts() -> None:
     trainer, data = Trainer(MODELS["mlp"], SHAPE, CLASSES), examples()
     clients = shares(trainer, [20, 30])
-    result = trainer.train_stack(*data, clients, steps=0, batch_size=8, lr=0.1)
+    result = trainer.stack.train(*data, clients, steps=0, batch_size=8, lr=0.1)
     assert np.array_equal(result, np.stack([client.start for client in clients]))
 
 
@@ -99,7 +99,7 @@ def test_mixed_precision_rounds_and_learns_as_well() -> None:
         Trainer(MODELS["cnn"], SHAPE, CLASSES, mixed_precision=mixed) for mixed in (False, True)
     ]
     how = {"epochs": 10, "batch_size": 16, "lr": 0.05}
-    exact, mixed = (t.train_stack(*data, shares(t, sizes), **how) for t in trainers)
+    exact, mixed = (t.stack.train(*data, shares(t, sizes), **how) for t in trainers)
     assert mixed.dtype == np.float32
     assert not np.array_equal(exact, mixed)
     trainer = trainers[0]
@@ -119,11 +119,9 @@ def test_mixed_precision_rounds_and_learns_as_well() -> None:
     [partial(models.mlp, hidden=[9], dropout=0.5), autoencoder, bnn],
     ids=["dropout", "own training", "statistics"],
 )
-def test_models_that_cannot_be_stacked_are_refused(model) -> None:
+def test_models_that_cannot_be_stacked_have_no_stack(model) -> None:
     trainer = Trainer(model, (1, 28, 28), CLASSES)
-    assert not trainer.stackable
-    with pytest.raises(ValueError, match="cannot train as a stack"):
-        trainer.train_stack(*examples(), [], steps=1, batch_size=8, lr=0.1)
+    assert trainer.stack is None
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_bad_arguments_are_named(change, message) -> None:
     how |= change
     share = Share(trainer.parameters(), how.pop("indices"), np.random.default_rng(0))
     with pytest.raises(ValueError, match=message):
-        trainer.train_stack(images, how.pop("labels"), [share], **how)
+        trainer.stack.train(images, how.pop("labels"), [share], **how)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -155,6 +153,6 @@ def test_a_gpu_agrees_with_the_processor(model) -> None:
     expected = one_by_one(here, data, shares(here, [40, 25]), **how)
     for result in (
         one_by_one(there, data, shares(here, [40, 25]), **how),
-        there.train_stack(*data, shares(here, [40, 25]), **how),
+        there.stack.train(*data, shares(here, [40, 25]), **how),
     ):
         np.testing.assert_allclose(result, expected, rtol=1e-2, atol=1e-3)

@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate
 
 from privacy.accounting import Adjacency, dpsgd, epsilon
+from privacy.accounting.calibrate import sampled_noise_multiplier
 from privacy.events import (
     ComposedEvent,
     GaussianEvent,
@@ -30,12 +31,12 @@ def our_event(rate, multiplier, steps):
 
 @pytest.mark.parametrize(
     ("rate", "steps", "target", "golden"),
-    [(0.1, 300, 3.0, "2.773"), (0.05, 600, 4.5, "1.517"), (250 / 6000, 480, 3.5, "1.448")],
+    [(0.1, 300, 3.0, 2.773), (0.05, 600, 4.5, 1.517), (250 / 6000, 480, 3.5, 1.448)],
 )
-def test_noise_multipliers_of_kd_dpfl(rate, steps, target, golden):
-    multiplier = dpsgd.noise_multiplier(target, DELTA, rate, steps)
-    assert f"{multiplier:.3f}" == golden
-    assert dpsgd.epsilon(rate, multiplier, steps, DELTA) <= target
+def test_renyi_orders_alone_need_more_noise(rate, steps, target, golden):
+    spend = epsilon(our_event(rate, golden, steps), DELTA)
+    assert spend.bounds["rdp"] == pytest.approx(target, rel=5e-3)
+    assert spend.epsilon < 0.97 * target
 
 
 CASES = [(0.1, 2.773), (0.01, 0.8), (0.5, 0.3), (1e-5, 1.0)]
@@ -119,9 +120,8 @@ def test_dp_accounting_agrees_on_sampled_noise_beside_other_releases():
 
 
 def test_sampling_everything_is_not_sampling():
-    assert dpsgd.epsilon(1.0, 5.0, 10, DELTA) == pytest.approx(
-        epsilon(RepeatedEvent(GaussianEvent(5.0), 10), DELTA).bounds["rdp"], rel=1e-3
-    )
+    plain = RepeatedEvent(GaussianEvent(5.0), 10)
+    assert epsilon(our_event(1.0, 5.0, 10), DELTA).epsilon == epsilon(plain, DELTA).epsilon
 
 
 def test_sampling_gains_nothing_under_replace_one():
@@ -152,9 +152,8 @@ def test_several_releases_on_one_sample_are_not_amplified():
         ((3.0, 1.0, 0.1, 10), "^delta=1.0: "),
         ((3.0, DELTA, 1.5, 10), "^rate=1.5: "),
         ((3.0, DELTA, 0.1, 0), "^steps=0: "),
-        ((1e-6, DELTA, 1.0, 10**6), "^epsilon=1e-06: no noise"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        dpsgd.noise_multiplier(*settings)
+        sampled_noise_multiplier(*settings, 1 << 16)

@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from privacy.accounting import epsilon, randomized_response
+from privacy.accounting import delta, epsilon, randomized_response
 from privacy.accounting.calibrate import label_epsilon
 from privacy.events import RandomizedResponseEvent, RepeatedEvent
 
@@ -27,13 +27,6 @@ def test_the_table_of_privatekt(per_round, labels, rounds, basic, rdp, exact):
         assert f"{bounds[name]:.{len(golden.partition('.')[2])}f}" == golden
 
 
-def test_beta_of_privatekt():
-    keep = randomized_response.keep_probability(2.5, 10)
-    assert f"{keep:.4f}" == "0.5279"
-    assert keep == pytest.approx(np.expm1(2.5) / (np.expm1(2.5) + 10))
-    assert randomized_response.epsilon_of_keep_probability(keep, 10) == pytest.approx(2.5)
-
-
 @pytest.mark.parametrize("epsilon0", [1e-6, 0.5, 800.0])
 def test_report_probabilities_add_up_and_have_the_ratio_of_epsilon(epsilon0):
     true, other = randomized_response.report_probabilities(epsilon0, 7)
@@ -50,9 +43,8 @@ def test_dp_accounting_agrees_with_the_exact_composition():
     ours = randomized_response.composed_epsilon(0.5, 10, 80, DELTA)
     # The library rounds every loss up to its lattice.
     assert ours <= library.get_epsilon_for_delta(DELTA) <= ours * (1 + 1e-4)
-    assert randomized_response.composed_delta(0.5, 10, 80, 6.0) == pytest.approx(
-        library.get_delta_for_epsilon(6.0), rel=1e-3
-    )
+    labels = RepeatedEvent(RandomizedResponseEvent(0.5, 10), 80)
+    assert delta(labels, 6.0) == pytest.approx(library.get_delta_for_epsilon(6.0), rel=1e-3)
 
 
 def test_dp_accountings_accountant_still_ignores_the_count_and_ours_does_not():
@@ -65,7 +57,7 @@ def test_dp_accountings_accountant_still_ignores_the_count_and_ours_does_not():
         accountant.compose(dp_accounting.SelfComposedDpEvent(event, count))
         return accountant.get_epsilon(DELTA)
 
-    epsilon0 = randomized_response.epsilon_of_keep_probability(0.5, 10)
+    epsilon0 = np.log1p(0.5 * 10 / 0.5)  # at which a label is kept with probability 1/2
     assert library(100) == library(1)
     assert library(1) == pytest.approx(
         randomized_response.composed_epsilon(epsilon0, 10, 1, DELTA), rel=1e-3

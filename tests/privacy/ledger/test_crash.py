@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from privacy.events import PureEvent, RandomizedResponseEvent
-from privacy.ledger import Charge, Ledger, LedgerError, key_and_anchor
-from privacy.ledger import log as ledger_log
+from privacy.ledger import Charge, Ledger, LedgerError, key_and_anchor, snapshots
 from privacy.policy import Refusal
 
 CLIENTS = (1, 2, 3)
@@ -78,7 +77,7 @@ def kill_at_work(work, questions, share, pace):
 
 
 def test_killed_200_times_the_ledger_never_shows_less_than_was_released(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger_log, "_SNAPSHOT_EVERY", 300)
+    monkeypatch.setattr(snapshots, "EVERY", 300)
     path, released = tmp_path / "ledger.sqlite", tmp_path / "released"
     rng = np.random.default_rng(20230803)
     left, first, half_done, replayed, pace = {}, 0, 0, 0, 0.01

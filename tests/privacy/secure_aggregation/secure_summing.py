@@ -14,6 +14,7 @@ from privacy.secure_aggregation import (
     SecureSumSettings,
     Terms,
 )
+from privacy.secure_aggregation.store import restored, state_bytes
 
 Tamper = Callable[[Phase, int, bytes], bytes]
 
@@ -67,7 +68,7 @@ def secure_sum(
     for client in agreed.clients:
         noise = NoiseGenerator.seeded(entropy, client) if entropy else None
         joined = SecureClient.join(agreed, client, None, *([noise.bytes] if noise else []))
-        states[client] = joined.to_bytes()
+        states[client] = state_bytes(joined)
     silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
 
     def ask(phase: Phase, messages: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -75,7 +76,7 @@ def secure_sum(
         for client, message in messages.items():
             if silent.get(client, 99) <= list(Phase).index(phase):
                 continue
-            party = SecureClient.from_bytes(states[client])
+            party = restored(states[client])
             it.clients[client] = party
             message = to_client(phase, client, message)
             try:
@@ -88,7 +89,7 @@ def secure_sum(
                 silent[client] = 0
                 continue
             finally:
-                states[client] = party.to_bytes()
+                states[client] = state_bytes(party)
             answer = to_server(phase, client, answer)
             it.seen.append((phase, client, answer))
             answers[client] = answer

@@ -13,7 +13,7 @@ from privacy.secure_aggregation import (
     SecureSumError,
     shares,
 )
-from privacy.secure_aggregation.client import about_dealing
+from privacy.secure_aggregation.bindings import about_dealing
 from privacy.secure_aggregation.keys import scalar
 from privacy.secure_aggregation.messages import join, join_ids, part
 from privacy.secure_aggregation.shares import Dealing

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.secure_aggregation import Phase, SecureClient, SecureServer, SecureSumError
+from privacy.secure_aggregation.store import restored, state_bytes
 from tests.privacy.secure_aggregation.secure_summing import secure_sum, terms, vectors
 
 
@@ -21,7 +22,7 @@ def answers(states, phase, messages, values=None):
     """What the clients of ``messages`` answer, and their states after; those that refuse lack."""
     replies, after = {}, {}
     for client, message in messages.items():
-        party = SecureClient.from_bytes(states[client])
+        party = restored(states[client])
         try:
             if phase is Phase.MASK:
                 replies[client] = party.add_masks(values[client], message)
@@ -29,7 +30,7 @@ def answers(states, phase, messages, values=None):
                 replies[client] = party.answer(phase, message)
         except SecureSumError:
             continue
-        after[client] = party.to_bytes()
+        after[client] = state_bytes(party)
     return replies, after
 
 
@@ -77,7 +78,7 @@ def test_sum_is_exact_for_every_dropout_pattern_of_a_small_cohort(n, threshold):
     # Every client may fall silent in any of the six phases, or in none: 7^n patterns, walked as
     # a tree, since what happens in a phase depends on who was left after the one before.
     agreed = terms(n, length=3, bits=5, threshold=threshold)
-    states = {c: SecureClient.join(agreed, c).to_bytes() for c in agreed.clients}
+    states = {c: state_bytes(SecureClient.join(agreed, c)) for c in agreed.clients}
     asked = dict.fromkeys(agreed.clients, b"")
     begun = (SecureServer(agreed), states, asked)
     sums = list(walk(agreed, vectors(agreed), Phase.ADVERTISE, *begun))

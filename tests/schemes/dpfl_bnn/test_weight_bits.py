@@ -19,8 +19,7 @@ from schemes.dpfl_bnn.weight_bits import WeightBits, hamming_clip, plan
 SETTINGS = {
     "upload": "sign",
     "noise": True,
-    "threat": "local",
-    "honest_clients": 10,
+    "calibration": "proven",
     "hamming": None,
     "mask": 1.0,
 }
@@ -101,8 +100,8 @@ def test_sensitivity_never_exceeds_what_is_uploaded():
     [("local", 1, None), ("secure_aggregation", 50, None), ("secure_aggregation", 50, 5)],
 )
 def test_calibrated_gamma_uses_the_budget_up_and_no_more(threat, clients, hamming):
-    settings = {**SETTINGS, "threat": threat, "honest_clients": clients, "hamming": hamming}
-    release = plan(300, Budget(8.0, 1e-5, "run", 10), gamma=None, **settings)
+    budget = Budget(8.0, 1e-5, "run", 10, threat=threat, honest_clients=clients)
+    release = plan(300, budget, gamma=None, **{**SETTINGS, "hamming": hamming})
     event = RepeatedEvent(SecurelySummedEvent(release.event(), clients), 10)
     spent = epsilon(event, 1e-5, Threat(threat)).epsilon
     assert 7.99 < spent <= 8.0
@@ -110,7 +109,7 @@ def test_calibrated_gamma_uses_the_budget_up_and_no_more(threat, clients, hammin
 
 def test_gamma_calibrated_by_the_papers_theorem_matches_the_specification():
     budget = Budget(8.0, 1e-5, "run", 100)
-    release = plan(81_958, budget, gamma=None, **{**SETTINGS, "threat": "claimed"})
+    release = plan(81_958, budget, gamma=None, **{**SETTINGS, "calibration": "claimed"})
     assert release.gamma == pytest.approx(0.0366, rel=5e-3)
 
 
@@ -126,12 +125,11 @@ def test_infinite_budget_without_gamma_means_no_noise():
         (8.0, None, {"noise": False}, "noise=False: keeps no budget"),
         (math.inf, 0.5, {}, "gamma=0.5"),
         (math.inf, 0.1, {"upload": "float"}, "upload='float'"),
-        (math.inf, 0.1, {"threat": "nobody"}, "threat='nobody'"),
+        (math.inf, 0.1, {"calibration": "none"}, "calibration='none'"),
         (math.inf, 0.1, {"mask": 0.0}, "mask=0.0"),
         (math.inf, 0.1, {"hamming": 0}, "hamming=0"),
         (math.inf, 0.1, {"hamming": 101}, r"hamming=101: must lie in 1\.\.100"),
         (math.inf, 0.1, {"hamming": 5, "upload": "stochastic"}, "needs upload=sign"),
-        (8.0, None, {"threat": "secure_aggregation", "honest_clients": 1}, "honest_clients=1"),
     ],
 )
 def test_contradictory_settings_are_refused(budget, gamma, changed, words):

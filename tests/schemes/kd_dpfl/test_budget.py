@@ -40,8 +40,3 @@ def test_a_tight_budget_must_exceed_joining():
         shares.tight(2.0, [1.0], joining=2.0)
     with pytest.raises(ValueError, match=r"^joining=-1.0: "):
         shares.tight(2.0, [1.0], joining=-1.0)
-
-
-def test_deltas_add_on_one_path_and_count_once_across_paths():
-    assert shares.total_delta(1e-5, 4e-6, 5e-6) == 1e-5
-    assert shares.total_delta(1e-5, 8e-6, 5e-6) == pytest.approx(1.3e-5)

@@ -16,12 +16,11 @@ def train_client(message: Message, context: Context) -> Message:
     config = context.run_config
     folder = str(config["data"])
     model = build_model(str(config["model"]), arrays(folder)["train_images"][0].size)
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     client = int(context.node_config["partition-id"])
     batches = load_data(folder, client, int(config["batch-size"]))
     train(model, batches, int(config["local-epochs"]), float(config["learning-rate"]))
-    content = {
-        "arrays": ArrayRecord(model.state_dict()),
-        "metrics": MetricRecord({"num-examples": len(batches.dataset)}),
-    }
-    return Message(RecordDict(content), reply_to=message)
+    content = RecordDict()
+    content["arrays"] = ArrayRecord(model.state_dict())
+    content["metrics"] = MetricRecord({"num-examples": len(batches.dataset)})
+    return Message(content, reply_to=message)
