@@ -4,7 +4,7 @@ A bit is kept with p = ½ + γ and flipped with q = ½ − γ. Seen alone, a vec
 neighbours differ in k bits is k binary randomised responses. Under secure aggregation over n
 honest clients one coordinate is a Poisson-binomial sum (Chen, Özgür, Kairouz 2022, m = 1):
 with B_k = Bin(k, p) + Bin(n−1−k, q) from the other clients, P = B_k + Bern(p) and
-Q = B_k + Bern(q).
+Q = B_k + Bern(q). dp-accounting has no such sums.
 """
 
 from __future__ import annotations

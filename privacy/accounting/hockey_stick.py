@@ -1,4 +1,4 @@
-"""The Gaussian mechanism's privacy profile, in logarithms."""
+"""The Gaussian mechanism's privacy profile, in logarithms, for any δ that a float can hold."""
 
 from __future__ import annotations
 

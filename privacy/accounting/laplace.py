@@ -12,6 +12,8 @@ sensitivity Δ. Proof for two coordinates a ≤ b (the others follow by inductio
 continuous noise, δ_c(ε) = 1 − e^{(ε−ε_c)/2}; for discrete noise both are a maximum over
 thresholds, and the right side has more of them. ε < 0 follows by symmetry. So the scalar
 loss below covers vectors. For the same reason more steps at the same α are never better.
+
+Ours, since dp-accounting has no vectors, and rounds to a lattice that is not the noise's own.
 """
 
 from __future__ import annotations

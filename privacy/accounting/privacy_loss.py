@@ -11,7 +11,8 @@ e^{K(θ) − θε} meets δ: the tail that decides becomes the centre, and the e
 it, however small δ is. Sources: Koskela et al., "Computing tight differential privacy
 guarantees using FFT" (2020); the tilt is the saddle-point of Alghamdi et al. (2022).
 
-A Gaussian beside the lattice needs no lattice: δ(ε) = E[δ_Gauss(ε − L)].
+A Gaussian beside the lattice needs no lattice: δ(ε) = E[δ_Gauss(ε − L)]. Ours, since dp-accounting
+rounds every loss up to its lattice, while labels and bits have one on which the sum is exact.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A label is kept with probability e^{ε0}/(e^{ε0}+C−1), otherwise one of the other C − 1 is
 reported. For two neighbours the loss of one label is +ε0, −ε0 or 0, and no pair of inputs is
-worse than another; so the composition below is not a bound but the value.
+worse than another; so the composition below is not a bound but the value. Ours, since dp-accounting
+0.6 ignores how often randomised response is repeated.
 """
 
 from __future__ import annotations

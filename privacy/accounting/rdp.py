@@ -52,11 +52,12 @@ def divergence(leaf: Event, order: float) -> float:
     if isinstance(leaf, DiscreteGaussianEvent):
         # The divergence of the discrete Gaussian is below that of the continuous one.
         return _gaussian(leaf.sensitivity / leaf.sigma, order)
-    if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent):
-        return dpsgd.sampled_divergence(leaf.rate, leaf.event.noise_multiplier, order)
-    if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, DiscreteGaussianEvent):
-        multiplier = leaf.event.sigma / leaf.event.sensitivity
-        return dpsgd.sampled_integer_divergence(leaf.rate, multiplier, order)
+    if isinstance(leaf, PoissonSampledEvent):
+        noise = leaf.event
+        if isinstance(noise, GaussianEvent):
+            return dpsgd.sampled_divergence(leaf.rate, noise.noise_multiplier, order)
+        if isinstance(noise, DiscreteGaussianEvent):
+            return dpsgd.sampled_divergence(leaf.rate, noise.sigma / noise.sensitivity, order)
     if isinstance(leaf, SecurelySummedEvent) and isinstance(leaf.event, RandomizedBitsEvent):
         coordinate = bits.summed_divergence(leaf.event.gamma, leaf.honest_clients, order)
         return leaf.event.sensitivity_bits * coordinate
@@ -69,10 +70,6 @@ def divergence(leaf: Event, order: float) -> float:
 def _gaussian(mu: float, order: float) -> float:
     # mu * mu, because mu**2 raises where it overflows.
     return order * (mu * mu) / 2
-
-
-def _is_sampled_on_integers(leaf: Event) -> bool:
-    return isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, DiscreteGaussianEvent)
 
 
 @lru_cache(maxsize=100_000)
@@ -108,7 +105,7 @@ def _best(leaves: Mapping[Event, int], target: Callable[[float, float], float]) 
 def _best_integer(leaves: Mapping[Event, int], target: Callable[[float, float], float]) -> float:
     """The same over integer orders, where some divergence is known at those only; else inf."""
     best = math.inf
-    if any(_is_sampled_on_integers(leaf) for leaf in leaves):
+    if any(isinstance(leaf, PoissonSampledEvent) for leaf in leaves):
         for order in _INTEGER_ORDERS:
             total = sum(count * _at_order(leaf, order) for leaf, count in leaves.items())
             if math.isfinite(total):

@@ -1,4 +1,4 @@
-"""From a Rényi divergence at one order to ε or δ."""
+"""From a Rényi divergence at one order to ε or δ: dp-accounting converts at fixed orders only."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ says neither with probability (C−2)/(e^{ε0}+C−1); for any ε0-DP report w =
 
 Needs a shuffler that does not collude with the server, reports without identifiers, and n − 1
 others who do add their noise. The ε is against who sees the shuffled reports only.
+dp-accounting has no shuffling.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Bun & Steinke 2016: ρ adds up under composition; ε-DP is ε²/2-zCDP; a Gaussian with noise
 multiplier m is 1/(2m²)-zCDP, and so is the discrete one (Canonne, Kamath, Steinke 2020).
+Ours, since dp-accounting has no zCDP accountant for discrete noise on any grid.
 """
 
 from __future__ import annotations

@@ -35,17 +35,19 @@ def weights(folder):
 
 def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_path, engine):
     pools = []
-    for seed in (1, 2):
-        folder = RunFolder(tmp_path / f"ray-{seed}")
-        engine.run([*WORDS, f"seed={seed}", f"run_dir={folder.path}"], folder)
+    for strategy in ("privatekt", "scaffold", "fedadam", "dp_ftrl"):
+        folder = RunFolder(tmp_path / f"ray-{strategy}")
+        words = [f"strategy={strategy}", "privacy.epsilon=20"]
+        words += ["protection=distributed"] if strategy == "fedadam" else []
+        engine.run([*WORDS, *words, f"run_dir={folder.path}"], folder)
         pools.append(RayPool._shared)
-        inline = run_inline(tmp_path / f"inline-{seed}", f"seed={seed}")
+        inline = run_inline(tmp_path / f"inline-{strategy}", *words)
         for run in (folder, inline):
             assert [row["failed"] for row in run.rows()] == [{}, {}, {}]
             assert [row["answered"] for row in run.rows()] == [0, 6, 6]
         assert folder.metrics()["accuracy"] == inline.metrics()["accuracy"]
         assert weights(folder.path) == weights(inline.path)
-    assert pools[0] is pools[1]
+    assert len(set(map(id, pools))) == 1
 
 
 def test_a_worker_killed_while_it_answers_is_replaced_and_its_clients_pay_once(tmp_path, engine):

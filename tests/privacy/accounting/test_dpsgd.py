@@ -4,7 +4,6 @@ from itertools import pairwise
 import dp_accounting
 import numpy as np
 import pytest
-from scipy import integrate
 
 from privacy.accounting import Adjacency, dpsgd, epsilon
 from privacy.accounting.calibrate import sampled_noise_multiplier
@@ -52,40 +51,18 @@ def test_dp_accounting_agrees_on_integer_orders(rate, multiplier):
     assert ours == pytest.approx(list(accountant._rdp), rel=1e-6, abs=1e-14)
 
 
-@pytest.mark.parametrize(("rate", "multiplier"), CASES[:3])
-@pytest.mark.parametrize("order", [1.02, 1.5, 3.7])
-def test_quadrature_agrees_on_fractional_orders(rate, multiplier, order):
-    # The library is no reference here: at order 1.5 its series exceeds its own order 2.
-    def integrand(x):
-        base = math.exp(-((x / multiplier) ** 2) / 2) / (multiplier * math.sqrt(2 * math.pi))
-        ratio = 1 - rate + rate * math.exp((2 * x - 1) / (2 * multiplier**2))
-        return base * (ratio**order - 1 - order * (ratio - 1))
-
-    reach = 12 * multiplier
-    moment = integrate.quad(
-        integrand, -reach, order + reach, points=[0.0, order], limit=500, epsabs=0, epsrel=1e-10
-    )[0]
-    reference = math.log1p(moment) / (order - 1)
-    assert dpsgd.sampled_divergence(rate, multiplier, order) == pytest.approx(reference, rel=1e-7)
-
-
-def test_integer_orders_have_a_closed_form():
-    for order in (2, 5, 30):
-        closed = dpsgd.sampled_divergence_integer(0.03, 1.1, order)
-        assert dpsgd.sampled_divergence(0.03, 1.1, float(order)) == pytest.approx(closed, rel=1e-9)
-
-
-def test_divergence_grows_with_the_order_through_every_branch():
+def test_divergence_grows_with_the_order_and_ends():
     for multiplier in (0.05, 0.9, 60.0):
         orders = np.exp(np.linspace(0.01, 9, 80))
         values = [dpsgd.sampled_divergence(0.02, multiplier, order) for order in orders]
         assert all(a <= b * (1 + 1e-9) for a, b in pairwise(values))
+    assert dpsgd.sampled_divergence(0.1, 2.0, 1e6) == math.inf
 
 
 @pytest.mark.parametrize(("rate", "multiplier", "steps"), [(0.1, 2.773, 300), (0.01, 0.7, 2000)])
 def test_dp_accounting_agrees_on_epsilon(rate, multiplier, steps):
     bounds = epsilon(our_event(rate, multiplier, steps), DELTA).bounds
-    by_rdp = dp_accounting.rdp.RdpAccountant()
+    by_rdp = dp_accounting.rdp.RdpAccountant(list(range(2, 65)))
     by_rdp.compose(library_event(rate, multiplier, steps))
     assert bounds["rdp"] == pytest.approx(by_rdp.get_epsilon(DELTA), rel=2e-3)
     by_pld = dp_accounting.pld.PLDAccountant()
