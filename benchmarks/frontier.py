@@ -13,7 +13,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def measure(
-    path: Path, jobs: dict[str, Callable[[], dict[str, Any]]], minutes: float = math.inf
+    path: Path, jobs: Mapping[str, Callable[[], dict[str, Any]]], minutes: float = math.inf
 ) -> None:
     """Run what is missing, by name, for so many minutes."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ def candidates(only: str) -> dict[str, Callable[[], dict[str, Any]]]:
     """Class statistics on validation data, by name and candidate."""
     score = "federation.score=validation"
     return {
-        f"{row.name} | {name}": lambda row=row, words=words: row.run([*words, score])
+        f"{row.name} | {name}": partial(row.run, [*words, score])
         for row in rows(only)
         if row.method == "class statistics" and row.epsilon < math.inf
         for name, words in CANDIDATES.items()
