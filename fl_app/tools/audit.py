@@ -1,26 +1,27 @@
 """``murmur audit``: attack one release of a configuration or a run, and say what ε that measured.
 
-The neighbours are one client's data and the same images with every label moved on by one, which
-replace-one adjacency allows. Both are trained on once; the release is then drawn many times, and
-a distinguisher that knows both un-noised results tries to tell them apart (``privacy.audit``).
-What it achieves is a lower bound on ε, with 99.9% confidence: above the proven figure it shows a
-broken mechanism, far below it an attack that is not the worst one.
+Every adversary of the privacy statement is given what it sees: a client's message, a secure sum, or
+the next model (``fl_app.audit.views``), for two neighbours of the claim's own unit and adjacency
+(``fl_app.audit.neighbours``). What it achieves is a lower bound on the ε of one release, with
+99.9% confidence: above the proven figure it shows a broken mechanism or proof, far below it an
+attack that is not the worst one. Rounds together, and models trained on them, are not attacked.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from clients.base import Client, LocalData, Task
+from clients.base import Task
+from fl_app.audit.attack import Finding, attack
+from fl_app.audit.neighbours import candidate_pairs, results_apart
+from fl_app.audit.views import Messages, view_of
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
@@ -28,84 +29,107 @@ from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
-from privacy.accounting import epsilon
-from privacy.audit import Audit, audit
-from privacy.noise import NoiseGenerator
-from privacy.statement import Statement
+from learning.data.examples import LocalData
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    PoissonSampledEvent,
+    Release,
+    RepeatedEvent,
+    SecurelySummedEvent,
+)
+from privacy.neighbours import Unit
+from privacy.releases import releases
+from privacy.statement import Exposure, Guarantee, Statement
 from strategies.base import CohortStrategy
 
-SCOUTS = 500  # releases of each neighbour that choose the distinguisher's direction
+# Releases of each neighbour, and those that choose how to tell them apart: where training draws no
+# noise it is done once, else for each release.
+RUNS, RUNS_TRAINED = 20_000, 1_000
+SCOUTS, SCOUTS_TRAINED = 200, 50
+
+
+@dataclass(frozen=True)
+class Bound:
+    """ε of one release at most; ``is_assumed``: under the statement's assumptions."""
+
+    epsilon: float
+    is_assumed: bool
+
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> Bound:
+        """What the statement says of one release, as far as the adversary's view goes."""
+        assumed = guarantee.assumed_per_round
+        if assumed is None:
+            return cls(guarantee.proven_per_round, is_assumed=False)
+        return cls(assumed, is_assumed=True)
 
 
 def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur audit``; the exit status."""
     options = _parser().parse_args(argv)
+    if options.runs is not None and options.runs < 8:
+        raise ConfigError(f"--runs={options.runs}: must be at least 8")
     folder = Path(options.words[0]) if options.words and Path(options.words[0]).is_dir() else None
     config = load(folder / "config.yaml") if folder is not None else compose(options.words)
     statement = None if folder is None else read_statement(folder / "privacy.json")
     strategy = Experiment(config).strategy
-    delta = float(config.privacy.delta)
+    broken = False
     with tempfile.TemporaryDirectory() as scratch:
         node = Node(config, NodeSettings.simulation(Path(scratch)))
-        found = attack(node.client, first_task(strategy), node_data(node), options.runs, delta)
-    proven = epsilon(strategy.release_event(), delta).epsilon
-    print(
-        f"{strategy.algorithm}, one release, {options.runs} runs of each neighbour, δ = {delta:g}"
-    )
-    print(f"proven ε    {show_epsilon(proven if np.isfinite(proven) else 'infinity')}")
-    print(f"measured ε  at least {found.epsilon:.3g} ({found.confidence:.1%} confidence)")
+        for exposure, bound, found in findings(strategy, node, options.runs):
+            _show(exposure, bound, found)
+            if found is not None and statement is not None:
+                statement = _measured(statement, exposure, found)
+            broken = broken or (found is not None and found.counted.epsilon > bound.epsilon)
     if folder is not None and statement is not None:
-        record(RunFolder(folder), statement, found)
-    if found.epsilon > proven:
+        RunFolder(folder).save_statement(statement)
+    if broken:
         print("The attack beats the proof: the mechanism or the proof is broken.", file=sys.stderr)
-        return 1
-    return 0
+    return int(broken)
 
 
-def attack(client: Client, task: Task, data: LocalData, runs: int, delta: float) -> Audit:
-    """Release ``runs`` times from each of two neighbours and tell the releases apart."""
-    neighbour = replace(data, labels=(data.labels + 1) % client.trainer.num_classes)
-    update, other = client.train(task, data), client.train(task, neighbour)
-    codec = client.codec(task)
+def findings(
+    strategy: CohortStrategy, node: Node, runs: int | None
+) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
+    """Each adversary, the bound on one release, and what it found; None: it was not attacked.
 
-    def draw(value: NDArray, count: int) -> Iterator[NDArray[np.int64]]:
-        for _ in range(count):
-            release = client.privatize(value, task, noise)
-            yield codec.expand(codec.pack(release), 1).ravel()
-
-    noise = NoiseGenerator.from_os()
-    direction = _direction(draw(update, SCOUTS), draw(other, SCOUTS))
-    one = np.array([release @ direction for release in draw(update, runs)])
-    two = np.array([release @ direction for release in draw(other, runs)])
-    return audit(one, two, delta)
-
-
-def _direction(
-    ones: Iterator[NDArray[np.int64]], others: Iterator[NDArray[np.int64]]
-) -> NDArray[np.float64]:
-    """Where the two neighbours' releases differ on average, in eighths of the largest difference.
-
-    For independent noise of one scale this is the likelihood ratio's direction. It is chosen on
-    draws of its own, so that the audit's own draws stay fresh; the rounding removes what is only
-    noise, and keeps the values of discrete releases few.
+    ``runs``: releases of each neighbour; None: by how long one takes.
     """
-    gaps = (one - other for one, other in zip(ones, others, strict=True))
-    difference = np.asarray(sum(gaps) / SCOUTS, np.float64)
-    largest = np.abs(difference).max()
-    return np.rint(8 * difference / largest) / 8 if largest > 0 else difference
+    task = first_task(strategy)
+    node.client.event(task)  # a task that it would refuse is not attacked either
+    messages, delta = Messages(node.client, task), strategy.setup.budget.delta
+    fast = messages.trains_alone
+    guarantees = {g.adversary: g for g in strategy.statement().guarantees}
+    for exposure in strategy.exposures():
+        bound = Bound.of(guarantees[exposure.adversary])
+        claim = next(releases(exposure.per_round))
+        data = node_data(node, task.client)
+        classes = node.client.trainer.num_classes
+        pairs = candidate_pairs(data, classes, claim.unit, claim.adjacency)
+        if fast and claim.unit is Unit.CLIENT:
+            pairs.append(results_apart(messages.largest(data), claim.adjacency))
+        view = view_of(exposure.threat, exposure.per_round, strategy, messages, data)
+        found = None
+        if view is not None and math.isfinite(bound.epsilon):
+            count = runs or (RUNS if fast else RUNS_TRAINED)
+            found = attack(view, pairs, delta, count, SCOUTS if fast else SCOUTS_TRAINED)
+        yield exposure, bound, found
 
 
 def first_task(strategy: CohortStrategy) -> Task:
-    """What the strategy asks client 0 in round 1."""
+    """What the strategy asks the first client of its cohort in round 1."""
     model = strategy.initial_parameters()
+    client = int(strategy.cohort(1)[0])
     arrays, settings = strategy.task(1, model)
-    return Task(1, 0, model, arrays, settings)
+    return Task(1, client, model, arrays, settings)
 
 
-def node_data(node: Node) -> LocalData:
-    """Client 0's data."""
+def node_data(node: Node, client: int) -> LocalData:
+    """A client's data."""
     train = node.population.dataset.train
-    return LocalData(train.images, train.labels, node.population.shards[0])
+    return LocalData(train.images, train.labels, node.population.shards[client])
 
 
 def read_statement(path: Path) -> Statement:
@@ -116,11 +140,39 @@ def read_statement(path: Path) -> Statement:
         raise ConfigError(f"{path}: cannot be read ({error!r}); run the run again") from error
 
 
-def record(folder: RunFolder, statement: Statement, found: Audit) -> None:
+def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
+    print(f"against {exposure.adversary}")
+    finite = math.isfinite(bound.epsilon)
+    shown = show_epsilon(bound.epsilon if finite else "infinity")
+    print(f"  {'assumed' if bound.is_assumed else 'proven '} ε   {shown} for one release")
+    if found is None:
+        print(f"  measured ε  not attacked{'' if finite else ': unprotected'}")
+        return
+    counted = found.counted
+    print(f"  measured ε  at least {counted.epsilon:.3g} ({counted.confidence:.1%} confidence)")
+    if is_gaussian(exposure.per_round):
+        print(f"              at least {found.fitted:.3g} if its trade-off is Gaussian")
+    print(f"  neighbours  {found.neighbours}; {found.runs:,} releases of each", flush=True)
+
+
+def is_gaussian(event: Event) -> bool:
+    """Whether the noise of ``event`` is Gaussian, so that its trade-off nearly is."""
+    if isinstance(event, ComposedEvent):
+        return all(map(is_gaussian, event.events))
+    if isinstance(event, Release | RepeatedEvent | SecurelySummedEvent | PoissonSampledEvent):
+        return is_gaussian(event.event)
+    return isinstance(event, DiscreteGaussianEvent)
+
+
+def _measured(statement: Statement, exposure: Exposure, found: Finding) -> Statement:
     """Write the measured ε beside the claimed and the proven one."""
-    first, *rest = statement.guarantees
-    measured = replace(first, measured=found.epsilon)
-    folder.save_statement(replace(statement, guarantees=(measured, *rest)))
+    return replace(
+        statement,
+        guarantees=tuple(
+            replace(g, measured=found.counted.epsilon) if g.adversary == exposure.adversary else g
+            for g in statement.guarantees
+        ),
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,5 +180,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="murmur audit", description="Attack one release and measure its ε from below."
     )
     parser.add_argument("words", nargs="*", metavar="RUN | key=value")
-    parser.add_argument("--runs", type=int, default=20_000, help="releases of each neighbour")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        help=f"releases of each neighbour (default {RUNS:,}; {RUNS_TRAINED:,} where each needs "
+        "a training of its own)",
+    )
     return parser

@@ -1,0 +1,1 @@
+"""Attacks on what a configured run releases, as its adversaries see it."""

@@ -1,0 +1,77 @@
+"""Two neighbours by a claim's own unit and adjacency, as far apart as we can make them.
+
+Where a client is protected, so is whatever its training may lead to, and neighbours may be two
+results of training (the canary clients of Andrew et al., "One-shot empirical privacy estimation for
+federated learning", ICLR 2024); where a record is, they are two data sets that differ in one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.data.examples import LocalData
+from privacy.neighbours import Adjacency, Unit
+
+# What a client's release comes from: its data, the result of its training, or nothing at all.
+Source = LocalData | NDArray | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``name`` in words.
+
+    ``guide`` shows where releases differ: a neighbour of ``one`` with as many records, so that
+    both use up the noise stream alike. It is ``other`` wherever that has.
+    """
+
+    name: str
+    one: Source
+    other: Source
+    guide: Source
+
+
+def results_apart(result: NDArray, adjacency: Adjacency) -> Pair:
+    """Results of training of the kind of ``result``, as far apart as they can be."""
+    if np.issubdtype(result.dtype, np.integer):  # labels
+        one, two = np.zeros_like(result), np.ones_like(result)
+    else:
+        one, two = result, -result
+    if adjacency is Adjacency.REPLACE_ONE:
+        return Pair("two opposite results of training", one, two, two)
+    return Pair("a result of training, or no client", one, None, None)
+
+
+def candidate_pairs(data: LocalData, classes: int, unit: Unit, adjacency: Adjacency) -> list[Pair]:
+    """Neighbours by ``unit`` and ``adjacency``; which of them is told apart best is tried out."""
+    own = LocalData(
+        np.array(data.images[data.indices]), data.labels[data.indices], np.arange(len(data))
+    )
+    if unit is Unit.CLIENT:
+        one = replace(own, labels=np.zeros_like(own.labels))
+        two = replace(own, labels=np.ones_like(own.labels))
+        moved = replace(own, labels=(own.labels + 1) % classes)
+        if adjacency is Adjacency.REPLACE_ONE:
+            return [
+                Pair("every label moved on by one", own, moved, moved),
+                Pair("all labels 0, or all labels 1", one, two, two),
+            ]
+        return [Pair("its data, or no client", own, None, None)]
+    pairs = []
+    for name, pixel in (("black", 0.0), ("white", 1.0)):
+        canary, plain = _first(own, pixel, 0), _first(own, pixel, 1)
+        if adjacency is Adjacency.REPLACE_ONE:
+            pairs.append(Pair(f"a {name} image, labelled 0 or 1", canary, plain, plain))
+        else:
+            without = replace(own, indices=own.indices[1:])
+            pairs.append(Pair(f"a {name} image labelled 0, or a null record", canary, without, own))
+    return pairs
+
+
+def _first(data: LocalData, pixel: float, label: int) -> LocalData:
+    """``data`` with a plain image as its first record."""
+    images, labels = data.images.copy(), data.labels.copy()
+    images[0], labels[0] = pixel, label
+    return replace(data, images=images, labels=labels)

@@ -1,0 +1,66 @@
+"""Auditing under the assumption of a Gaussian trade-off: far larger ε are seen in few runs.
+
+A mechanism is μ-GDP when telling two neighbours apart is no easier than telling N(0, 1) from
+N(μ, 1) (Dong, Roth and Su 2022). Any threshold's error rates then bound μ from below:
+
+    μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR)
+
+(Nasr et al., "Tight auditing of differentially private machine learning", USENIX Security 2023).
+Where counting events shows ε up to about ln(runs), this shows any; but the ε is that of a Gaussian
+with this μ, which is a bound for the mechanism only where its trade-off is Gaussian.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from privacy.accounting.hockey_stick import log_delta
+from privacy.accounting.search import decreasing_root
+from privacy.audit import clopper_pearson
+
+_THRESHOLDS = 64
+
+
+def gaussian_fit(
+    outputs_x: ArrayLike,
+    outputs_x_prime: ArrayLike,
+    delta: float,
+    confidence: float = 0.999,
+) -> float:
+    """ε at ``delta`` of the Gaussian whose μ the runs prove with ``confidence``; 0 if none.
+
+    Args:
+        outputs_x: one real number per independent run on x, shape (n,), as for ``audit``.
+        outputs_x_prime: the same for the neighbour x', shape (m,).
+        delta: the δ of the claim, in (0, 1).
+        confidence: of μ's bound: two Clopper–Pearson bounds, each with half of the error. The
+            threshold is chosen on half of the runs, the other half measures.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
+    x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
+    if x[0::2].mean() < other[0::2].mean():
+        x, other = -x, -other
+    error = (1 - confidence) / 2
+    both = np.concatenate([x[0::2], other[0::2]])
+    thresholds = np.unique(np.quantile(both, np.linspace(0, 1, _THRESHOLDS)[1:-1]))
+    chosen = max(thresholds, key=lambda at: _least_mu(x[0::2], other[0::2], at, error))
+    mu = _least_mu(x[1::2], other[1::2], float(chosen), error)
+    return epsilon_of_mu(mu, delta) if mu > 0 else 0.0
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """ε at ``delta`` of one Gaussian of sensitivity / σ = ``mu``."""
+    most = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1
+    return decreasing_root(lambda e: float(log_delta(e, mu)) - math.log(delta), 0.0, most)
+
+
+def _least_mu(x: np.ndarray, other: np.ndarray, threshold: float, error: float) -> float:
+    """What "x, where the output is at least ``threshold``" proves of μ; -inf if nothing."""
+    misses = clopper_pearson(np.array([np.sum(x < threshold)]), len(x), error)[1][0]
+    alarms = clopper_pearson(np.array([np.sum(other >= threshold)]), len(other), error)[1][0]
+    return float(ndtri(1 - alarms) - ndtri(misses))

@@ -1,0 +1,37 @@
+"""A Gaussian's ε is found from below, closely; and nothing where there is nothing."""
+
+import numpy as np
+import pytest
+
+from privacy.trade_off import epsilon_of_mu, gaussian_fit
+
+DELTA = 1e-5
+
+
+@pytest.mark.parametrize("mu", [0.5, 2.0, 6.0])
+def test_the_fit_of_a_gaussian_is_a_close_lower_bound(mu):
+    rng = np.random.default_rng(3)
+    x, other = rng.normal(mu, 1, 20_000), rng.normal(0, 1, 20_000)
+    true = epsilon_of_mu(mu, DELTA)
+    assert 0.6 * true < gaussian_fit(x, other, DELTA) <= true
+    assert gaussian_fit(other, x, DELTA) == pytest.approx(gaussian_fit(x, other, DELTA), rel=0.2)
+
+
+def test_equal_outputs_show_nothing():
+    rng = np.random.default_rng(4)
+    assert gaussian_fit(rng.normal(size=2000), rng.normal(size=2000), DELTA) == 0
+
+
+def test_the_bound_is_wrong_no_more_often_than_it_says():
+    rng, true = np.random.default_rng(5), epsilon_of_mu(1.0, DELTA)
+    wrong = sum(
+        gaussian_fit(rng.normal(1, 1, 200), rng.normal(0, 1, 200), DELTA, 0.9) > true
+        for _ in range(300)
+    )
+    assert wrong <= 30
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0])
+def test_a_delta_at_which_a_gaussian_has_no_epsilon_is_refused(delta):
+    with pytest.raises(ValueError, match="delta="):
+        gaussian_fit([0, 1, 2, 3], [0, 1, 2, 3], delta)
