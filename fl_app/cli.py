@@ -9,14 +9,16 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fl_app.config.errors import ConfigError
-from fl_app.config.plugins import conf_folders, take_option
+import fl_app.console
+from fl_app.config import plugins
+from fl_app.config.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 TOOLS = {
     "advise": "say what to choose and what accuracy to expect, by pilots on public data",
     "audit": "attack a release and measure its epsilon",
+    "completion": "a script with which your shell completes murmur's words",
     "device": "answer a SuperNode with the code that is installed here, and with no other",
     "doctor": "check a device or a server, and say what is missing",
     "export": "write the public pool that devices need a copy of",
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = "murmur"
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        arguments = take_option(arguments)
+        arguments = fl_app.console.take_option(plugins.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
         name = "murmur" if tool is None else f"murmur {tool}"
         if tool is None:
@@ -90,6 +93,8 @@ def _hydra(arguments: list[str]) -> int:
         print(f"murmur {version('murmur')}")
         return 0
     words = [word for word in arguments if not word.startswith("-")]
+    if arguments and words[:1] == arguments[:1] and re.fullmatch(r"[\w-]+", words[0]):
+        raise ConfigError(f"{words[0]}: is no tool; {nearest(words[0], TOOLS)}")
     if "-m" in arguments or "--multirun" in arguments:
         return _sweep(words, arguments)
     config = compose(words)
@@ -104,15 +109,13 @@ def _hydra(arguments: list[str]) -> int:
 
 def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
-    from rich.console import Console
-
     from fl_app.run.paths import quoted
     from fl_app.sweep.progress import SweepProgress
     from fl_app.sweep.sweep import Sweep, is_hydra
     from fl_app.sweep.table import show_sweep
     from fl_app.sweep.workers import run_jobs
 
-    console, sweep = Console(), Sweep.plan(words)
+    console, sweep = fl_app.console.console(), Sweep.plan(words)
     sweep.begin()
     progress = SweepProgress(sweep, console)
     try:
@@ -153,7 +156,7 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
         return job(list(HydraConfig.get().overrides.task))
 
     started: list[bool] = []
-    more = [f"file://{folder}" for folder in conf_folders(CONF)]
+    more = [f"file://{folder}" for folder in plugins.conf_folders(CONF)]
     if more:
         arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
     sys.argv = [sys.argv[0], *arguments]
@@ -168,13 +171,11 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
 
 def run(overrides: list[str]) -> int:
     """One run from its overrides to its summary; the exit status."""
-    from rich.console import Console
-
     from fl_app.config.building import build
     from fl_app.config.composition import compose
     from rounds.errors import RunError
 
-    console = Console()
+    console = fl_app.console.console()
     # First of all: importing PyTorch and validating take as long as what the engine starts.
     build(compose(overrides).engine, "engine").begin()
     from fl_app.run.prepare import prepare

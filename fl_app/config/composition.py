@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import json
 import math
 import threading
@@ -21,7 +20,6 @@ import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -33,6 +31,7 @@ from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.help_text import CONF
 from fl_app.config.plugins import conf_folders
 from fl_app.config.run_config import to_overrides
+from fl_app.config.words import one_line, parsed
 
 Roots = tuple[Path, ...]
 _composing = threading.Lock()
@@ -87,7 +86,7 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
         try:
             OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
         except OmegaConfBaseException as error:
-            raise ConfigError(f"{override.input_line}: {_one_line(error)}") from error
+            raise ConfigError(f"{override.input_line}: {one_line(error)}") from error
     return finished(config)
 
 
@@ -111,7 +110,7 @@ def finished(config: DictConfig) -> DictConfig:
                 node.pop(SERVER_MAY_SET, None)
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
-        raise ConfigError(_one_line(error)) from error
+        raise ConfigError(one_line(error)) from error
     _check_run(config)
     _check_classes(config)
     OmegaConf.set_readonly(config, True)
@@ -126,7 +125,7 @@ def load(path: Path) -> DictConfig:
             raise ConfigError(f"{path}: is no run's configuration; give a folder of `murmur`")
         return finished(config)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{path}: cannot be read ({_one_line(error)})") from error
+        raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from error
 
 
 def unlike_defaults(overrides: Sequence[str]) -> list[str]:
@@ -151,42 +150,6 @@ def _kind(value: Any) -> str:
     if isinstance(value, Mapping):
         return "mapping"
     return "list" if OmegaConf.is_list(value) else type(value).__name__
-
-
-def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
-    """Every job of a sweep over comma-separated values and ranges, in the order Hydra runs them."""
-    choices = []
-    for override in parsed(overrides):
-        if override.is_interval_sweep():
-            continue  # belongs to an optimiser's sweeper, which draws the values
-        if override.is_sweep_override():
-            key = override.get_key_element()
-            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
-        else:
-            choices.append([override.input_line or ""])
-    return [list(job) for job in itertools.product(*choices)]
-
-
-def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that hold for every job, and those that give several values."""
-    fixed: list[str] = []
-    varied: list[str] = []
-    for override in parsed(overrides):
-        (varied if override.is_sweep_override() else fixed).append(override.input_line or "")
-    return fixed, varied
-
-
-def parsed(overrides: Sequence[str]) -> list[Override]:
-    """Hydra's reading of ``overrides``."""
-    return [_parse(word) for word in overrides]
-
-
-@functools.lru_cache(maxsize=4096)
-def _parse(override: str) -> Override:
-    try:
-        return OverridesParser.create().parse_overrides([override])[0]
-    except HydraException as error:
-        raise ConfigError(f"{_one_line(error)}; write key=value") from error
 
 
 def groups() -> Mapping[str, list[str]]:
@@ -235,18 +198,24 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
         raise ConfigError(f"{key}={value}: unknown key; {nearest(key, [*known, *groups()])}")
 
 
+def known_keys() -> list[str]:
+    """Every key of the default settings."""
+    return _known_keys(_roots(), ())
+
+
 @functools.lru_cache(maxsize=64)
 def _known_keys(conf: Roots, choices: tuple[str, ...]) -> list[str]:
-    return list(_keys(OmegaConf.to_container(_base(conf, choices), resolve=False)))
+    return list(key_names(OmegaConf.to_container(_base(conf, choices), resolve=False)))
 
 
-def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+def key_names(node: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of everything in a nested configuration, groups and values."""
     if isinstance(node, dict):
         for key, value in node.items():
             if key == SERVER_MAY_SET:
                 continue
             yield f"{prefix}{key}"
-            yield from _keys(value, f"{prefix}{key}.")
+            yield from key_names(value, f"{prefix}{key}.")
 
 
 def _check_run(config: DictConfig) -> None:
@@ -313,10 +282,6 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
             with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
                 return hydra_compose("config", overrides, return_hydra_config=hydra)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise ConfigError(_one_line(error)) from error
+            raise ConfigError(one_line(error)) from error
         finally:
             GlobalHydra.instance().hydra = outer
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

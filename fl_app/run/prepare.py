@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 from fl_app.config.building import build
-from fl_app.config.composition import compose, unlike_defaults
+from fl_app.config.composition import compose, key_names, unlike_defaults
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.paths import absolute_paths, new_run_dir, quoted
@@ -69,8 +72,27 @@ def validated(overrides: Sequence[str]) -> Experiment:
     config = compose(overrides)
     try:
         return Experiment(config)
+    except ConfigError as error:
+        raise ConfigError(_with_typed_key(str(error), config)) from error
     except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
         odd = unlike_defaults(overrides)
         if not odd:
             raise
         raise ConfigError(f"{', '.join(odd)}: cannot be used here ({error})") from error
+
+
+def _with_typed_key(message: str, config: DictConfig) -> str:
+    """``message`` about the key as a user types it: a component names its own setting only.
+
+    conf/ makes ``strategy.client.epochs`` of ``strategy.local.epochs``.
+    """
+    said = re.match(r"([\w.]+)(?==|:)", message)
+    plain = OmegaConf.to_container(config)
+    if said is None or not isinstance(plain, dict):
+        return message
+    keys = [key for key in key_names(plain) if not re.match(r"strategy\.(client|server)\.", key)]
+    name = said[1].rpartition(".")[2]
+    meant = [key for key in keys if key == name or key.endswith(f".{name}")]
+    if said[1] in keys or len(meant) != 1:
+        return message
+    return meant[0] + message[said.end() :]

@@ -11,9 +11,9 @@ import argparse
 from dataclasses import dataclass
 
 import yaml
-from rich.console import Console
 from rich.table import Table
 
+import fl_app.console
 from fl_app.config.composition import CONF
 
 
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     for about in experiments():
         minutes = "not measured" if about.minutes is None else f"{about.minutes:g}"
         table.add_row(about.name, about.what, about.figure, minutes, about.expected)
-    console = Console()
+    console = fl_app.console.console()
     console.print(table)
     console.print("minutes: of one run on two cores; start one with `murmur experiment=NAME`")
     return 0

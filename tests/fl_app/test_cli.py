@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import fl_app.console
 from fl_app.cli import main
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
@@ -118,3 +119,39 @@ def test_debug_runs_two_rounds_in_process_and_prints_clients_tracebacks(tmp_path
     assert 'break.py", line 4, in train' in done.stderr
     assert "broken on purpose" in done.stderr
     assert len(list((tmp_path / "runs").glob("*/rounds.jsonl"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["reprot", "x"], "murmur: reprot: is no tool; did you mean report"),
+        (["strategy=fedavg", "strategy.local.epochs=-1"], "murmur: strategy.local.epochs=-1: must"),
+        (["strategy=privatekt", "privacy.epsilon=0"], "murmur: privacy.epsilon=0: must be above 0"),
+    ],
+)
+def test_errors_name_the_key_or_the_tool_as_a_user_types_it(words, said, capsys):
+    engine = ["engine=inline"] if "=" in words[0] else []
+    assert main([*words, *engine]) == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_tables_are_not_cut_where_they_are_piped(capsys):
+    assert main(["experiments"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) > 80 and not any("…" in line for line in lines[3:])
+    assert fl_app.console.take_option(["a", "--wide"]) == ["a"]
+    assert fl_app.console.console().width > 1000
+    fl_app.console.take_option([])
+
+
+def test_bash_completes_tools_choices_and_keys(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "murmur.sh"
+    script.write_text(capsys.readouterr().out)
+    ask = 'source "$1"; COMP_LINE="murmur $2"; COMP_POINT=${#COMP_LINE}; _murmur; '
+    ask += 'echo "${COMPREPLY[@]}"'
+    for typed, offered in (("pre", "predict"), ("strategy=dp_fe", "dp_fedavg"), ("see", "seed=")):
+        said = subprocess.run(
+            ["bash", "-c", ask, "bash", str(script), typed], capture_output=True, text=True
+        )
+        assert said.stdout.split() == [offered], said

@@ -1,0 +1,54 @@
+"""Reading the words of a command: Hydra's overrides, and the jobs that a sweep makes of them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from fl_app.config.errors import ConfigError
+
+
+def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
+    """Every job of a sweep over comma-separated values and ranges, in the order Hydra runs them."""
+    choices = []
+    for override in parsed(overrides):
+        if override.is_interval_sweep():
+            continue  # belongs to an optimiser's sweeper, which draws the values
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            choices.append([override.input_line or ""])
+    return [list(job) for job in itertools.product(*choices)]
+
+
+def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words that hold for every job, and those that give several values."""
+    fixed: list[str] = []
+    varied: list[str] = []
+    for override in parsed(overrides):
+        (varied if override.is_sweep_override() else fixed).append(override.input_line or "")
+    return fixed, varied
+
+
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """Hydra's reading of ``overrides``."""
+    return [_parse(word) for word in overrides]
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse(override: str) -> Override:
+    try:
+        return OverridesParser.create().parse_overrides([override])[0]
+    except HydraException as error:
+        raise ConfigError(f"{one_line(error)}; write key=value") from error
+
+
+def one_line(error: Exception) -> str:
+    """An error's text without line breaks."""
+    return " ".join(str(error).split())

@@ -1,0 +1,27 @@
+"""Where the command writes its tables: as wide as the terminal, or as wide as they are."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OPTION = "--wide"
+_UNCUT = 10_000
+_wide = False
+
+
+def take_option(arguments: list[str]) -> list[str]:
+    """``arguments`` without ``--wide``, which keeps the terminal from cutting tables."""
+    global _wide
+    _wide = OPTION in arguments
+    return [word for word in arguments if word != OPTION]
+
+
+def console() -> Console:
+    """A console that cuts no table where it is piped into a file or another program."""
+    from rich.console import Console  # `murmur --help` needs no library
+
+    return Console(width=_UNCUT if _wide or not sys.stdout.isatty() else None)
