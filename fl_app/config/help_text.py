@@ -18,7 +18,7 @@ def help_text(tools: Mapping[str, str]) -> str:
         "murmur key=value ...       one run: a group's choice (strategy=nbafl) or a value (seed=2)",
         "murmur -m key=a,b ...      a sweep over values",
         "murmur key=value ... -c job    print the configuration that would run",
-        "murmur ... --config-dir DIR    with your own classes: DIR/conf, and Python files beside it",
+        "murmur ... --config-dir DIR    with your own classes: DIR/conf, and Python files by it",
         "murmur ... --wide              tables are not cut at the screen's edge",
         "",
         *(f"murmur {name:<12} {what}" for name, what in tools.items()),

@@ -76,7 +76,7 @@ class Chart:
     x_label: str
     y_label: str
     x: Linear | Log
-    y: Linear
+    y: Linear | Log
     lines: Sequence[Line]
     rows: Sequence[tuple[str, str]] = field(default=())
 

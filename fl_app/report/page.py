@@ -90,6 +90,7 @@ def page(source: Source, now: datetime) -> str:
         statements=_statements(grouping),
         pictures=_pictures(grouping),
         common=_common(source.runs),
+        made_by=_made_by(source.runs),
         varied=_varied(source.runs, grouping),
         stated=stated,
         stopped=[run for run in source.runs if run.state != "finished" or run.problems],
@@ -190,6 +191,23 @@ def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
         return []
     first = configs[0]
     return [(k, v) for k, v in first.items() if all(c.get(k) == v for c in configs)]
+
+
+def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Versions, commits and dates of the runs, each value once."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        known = flat({k: v for k, v in run.provenance.items() if v})
+        for key, value in known.items():
+            found.setdefault(key.removeprefix("versions."), []).append(value)
+    return [(key, _from_to(key, values)) for key, values in found.items()]
+
+
+def _from_to(key: str, values: Sequence[str]) -> str:
+    chosen = sorted(set(values))
+    if key in ("started", "finished") and len(chosen) > 1:
+        return f"{chosen[0]} to {chosen[-1]}"
+    return ", ".join(chosen)
 
 
 def _varied(runs: Sequence[Run], grouping: Grouping) -> tuple[list[str], list[dict[str, Any]]]:

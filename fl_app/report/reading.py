@@ -30,7 +30,8 @@ class Run:
 
     ``overrides``: the words typed. ``config``: nested, as composed; {} where none was written.
     ``rows``: one mapping per round, with infinite ε as ``math.inf``. ``partition``: examples for
-    each client and class. ``problems``: files that are there and could not be read.
+    each client and class. ``provenance``: versions, commit and dates. ``problems``: files that are
+    there and could not be read.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Run:
     statement_text: str = ""
     error: str | None = None
     partition: tuple[tuple[int, ...], ...] | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @property
@@ -145,6 +147,7 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         statement=part("privacy.json", lambda raw: Statement.from_dict(json.loads(raw)), None),
         statement_text=part("privacy.txt", lambda raw: raw.decode(), ""),
         error=part("error.json", lambda raw: str(_mapping(raw)["error"]), None),
+        provenance=part("provenance.json", _mapping, {}),
         partition=part("partition.json", _counts, None),
         problems=tuple(problems),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from fl_app.report import series
@@ -20,6 +21,7 @@ from fl_app.report.published import Comparison
 from fl_app.report.scales import Linear, Log, byte_count
 from fl_app.report.settings import Grouping, Setting
 
+_DIVERGED = 10  # times the median loss
 _MOST_LINES = 8  # in one panel; more are drawn beside each other
 
 
@@ -36,7 +38,9 @@ def rounds_figure(
     values = [v for curve in curves.values() for s in curve.values() for v in (s.low, s.high)]
     last = max(xs)
     values += [v for c in known for n, v in c.accuracy.items() if n <= last]
-    axes = (Linear.over(xs, whole=True), Linear.over(values))
+    y = _score_axis(score, values)
+    axes = (Linear.over(xs, whole=True), y)
+    shown = score_name(score) + (" (logarithmic)" if isinstance(y, Log) else "")
     panels = []
     for title, settings in _panels([s for s in grouping.settings if s.key in curves]):
         lines = [_curve(s, curves[s.key], look(s, grouping)) for s in settings]
@@ -46,9 +50,7 @@ def rounds_figure(
             if title
             else f"{score_name(score)} over rounds"
         )
-        chart = Chart(
-            name, f"{name}. {_ends(settings, score)}", "round", score_name(score), *axes, lines
-        )
+        chart = Chart(name, f"{name}. {_ends(settings, score)}", "round", shown, *axes, lines)
         legend = [(s.key, s.variant or s.family, look(s, grouping)) for s in settings]
         legend += [
             ("", c.name, Look(None, 1, 0))
@@ -133,6 +135,12 @@ def bytes_figure(grouping: Grouping, score: str) -> Figure | None:
     )
 
 
+def _score_axis(score: str, values: Sequence[float]) -> Linear | Log:
+    """Linear, but for a loss of which one run is far from the others: that one has diverged."""
+    far = max(values) > _DIVERGED * statistics.median(values)
+    return Log.over(values) if score == "loss" and min(values) > 0 and far else Linear.over(values)
+
+
 def _panels(settings: Sequence[Setting]) -> list[tuple[str, list[Setting]]]:
     if len(settings) <= _MOST_LINES and len({s.variant for s in settings} - {""}) == 0:
         return [("", list(settings))]
@@ -184,12 +192,12 @@ def _rounds_table(
 
 
 def _ends(settings: Sequence[Setting], score: str) -> str:
-    ends = [(s.label, series.final_spread(s, score)) for s in settings]
+    ends = [(s.label, series.last_spread(s, score)) for s in settings]
     return " ".join(f"{label} ends at {score_text(found.mean)}." for label, found in ends if found)
 
 
 def _best(grouping: Grouping, score: str) -> str:
-    ends = {s.label: e for s in grouping.settings if (e := series.final_spread(s, score))}
+    ends = {s.label: e for s in grouping.settings if (e := series.last_spread(s, score))}
     if not ends:
         return ""
     if len(ends) == 1:

@@ -81,6 +81,12 @@ def final(run: Run, score: str) -> float | None:
     return math.fsum(last) / len(last) if last else None
 
 
+def last_spread(setting: Setting, score: str) -> Spread | None:
+    """``score`` in the last round that has it: where a line ends."""
+    curve = over_rounds(setting, score)
+    return curve[max(curve)] if curve else None
+
+
 def final_spread(setting: Setting, score: str) -> Spread | None:
     """``final`` over the repetitions."""
     return Spread.of(final(run, score) for run in setting.started)

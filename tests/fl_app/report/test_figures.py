@@ -159,3 +159,19 @@ def test_what_is_published_names_settings_that_exist():
         assert name in [c.name for c in found]
         if words == ["experiment=privatekt_mnist"]:
             assert not found[0].differences
+
+
+def test_a_line_ends_where_it_is_said_to_end(tmp_path):
+    write_run(tmp_path / "run", "strategy=fedavg")
+    grouping = group(read(tmp_path / "run").runs)
+    figure = rounds_figure(grouping, "accuracy")
+    assert "ends at 0.710" in figure.panels[0].chart.alt and "ends at 0.71" in figure.finding
+
+
+def test_one_diverged_loss_makes_the_axis_logarithmic(tmp_path):
+    for seed in ("1", "2", "3"):
+        run = write_run(tmp_path / seed, "strategy=fedavg", f"seed={seed}", f"strategy.K={seed}")
+    assert isinstance(rounds_figure(group(read(tmp_path).runs), "loss").panels[0].chart.y, Linear)
+    run.rows_path.write_text(run.rows_path.read_text().replace('"loss": 0.5', '"loss": 5e6'))
+    chart = rounds_figure(group(read(tmp_path).runs), "loss").panels[0].chart
+    assert isinstance(chart.y, Log) and "logarithmic" in chart.y_label
