@@ -30,9 +30,10 @@ test-federation: $(STAMP)
 
 # Lint, types and the parts of the tests that take seconds.
 QUICK := tests/privacy/policy tests/privacy/test_events.py tests/privacy/test_noise.py \
-  tests/privacy/ledger/test_export.py tests/privacy/ledger/test_tampering.py tests/fl_app/config
+  tests/privacy/ledger/test_tampering.py tests/privacy/accounting/test_gaussian.py \
+  tests/fl_app/config/test_composition.py tests/fl_app/config/test_job_key.py tests/rounds/test_schedule.py
 check: lint
-	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
+	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses auto --dist loadscope $(QUICK)
 
 test-long: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m long

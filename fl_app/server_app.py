@@ -11,7 +11,7 @@ from fl_app.device.agreement import require_same
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from learning.training.memory import keep_heap
-from rounds.question_tokens import with_tokens
+from rounds.message_tokens import with_tokens
 from rounds.reply_limit import limit_replies
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.

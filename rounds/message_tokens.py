@@ -1,9 +1,9 @@
-"""A secret with each question: a node that was not asked cannot answer in another's place.
+"""A secret token in each message: a node that was not asked cannot answer in another's place.
 
-Flower 1.41 matches a reply with its question by the question's id, a hash over content and time,
+Flower 1.41 matches a reply with its message by the message's id, a hash over content and time,
 and by the node that the reply says it is from, which it does not compare with the key that signed.
-Here each question carries 128 random bits as its group id: they go into that hash, and come back
-with the reply. Who has not seen the question knows neither.
+Here each message carries 128 random bits as its group id: they go into that hash, and come back
+with the reply. Who has not seen the message knows neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 
 
 def with_tokens(grid: Grid) -> Grid:
-    """``grid``, which passes on only replies that hold their question's token."""
+    """``grid``, which passes on only replies that hold their message's token."""
     return cast(Grid, _TokenGrid(grid))
 
 
@@ -31,18 +31,18 @@ class _TokenGrid:
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send, wait, and give back the genuine replies, under the group ids of the questions."""
+        """Send, wait, and give back the replies with a valid token, with their own group ids."""
         asked, groups = list(messages), {}
         for message in asked:
             token = secrets.token_hex(16)
             groups[token] = message.metadata.dst_node_id, message.metadata.group_id
             message.metadata.group_id = token
-        genuine = []
+        valid = []
         for reply in self._grid.send_and_receive(asked, timeout=timeout):
             token = reply.metadata.group_id
             node, group = groups.get(token, (None, ""))
             if node == reply.metadata.src_node_id:
-                del groups[token]  # one answer to one question
+                del groups[token]  # one reply to one message
                 reply.metadata.group_id = group
-                genuine.append(reply)
-        return genuine
+                valid.append(reply)
+        return valid

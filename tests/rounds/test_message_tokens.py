@@ -4,13 +4,13 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from rounds.question_tokens import with_tokens
+from rounds.message_tokens import with_tokens
 
 ASKED, OTHER = 101, 102
 
 
 class Grid:
-    """Answers each question by ``answer``."""
+    """Answers each message by ``answer``."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -27,7 +27,7 @@ def task():
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
-def question():
+def a_message():
     return Message(RecordDict(), dst_node_id=ASKED, message_type="train", group_id="7")
 
 
@@ -53,15 +53,15 @@ def in_its_own_name(message):
 def test_another_nodes_answer_is_dropped_and_the_asked_nodes_counts(false):
     for answers in ([false, honest], [honest, false]):
         grid = with_tokens(Grid(lambda message, a=answers: [make(message) for make in a]))
-        (reply,) = grid.send_and_receive([question()])
+        (reply,) = grid.send_and_receive([a_message()])
         assert (reply.metadata.src_node_id, reply.metadata.group_id) == (ASKED, "7")
 
 
-def test_no_two_questions_have_the_same_token_and_one_answer_counts():
+def test_no_two_messages_have_the_same_token_and_one_answer_counts():
     seen = []
     grid = with_tokens(
         Grid(lambda message: seen.append(message.metadata.group_id) or [honest(message)] * 2)
     )
-    assert len(list(grid.send_and_receive([question(), question()]))) == 2
+    assert len(list(grid.send_and_receive([a_message(), a_message()]))) == 2
     assert len(set(seen)) == 2 and all(len(token) == 32 for token in seen)
     assert grid.get_node_ids() == [ASKED, OTHER]
