@@ -35,10 +35,15 @@ def weights(folder):
 
 def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_path, engine):
     pools = []
-    for strategy in ("privatekt", "scaffold", "fedadam", "dp_ftrl"):
+    protected = ["protection=distributed", "privacy.epsilon=20"]
+    for strategy, more in {
+        "privatekt": [],
+        "scaffold": [],
+        "fedadam": protected,
+        "dp_ftrl": [],
+    }.items():
         folder = RunFolder(tmp_path / f"ray-{strategy}")
-        words = [f"strategy={strategy}", "privacy.epsilon=20"]
-        words += ["protection=distributed"] if strategy == "fedadam" else []
+        words = [f"strategy={strategy}", *more]
         engine.run([*WORDS, *words, f"run_dir={folder.path}"], folder)
         pools.append(RayPool._shared)
         inline = run_inline(tmp_path / f"inline-{strategy}", *words)
