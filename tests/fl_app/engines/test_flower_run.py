@@ -13,6 +13,7 @@ import httpx
 import pytest
 from safetensors.numpy import load_file
 
+from benchmarks.kills import kill, words_of
 from benchmarks.loopback import wait_for
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
 from fl_app.engines.flower import SuperLink
@@ -124,6 +125,13 @@ def test_an_ended_run_leaves_nothing_running(tmp_path, flower, number):
     running.send_signal(number)
     assert running.wait(600) == (130 if number == signal.SIGTERM else -number)
     wait_for(lambda: not list(processes_of(flower)), 10, "all processes to end")
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize("victim", ["SuperExec", "simulation (ServerApp)"])
+def test_a_run_of_which_one_process_is_killed_ends_and_can_be_resumed(tmp_path, victim):
+    killed = kill(tmp_path, "flower", words_of("local_only", 6), victim, seed=0)
+    assert (killed.left, killed.status, killed.same) == (0, 1, True)
 
 
 def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, flower):

@@ -1,0 +1,128 @@
+"""How much one machine carries: clients in a round, devices beside each other, rounds of a run.
+
+``python -m benchmarks.load clients|rounds|devices [N]`` prints a row of the table "load and faults"
+of ``docs/fire-drill.md``. Memory is the peak of resident pages of all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from benchmarks.loopback import Federation, wait_for
+from fl_app.run.results import RunFolder
+from fl_app.tools.export import export
+
+MURMUR = str(Path(sys.executable).parent / "murmur")
+MIB = 2**20
+ONE_LABEL = ["strategy.K=1", "strategy.local.epochs=1", "privacy.noise=seeded", "tracking=none"]
+
+
+def memory(processes: Sequence[psutil.Process]) -> float:
+    """MiB that they hold now, shared pages counted once."""
+    total = 0.0
+    for each in processes:
+        try:
+            shares = re.findall(
+                r"^Pss:\s+(\d+)", Path(f"/proc/{each.pid}/smaps_rollup").read_text(), re.M
+            )
+            total += sum(map(int, shares)) / 1024
+        except (psutil.Error, OSError):
+            continue  # it ended meanwhile
+    return total
+
+
+def watched(words: Sequence[str], folder: RunFolder) -> tuple[list[float], float]:
+    """Run `murmur`; its memory (MiB) when each round was over, and the seconds in all."""
+    begun, after = time.monotonic(), list[float]()
+    command = [MURMUR, "engine=inline", *words, f"run_dir={folder.path}"]
+    process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        time.sleep(0.05)
+        rows = len(folder.rows()) if folder.rows_path.exists() else 0
+        after += [memory([process])] * (rows - len(after))
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return after, time.monotonic() - begun
+
+
+def clients(count: int) -> str:
+    """``count`` clients of MNIST in each of two rounds."""
+    words = [*ONE_LABEL, "dataset=mnist", "federation.public=1000", "federation.num_rounds=2"]
+    words += [f"federation.num_clients={count}", f"federation.clients_per_round={count}"]
+    with tempfile.TemporaryDirectory() as place:
+        folder = RunFolder(Path(place) / "run")
+        after, _ = watched(words, folder)
+        row = folder.rows()[-1]
+        answered, took = row["answered"], row["seconds"]
+    return f"clients per round | {answered:,}: {took:.0f} s, {max(after):,.0f} MiB | all answered"
+
+
+def rounds(count: int) -> str:
+    """``count`` rounds of a small run: memory early and late."""
+    words = [*ONE_LABEL, "federation.num_clients=4", f"federation.num_rounds={count}"]
+    with tempfile.TemporaryDirectory() as place:
+        after, took = watched(words, RunFolder(Path(place) / "run"))
+    early, late = after[count // 4], after[-2]
+    found = f"{count} in {took:.0f} s: {early:.0f} MiB after {count // 4}, {late:.0f} at the end"
+    growth = (late - early) / (count - count // 4) * 1024
+    return f"rounds without growth | {found} | {growth:.1f} KiB a round"
+
+
+def devices(count: int) -> str:
+    """``count`` SuperNodes with a device each, TLS and node authentication; one round of all."""
+    words = [*ONE_LABEL, "dataset=digits", "federation.public=200", "federation.num_rounds=1"]
+    words += [f"federation.num_clients={count}", "federation.quorum=1.0"]
+    words += ["federation.round_timeout=900"]
+    with tempfile.TemporaryDirectory() as place, Federation(Path(place)) as federation:
+        export(federation.folder / "data", words, shards=True)
+        federation.start_link()
+        begun = time.monotonic()
+        for client in range(count):
+            key = federation.enrol(client)
+            federation.start_node(client, key, federation.device(client))
+        wait_for(lambda: federation.online() == count, 900, f"{count} nodes")
+        online = time.monotonic() - begun
+        folder = RunFolder(Path(place) / "run")
+        run = federation.murmur(*federation.words, *words, f"run_dir={folder.path}")
+        most = 0.0
+        while run.poll() is None:
+            time.sleep(1.0)
+            most = max(most, memory(psutil.Process().children(recursive=True)))
+        (row,) = folder.rows()[1:]
+    found = (
+        f"{row['answered']} of {count}: online in {online:.0f} s, a round {row['seconds']:.0f} s"
+    )
+    beside = "each with its `murmur device`"
+    return f"SuperNodes on one machine | {found}, {most:,.0f} MiB in all | {beside}"
+
+
+KINDS: dict[str, tuple[Callable[[int], str], int]] = {
+    "clients": (clients, 10_000),
+    "rounds": (rounds, 400),
+    "devices": (devices, 10),
+}
+
+
+def main() -> None:
+    """Print one row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("count", type=int, nargs="?", metavar="N")
+    chosen = parser.parse_args()
+    measure, usual = KINDS[chosen.kind]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    print(f"| {measure(chosen.count or usual)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
