@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo check test test-federation test-long lint clean install bench bench-pfl
+.PHONY: docs demo check test test-federation test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -49,6 +49,9 @@ bench: $(STAMP)
 bench-pfl: $(STAMP)
 	@test -e $(ROOT)/runs/pfl-environment/ready || \
 	  sh $(ROOT)/benchmarks/pfl-environment.sh $(BIN)/python $(ROOT)/runs/pfl-environment
+
+docs: $(STAMP)
+	cd $(ROOT) && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
 	rm -rf $(VENV)

@@ -55,11 +55,6 @@ class DeployEngine:
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Submit, wait for the end, and raise RunError if the run did not finish."""
-        if self.bundle is None and not (PROJECT / "pyproject.toml").exists():
-            raise ConfigError(
-                f"engine=deploy: Flower packs the app from its project folder, but {PROJECT} has "
-                "no pyproject.toml; install with `pip install -e`, or give engine.bundle"
-            )
         words = [*overrides, *device_overrides(overrides)]
         run_config = folder.path / "flower-run-config.toml"
         run_config.write_text(tomli_w.dumps(to_run_config(words)), encoding="utf-8")

@@ -27,7 +27,6 @@ import psutil
 import tomli_w
 
 from fl_app.config.composition import CONF
-from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.engines.family import adopt_orphans, end_children
 from fl_app.engines.packing import copy_app
@@ -65,11 +64,6 @@ class FlowerEngine(WorkerEngine):
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Submit, wait for the end, and raise RunError if the run did not finish."""
-        if not (PROJECT / "pyproject.toml").exists():
-            raise ConfigError(
-                f"engine=flower: Flower packs the app from its project folder, but {PROJECT} has "
-                "no pyproject.toml; install with `pip install -e`, or use engine=inline"
-            )
         link = SuperLink.shared()
         link.wait()
         run_config = folder.path / "flower-run-config.toml"
@@ -134,6 +128,7 @@ class SuperLink:
             self.process = subprocess.Popen(
                 [*guard, str(self.home), *command],
                 env=self.environment,
+                cwd=self.home,  # workers import from there first: the user's folder may hide ours
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

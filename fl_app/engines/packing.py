@@ -13,10 +13,16 @@ from pathlib import Path
 
 
 def copy_app(project: Path, folder: Path) -> Path:
-    """Copy ``pyproject.toml`` and all that its ``fab-include`` names to ``folder``; returns it."""
-    settings = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = settings["tool"]["flwr"]["app"]["fab-include"]
-    for pattern in ("pyproject.toml", *patterns):
+    """Copy ``pyproject.toml`` and all that its ``fab-include`` names to ``folder``; returns it.
+
+    ``project``: a checkout, or where a wheel was installed, which has the file within ``fl_app``.
+    """
+    known = project / "pyproject.toml", project / "fl_app" / "pyproject.toml"
+    manifest = next(path for path in known if path.exists())
+    settings = tomllib.loads(manifest.read_text(encoding="utf-8"))
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(manifest, folder / "pyproject.toml")
+    for pattern in settings["tool"]["flwr"]["app"]["fab-include"]:
         for path in project.glob(pattern):
             target = folder / path.relative_to(project)
             target.parent.mkdir(parents=True, exist_ok=True)

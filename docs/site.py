@@ -1,0 +1,30 @@
+"""Pages of the site that are made of the project: its start of README.md, its settings of conf/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add ``index.md`` and ``settings.md``, which are nowhere on disk."""
+    start = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "index.md", content=start))
+    files.append(File.generated(config, "settings.md", content=settings()))
+    return files
+
+
+def settings() -> str:
+    """Every file of conf/, by group, as it stands: each line says what its setting means."""
+    conf = ROOT / "conf"
+    parts = ["# Settings\n\nEvery choice of every group, as it stands in `conf/`.\n"]
+    for folder in sorted(path for path in conf.iterdir() if path.is_dir()):
+        parts.append(f"\n## {folder.name}\n")
+        for path in sorted(folder.rglob("*.yaml")):
+            text = path.read_text(encoding="utf-8").strip()
+            parts.append(f"\n### {folder.name}={path.stem}\n\n```yaml\n{text}\n```\n")
+    return "".join(parts)
