@@ -21,65 +21,23 @@ Everything after step 2 is post-processing of randomised labels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, softmax
 
 from learning.contribution import Codec, Integers
-from learning.label_spreading import LabelSpreading
-from learning.linear_model import require_linear, ridge, to_parameters
+from learning.linear_model import require_linear, to_parameters
 from learning.seeding import experiment_rng
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
 from privacy.events import Event
 from privacy.mechanisms import project_simplex
 from rounds.setup import ServerSetup
 from schemes.privatekt.answers import LabelQuery, SharedLabels, Votes, answers_of
+from schemes.privatekt.distillation import Distillation, SelfTraining
+from schemes.privatekt.ridge_learner import RidgeLearner, targets_of
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
-
-_SHARPNESS = 5.0  # of a ridge regression's scores, whose targets are 1 apart, as log-odds
-
-
-@dataclass(frozen=True)
-class Distillation:
-    """SGD on the server: ``passes`` over the data in batches of ``batch_size`` (None: all)."""
-
-    passes: int
-    learning_rate: float
-    batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.passes < 0:
-            raise ValueError(f"passes={self.passes}: must be at least 0")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate={self.learning_rate}: must be above 0")
-
-
-@dataclass(frozen=True)
-class SelfTraining(Distillation):
-    """``samples`` M; ``targets``: soft, hard, or sharpened (at ``temperature`` below 1)."""
-
-    samples: int = 0
-    targets: str = "soft"
-    temperature: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.targets not in ("soft", "hard", "sharpened"):
-            raise ValueError(f"targets={self.targets!r}: must be soft, hard or sharpened")
-        if not 0 < self.temperature < 1:
-            raise ValueError(f"temperature={self.temperature}: must lie in (0, 1)")
-
-    def teach(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What the model's own outputs (M, C) become as targets."""
-        if self.targets == "hard":
-            return np.eye(logits.shape[1], dtype=np.float32)[logits.argmax(axis=1)]
-        scale = self.temperature if self.targets == "sharpened" else 1.0
-        return np.exp(log_softmax(logits / scale, axis=1)).astype(np.float32)
 
 
 class PrivateKT(CohortStrategy):
@@ -124,8 +82,6 @@ class PrivateKT(CohortStrategy):
             raise ValueError(f"first_round={first_round!r}: must be 'uniform' or 'entropy'")
         if learner not in ("sgd", "ridge"):
             raise ValueError(f"learner={learner!r}: must be 'sgd' or 'ridge'")
-        if refits < 0:
-            raise ValueError(f"refits={refits}: must be at least 0")
         self.self_training = SelfTraining(**self_training)
         if not 0 <= self.self_training.samples <= pool:
             raise ValueError(
@@ -137,17 +93,22 @@ class PrivateKT(CohortStrategy):
                 "targets='soft': self-training on a model's own soft predictions does nothing "
                 "without dropout; set self_training.targets to hard or sharpened"
             )
+        self.ridge = None
         if learner == "ridge":
             require_linear(self.trainer, "learner=ridge")
+            self.ridge = RidgeLearner(
+                setup.public,
+                penalty=penalty,
+                components=components,
+                refits=refits,
+                spreading=spreading,
+            )
         elif spreading is not None or refits:
             raise ValueError("spreading and refits: need learner=ridge")
         self.K, self.buffer_rounds, self.target = K, buffer_rounds, target
         self.uniform_start = first_round == "uniform"
         self.use_labels, self.abstain_below = use_labels, abstain_below
-        self.learner, self.refits = learner, refits
-        self.ridge = partial(ridge, penalty=penalty, components=components)
         self.finetuning = Distillation(**finetuning)
-        self.spreading = None if spreading is None else LabelSpreading(**spreading)
         self.classes, self.way = self.trainer.num_classes, answers
         self.answers = answers_of(answers, LabelQuery(setup.budget, K, self.classes, asked))
         self.indices = np.zeros(0, np.int64)
@@ -231,11 +192,14 @@ class PrivateKT(CohortStrategy):
         if self.buffer:
             indices = np.concatenate([indices for indices, _ in self.buffer])
             values = np.concatenate([values for _, values in self.buffer])
-            if self.learner == "ridge":
-                self.trainer.load(to_parameters(self.trainer, self._fit(indices, values)))
+            posterior = self.target == "posterior"
+            if self.ridge is not None:
+                weights = self.ridge.fit(indices, values, posterior)
+                self.trainer.load(to_parameters(self.trainer, weights))
             else:
                 rng = self._rng("fine-tuning", number)
-                self._distil(self.finetuning, indices, self._targets(values), rng)
+                wanted = targets_of(values) if posterior else values
+                self._distil(self.finetuning, indices, wanted, rng)
         how = self.self_training
         if how.samples and how.passes:
             rng = self._rng("self-training", number)
@@ -270,34 +234,6 @@ class PrivateKT(CohortStrategy):
             keep = self.answers.keep
             mean = (mean - (1 - keep) / self.classes) / keep
         return project_simplex(mean) if self.target == "soft" else mean
-
-    def _targets(
-        self, values: NDArray[np.float32], belief: NDArray[np.float64] | float = 0.0
-    ) -> NDArray[np.float32]:
-        """Distributions: as they are, or the posterior of evidence and ``belief``, both as logs."""
-        if self.target != "posterior":
-            return values
-        return softmax(values + belief, axis=1).astype(np.float32)
-
-    def _fit(self, indices: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Ridge regression and label spreading, again from the posterior that they lead to."""
-        weights = np.zeros((self._pool.shape[1], self.classes))
-        for _ in range(1 + self.refits):
-            belief = log_softmax(_SHARPNESS * (self._pool[indices] @ weights), axis=1)
-            wanted = self._targets(values, belief) - 1 / self.classes
-            weights = self.ridge(self._pool[indices], wanted.astype(np.float64))
-            if self.spreading is not None:
-                weights = self.spreading.refine(self._graph, self._pool, self._pool @ weights)
-        return weights
-
-    @cached_property
-    def _pool(self) -> NDArray[np.float32]:
-        return self.setup.public.reshape(len(self.setup.public), -1)
-
-    @cached_property
-    def _graph(self) -> Any:
-        assert self.spreading is not None
-        return self.spreading.graph(self._pool)
 
     def _distil(
         self,
