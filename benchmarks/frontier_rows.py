@@ -169,7 +169,7 @@ def _fedavg(setting: Setting, epsilon: float) -> list[str]:
 
 
 def _centralised(setting: Setting, epsilon: float) -> list[str]:
-    return ["strategy=centralised", *_averaging(setting), "partition=iid"]
+    return ["strategy=centralised", *_averaging(setting), "federation.num_clients=1"]
 
 
 def _dpsgd(setting: Setting, epsilon: float) -> list[str]:
@@ -223,7 +223,7 @@ class Row:
         budget = ["privacy.per=run", f"privacy.epsilon={self.epsilon:g}", f"seed={self.seed}"]
         quick = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
         words = METHODS[self.method].words(setting, self.epsilon)
-        words = [words[0], *setting.overrides(), *words[1:]]  # a reference overrides its setting
+        words = [words[0], *setting.overrides(), *words[1:]]  # a reference has its own clients
         return [*words, *budget, *(more or []), *quick]
 
     def run(self, more: list[str] | None = None) -> dict[str, Any]:

@@ -37,12 +37,14 @@ class DpSgdClient(Client):
         lot_size: int,
         clipping_norm: float,
         learning_rate: float,
+        views: int,
+        average: float,
     ) -> None:
         super().__init__(setup)
         require_separate_examples(setup.trainer)
-        rounds = setup.budget.rounds if setup.budget.per == "run" else 1
-        self.settings = DpSgd(lot_size, clipping_norm, learning_rate)
-        self.schedule = LotSchedule(lot_size, epochs, SENSITIVITY, rounds)
+        releases = setup.budget.releases
+        self.settings = DpSgd(lot_size, clipping_norm, learning_rate, views, average)
+        self.schedule = LotSchedule(lot_size, epochs, SENSITIVITY, releases)
 
     def epsilon(self, client: int) -> float:
         """The ε that a client may spend on its uploads."""

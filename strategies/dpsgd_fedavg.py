@@ -42,8 +42,8 @@ class DpSgdFedAvg(CohortStrategy):
         if setup.client_sizes is None:
             raise ValueError("client_sizes=None: sizes must be public, they set the sampling rates")
         self.sizes = setup.client_sizes
-        rounds = setup.budget.rounds if setup.budget.per == "run" else 1
-        self.schedule = LotSchedule(local["lot_size"], local["epochs"], SENSITIVITY, rounds)
+        releases = setup.budget.releases
+        self.schedule = LotSchedule(local["lot_size"], local["epochs"], SENSITIVITY, releases)
 
     def client_epsilon(self, client: int) -> float:
         """The ε that a client may spend on its uploads."""

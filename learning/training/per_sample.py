@@ -77,14 +77,16 @@ class PerSampleGradients:
             for name, view in self._flat.views(self._flat.vector).items():
                 self._module.get_parameter(name).copy_(view)
 
-    def clipped_sum(self, images: Tensor, targets: Tensor, norm: float) -> Tensor:
+    def clipped_sum(self, images: Tensor, targets: Tensor, norm: float, views: int = 1) -> Tensor:
         """Σ of clipped gradients, float64 (d,), whole numbers in steps of ``norm``/2¹⁶.
 
         Args:
-            images: (B, C, H, W) with 1 ≤ B ≤ 64.
+            images: (B·views, C, H, W) with 1 ≤ B·views ≤ 64, those of an example side by side.
             targets: distributions (B, classes).
             norm: the clipping norm.
+            views: of each example; its gradient is their mean.
         """
+        targets = targets.repeat_interleave(views, dim=0)
         x, weights = _pad(images, self._flat.vector.device)
         y = torch.zeros(len(x), targets.shape[1], device=x.device)
         y[: len(targets)] = targets.to(x.device)
@@ -94,9 +96,15 @@ class PerSampleGradients:
         residual = torch.softmax(logits.detach(), dim=1).sub_(y).mul_(weights)
         torch.autograd.grad(logits, self._first, residual)
         samples = _take_samples(self._module)
+        if views > 1:
+            count = len(images) // views
+            samples = {
+                name: rows[: count * views].view(count, views, -1).mean(dim=1)
+                for name, rows in samples.items()
+            }
         factors = _factors(list(samples.values()), norm)
         total = torch.empty(self._flat.num_parameters, device=x.device)
-        ones = torch.ones(1, len(x), device=x.device)
+        ones = torch.ones(1, len(factors), device=x.device)
         for name, view in self._flat.views(total).items():
             steps = samples[name].mul_(factors).trunc_()
             view.copy_((ones @ steps).view(view.shape))

@@ -193,14 +193,14 @@ def _calibrated(budget: Budget, bits: WeightBits, calibration: str) -> float:
     from privacy.accounting.threat import Threat
     from schemes.dpfl_bnn.claim import claimed_gamma
 
-    rounds = budget.rounds if budget.per == "run" else 1
+    releases = budget.releases
     if calibration == "claimed":
-        return claimed_gamma(budget.epsilon, rounds, budget.delta)
+        return claimed_gamma(budget.epsilon, releases, budget.delta)
     return bits_gamma(
         budget.epsilon,
         budget.delta,
         bits.uploaded,
-        rounds,
+        releases,
         Threat(budget.threat),
         budget.honest_clients,
         bits.sensitivity,

@@ -6,7 +6,7 @@ import torch
 
 from learning.data.datasets import Examples
 from learning.models import cnn_groupnorm, cnn_privatekt, cnn_tanh, mlp
-from learning.training.dpsgd import DpSgd
+from learning.training.dpsgd import DpSgd, shifted
 from learning.training.per_sample import SENSITIVITY, PerSampleGradients
 from learning.training.trainer import Trainer
 
@@ -235,3 +235,39 @@ def test_batch_normalisation_is_refused(data):
 def test_settings_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         DpSgd(*arguments)
+
+
+def test_an_examples_gradient_is_the_mean_over_its_views_and_clipped_once(data):
+    trainer = trainer_of(groupnorm)
+    gradients = PerSampleGradients(trainer.flat)
+    images = torch.from_numpy(data.images[:3])
+    seen = shifted(images, 5)
+    assert torch.equal(seen[::5], images)
+    assert torch.equal(seen[1, :, 1:], images[0, :, :-1])
+    targets = one_hot(data.labels[:3])
+    together = gradients.clipped_sum(seen, targets, 1e3, views=5)
+    alone = sum(gradients.clipped_sum(seen[i::5], targets, 1e3) for i in range(5)) / 5
+    assert torch.allclose(together, alone, atol=6)
+    clipped = gradients.clipped_sum(seen[:5], targets[:1], 1e-4, views=5)
+    assert 0.99 * SENSITIVITY < clipped.norm() <= SENSITIVITY
+
+
+def test_weights_that_are_averaged_lie_between_the_steps(data):
+    def after(steps, average):
+        trainer = trainer_of(dense)
+        settings = DpSgd(90, 1.0, 0.5, average=average)
+        settings.train(
+            trainer, data.images, data.labels, steps=steps, sample=everybody, perturb=unchanged
+        )
+        return trainer.parameters()
+
+    start, first, second = after(0, 0.0), after(1, 0.0), after(2, 0.0)
+    # The decays are 1/10 and 2/11 at first.
+    expected = (2 / 11) * (0.1 * start + 0.9 * first) + (9 / 11) * second
+    np.testing.assert_allclose(after(2, 0.9), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("words", [{"views": 0}, {"views": 26}, {"average": 1.0}])
+def test_views_and_averages_out_of_range_are_refused(words):
+    with pytest.raises(ValueError, match=next(iter(words))):
+        DpSgd(10, 1.0, 0.5, **words)
