@@ -37,8 +37,8 @@ class DpSgdClient(Client):
         lot_size: int,
         clipping_norm: float,
         learning_rate: float,
-        views: int,
-        average: float,
+        views: int = 1,
+        average: float = 0.0,
     ) -> None:
         super().__init__(setup)
         require_separate_examples(setup.trainer)
