@@ -2,7 +2,8 @@
 
 For every setting the candidates' pilots choose, as the tool does; the same settings then run on the
 clients' own data and the test set. Mean over ``SEEDS`` on both sides. Rows are kept in FILE and not
-made twice. Needs ``MURMUR_DATA`` for MNIST and Fashion-MNIST.
+made twice. ``--frontier FILE``: predictions for rows of ``benchmarks.frontier`` that are in FILE
+already, with the settings that these have. Needs ``MURMUR_DATA`` for MNIST and Fashion-MNIST.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from functools import partial
 from pathlib import Path
 
+from benchmarks import frontier
+from benchmarks.frontier_rows import SETTINGS as SETTINGS_OF_FRONTIER
+from benchmarks.frontier_rows import Row
 from fl_app.tools import planner
 
 SEEDS = 2
@@ -38,6 +43,17 @@ SETTINGS = {
     ]
 }
 
+# Rows of the frontier, which one pilot each predicts as they are configured there.
+FRONTIER = [
+    f"class statistics | {setting} | {epsilon}"
+    for setting in (
+        "mnist 100, dirichlet 0.1",
+        "fashion_mnist 1000, dirichlet 0.5",
+        "mnist 1000, dirichlet 0.5",
+    )
+    for epsilon in (2, 8, 1)
+] + ["disjoint | mnist 1000, dirichlet 0.5 | 2"]
+
 
 def measure(name: str) -> dict[str, object]:
     """Prediction and outcome of one setting."""
@@ -53,18 +69,38 @@ def measure(name: str) -> dict[str, object]:
     }
 
 
+def measure_frontier(name: str, outcomes: list[float]) -> dict[str, object]:
+    """The prediction, by one pilot, for a row of the frontier whose ``outcomes`` are known."""
+    method, setting, epsilon = name.split(" | ")
+    row = Row(method, setting, float(epsilon), 1)
+    examples = 48_000 // SETTINGS_OF_FRONTIER[setting].clients
+    predicted = planner.accuracy([*row.overrides(), f"federation.pilot={examples}"])
+    outcome = statistics.mean(outcomes)
+    return {"name": name, "predicted": predicted, "outcome": outcome, "chosen": ["as there"]}
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--frontier", type=Path, metavar="FILE", help="predict its rows instead")
     parser.add_argument("--show", action="store_true", help="print the table, run nothing")
     arguments = parser.parse_args()
     path: Path = arguments.rows
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     rows = {row["name"]: row for row in map(json.loads, lines)}
-    for name in () if arguments.show else SETTINGS:
+    jobs = {name: partial(measure, name) for name in SETTINGS}
+    if arguments.frontier is not None:
+        known = frontier.cells(arguments.frontier)
+        jobs = {
+            name: partial(measure_frontier, name, known[setting, method][float(epsilon)])
+            for name in FRONTIER
+            for method, setting, epsilon in [name.split(" | ")]
+            if float(epsilon) in known.get((setting, method), {})
+        }
+    for name, job in ({} if arguments.show else jobs).items():
         if name not in rows:
-            rows[name] = measure(name)
+            rows[name] = job()
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(rows[name]) + "\n")
     print("| setting | predicted | came out | difference | chosen |\n|---|---|---|---|---|")
