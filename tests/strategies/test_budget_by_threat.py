@@ -42,7 +42,7 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
     "dp_fedavg": {"central": []},
     "dp_ftrl": {"central": []},
     "dpfl_bnn": {
-        "local": ["privacy=local", "strategy.gamma=null", "strategy.budget.threat=local"],
+        "local": ["privacy=local", "strategy.gamma=null"],
         "secure_aggregation": ["privacy=local", "strategy.gamma=null"],
     },
     "dpsgd_fedavg": {"local": ["model=mlp", "strategy.local.lot_size=10"]},
