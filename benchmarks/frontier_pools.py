@@ -22,7 +22,7 @@ from learning.data.partitions import Dirichlet
 from learning.features import scattering
 from learning.features.components import fit
 from learning.label_spreading import LabelSpreading
-from privacy.accounting import gaussian
+from privacy.accounting.calibrate import gaussian_noise_multiplier
 from schemes.class_statistics.moments import moments, posterior
 
 CLIENTS, EXAMPLES, TEST, POOL, RELEASED = 250, 48, 2000, 6000, 50
@@ -62,7 +62,7 @@ def accuracy(pool: NDArray[np.float32], epsilon: float, seed: int) -> float:
     rng, labels = np.random.default_rng(seed + 1000), train.labels[own]
     shards = Dirichlet(alpha=0.5)(labels, CLIENTS, 10, rng)
     total = np.sum([moments(private[s][:, :RELEASED], labels[s], 10) for s in shards], axis=0)
-    sigma = 2 * gaussian.noise_multiplier(epsilon, 1e-5) / math.sqrt(SHARE)
+    sigma = 2 * gaussian_noise_multiplier(epsilon, 1e-5) / math.sqrt(SHARE)
     total = total + rng.normal(0, sigma, total.shape)
     spreading = LabelSpreading()
     weights = spreading.refine(spreading.graph(public), public, public[:, :RELEASED] @ total)
