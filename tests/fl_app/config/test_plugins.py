@@ -14,6 +14,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed
 from fl_app.device.node_settings import OwnerSettings
+from fl_app.run.prepare import validated
 
 FOLDER = Path(__file__).parents[3] / "examples" / "own_classes"
 WORDS = ["model=hernet", "dataset=stripes", "partition=blocks", "strategy=damped"]
@@ -76,3 +77,17 @@ def test_a_folder_that_would_hide_ours_is_refused(tmp_path, monkeypatch, file, w
 def test_the_option_wants_a_folder(capsys):
     assert main(["--config-dir"]) == 2
     assert "must be followed by a folder" in capsys.readouterr().err
+
+
+def test_a_model_whose_statistics_nobody_protects_is_refused_before_the_run(tmp_path, monkeypatch):
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    target = "_target_: batch_normed.net\n_partial_: true\n"
+    (tmp_path / "conf" / "model" / "batch_normed.yaml").write_text(f"# A model.\n{target}")
+    (tmp_path / "batch_normed.py").write_text(
+        "from torch import nn\n\n\ndef net(input_shape, num_classes):\n"
+        "    layers = nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, num_classes)\n"
+        "    return nn.Sequential(*layers)\n"
+    )
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^model=Sequential: keeps statistics over batches"):
+        validated(["model=batch_normed", "strategy=fedavg", "engine=inline"])
