@@ -29,7 +29,8 @@ WORDS = [
     "privacy.noise=seeded",
     "strategy.local.epochs=1",
 ]
-SIZES = "federation.devices.sizes=[346,346,345]"  # as a simulation of WORDS gives them
+PUBLISHED = "346,346,345"  # every client's number of examples, as a simulation of WORDS gives them
+SIZES = f"federation.devices.sizes=[{PUBLISHED}]"
 VICTIM = 2  # the device that things happen to
 PATIENCE = 900.0  # seconds for anything to happen
 RESTART = 5.0  # seconds until a process that ended is started again, as in deploy/systemd
@@ -83,7 +84,8 @@ class Devices:
     def start_node(self, client: int, port: int | None = None) -> subprocess.Popen:
         """Start the SuperNode that hosts ``client``, whose key is enrolled."""
         key = self.federation.folder / f"node-{client}.key"
-        return self.federation.start_node(client, key, self.federation.device(client), port=port)
+        config = {**self.federation.device(client), "sizes": PUBLISHED}
+        return self.federation.start_node(client, key, config, port=port)
 
     def _active(self) -> int:
         return self.federation.log(f"node-{VICTIM}").count("SuperNode ID:")
