@@ -102,12 +102,15 @@ class Checkpoint:
     def require_settings(self, settings: Mapping[str, Any]) -> int:
         """The number of rounds that the run had so far; ConfigError unless all else is the same.
 
-        What a result does not depend on (``job_key.MACHINE``) may differ.
+        What a result does not depend on (``job_key.MACHINE``) may differ. What devices are told of
+        the data (federation.devices) may be missing: engine=deploy fills it in, and the ServerApp
+        compares it then.
         """
         old, new = _flat(self.settings), _flat(settings)
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
-            if not machine and key != _EXTENDABLE and old.get(key) != new.get(key):
+            told = key.startswith("federation.devices.") and new.get(key) is None
+            if not machine and not told and key != _EXTENDABLE and old.get(key) != new.get(key):
                 raise ConfigError(
                     f"{key}={new.get(key)}: this run was started with {old.get(key)}; only "
                     f"{_EXTENDABLE} can be changed on the way"
