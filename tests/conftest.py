@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fl_app.config.plugins import VARIABLE
+
 
 @pytest.fixture
 def data_root() -> Path:
@@ -13,3 +15,9 @@ def data_root() -> Path:
     if not root:
         pytest.skip("MURMUR_DATA names no folder with the real data sets")
     return Path(root)
+
+
+@pytest.fixture(autouse=True)
+def no_plugins_of_other_tests(monkeypatch):
+    """``--config-dir`` is put into the environment, for the processes that a command starts."""
+    monkeypatch.setenv(VARIABLE, os.environ.get(VARIABLE, ""))

@@ -31,7 +31,10 @@ def take_option(arguments: list[str]) -> list[str]:
         if name != OPTION:
             rest.append(word)
         elif folder := value if equals else next(words, ""):
-            folders.append(str(Path(folder).expanduser().absolute()))
+            path = Path(folder).expanduser().absolute()
+            if not (path / "conf").is_dir():
+                raise ConfigError(f"{OPTION}={path}: must be a folder that holds conf/")
+            folders.append(str(path))
         else:
             raise ConfigError(f"{OPTION}: must be followed by a folder")
     if folders:
