@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from clients.privatekt import PrivateKTClient
 from fl_app.config.composition import compose
@@ -37,7 +38,8 @@ def secure_run(tmp_path_factory):
 
 
 def model(run):
-    return (run.path / "model.safetensors").read_bytes()
+    tensors = load_file(run.path / "model.safetensors")
+    return {name: values.tobytes() for name, values in tensors.items()}
 
 
 def accuracies(run):
