@@ -112,8 +112,3 @@ def test_bad_settings_get_one_line_and_status_2(capsys, tmp_path, words, named):
     for word in named:
         assert word in printed.err
     assert not (tmp_path / "advice.png").exists()
-
-
-def test_other_strategies_have_no_such_bound(capsys):
-    assert main(["advise", "strategy=privatekt"]) == 2
-    assert "strategy=privatekt: the bound is NbAFL's" in capsys.readouterr().err

@@ -59,6 +59,7 @@ def test_predictions_are_those_of_the_model(run, tmp_path, capsys):
 
 
 def test_onnx_gives_the_same_logits(run, tmp_path):
+    pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     out = tmp_path / "model.onnx"
     assert main(["onnx", str(run / "model.safetensors"), str(out)]) == 0
