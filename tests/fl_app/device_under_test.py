@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,12 @@ class Device:
             state=RecordDict(),
             run_config={**to_run_config(words), **run_config},
         )
-        return app(message, context)
+        ray = sys.modules.pop("ray", None)  # of other tests; a device's process never starts it
+        try:
+            return app(message, context)
+        finally:
+            if ray is not None:
+                sys.modules["ray"] = ray
 
     def charged(self) -> list[tuple]:
         """Every charge in the ledger: client, run, round, purpose, event."""

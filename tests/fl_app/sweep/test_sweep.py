@@ -62,7 +62,8 @@ def test_the_same_command_finds_its_folder_and_repeats_nothing(murmur, tmp_path)
     for job in plan["jobs"]:
         assert (folder / job["key"] / "privacy.json").exists()
     assert [row["state"] for row in table(folder)] == ["finished"] * 4
-    assert "job 4/4  privacy.epsilon=inf strategy.K=2  accuracy" in printed.out
+    assert "job 4/4  " in printed.out
+    assert "  privacy.epsilon=inf strategy.K=2  accuracy" in printed.out
 
     # The order of the words and the engine's settings do not make it another sweep.
     before = stamps(folder)
