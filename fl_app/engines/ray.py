@@ -13,6 +13,7 @@ from typing import Any
 
 from flwr.app import Context, Message
 
+from fl_app.config import plugins
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import Head, start_ray
 from fl_app.engines.workers import WorkerEngine
@@ -27,7 +28,7 @@ class RayEngine(WorkerEngine):
 
     def begin(self) -> None:
         """Start Ray's head, which takes seconds, while the run is still being validated."""
-        if not self.gpus and RayPool.size is None and "RAY_ADDRESS" not in os.environ:
+        if not self.gpus and RayPool.kind is None and "RAY_ADDRESS" not in os.environ:
             Head.shared(self.workers)
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
@@ -60,16 +61,18 @@ class RayPool:
     Ray starts an actor that died anew, and hands it the message that it died with.
     """
 
-    size: tuple[int, float] | None = None  # of the one of this process
+    kind: tuple[int, float, str] | None = None  # of the one of this process
     _shared: RayPool | None = None
 
     @classmethod
     def shared(cls, workers: int, gpus: float) -> RayPool:
-        """The one of this process; started anew only where its size changes."""
-        if cls._shared is None or cls.size != (workers, gpus):
+        """The one of this process; started anew only for another size or other plug-ins."""
+        # Workers know the folders that were named when they started.
+        kind = (workers, gpus, os.environ.get(plugins.VARIABLE, ""))
+        if cls._shared is None or cls.kind != kind:
             if cls._shared is not None:
                 cls._shared.stop()
-            cls._shared, cls.size = cls(workers, gpus), (workers, gpus)
+            cls._shared, cls.kind = cls(workers, gpus), kind
         return cls._shared
 
     def __init__(self, workers: int, gpus: float) -> None:
@@ -97,4 +100,4 @@ class RayPool:
         self._ray.shutdown()
         if Head._shared is not None:
             Head._shared.stop()
-        RayPool._shared = RayPool.size = None
+        RayPool._shared = RayPool.kind = None

@@ -39,6 +39,14 @@ def test_a_run_of_own_classes_and_its_bits(tmp_path, engine, capsys):
     assert all((one[name] == two[name]).all() for name in one)
 
 
+def test_workers_of_a_run_before_do_not_answer_without_the_folder(tmp_path, capsys):
+    ray = ["engine=ray", "engine.workers=1", "federation.num_rounds=1"]
+    plain = ["strategy=local_only", "federation.num_clients=4", "federation.public=0"]
+    assert main([*plain, *ray, f"run_dir={tmp_path / 'plain'}"]) == 0, capsys.readouterr()
+    words = [*WORDS, *SIZES, *ray, f"run_dir={tmp_path / 'own'}"]
+    assert main(["--config-dir", str(FOLDER), *words]) == 0, capsys.readouterr()
+
+
 def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):
     assert "hernet" not in groups()["model"]
     monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
