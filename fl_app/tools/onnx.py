@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import warnings
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("model", type=Path, metavar="MODEL", help="model.safetensors, or its run")
     parser.add_argument("out", type=Path, metavar="FILE", help="the .onnx file")
     given = parser.parse_args(argv)
+    if importlib.util.find_spec("onnx") is None:
+        raise ConfigError("murmur onnx needs the package onnx; install it (extra `onnx`)")
     model = ModelFile.load(given.model).trainer
     images = torch.zeros(1, *model.input_shape)
     many = {"images": {0: "count"}, "logits": {0: "count"}}
