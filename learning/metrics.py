@@ -1,10 +1,11 @@
-"""Scores on a test set by the names of scikit-learn and torchmetrics."""
+"""Scores on a test set: those of scikit-learn and torchmetrics by name, and a user's own."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,27 +16,37 @@ _OWN = ("accuracy", "loss", "auc")  # of every run
 
 
 def metrics(
-    names: Sequence[str | Mapping[str, Mapping[str, Any]]], num_classes: int
+    names: Sequence[str | Mapping[str, Mapping[str, Any]]],
+    num_classes: int,
+    own: Callable[[str], Any] | None = None,
 ) -> dict[str, Metric]:
     """Functions of logits (N, classes) and labels (N,), by name.
 
     Args:
         names: of functions of ``sklearn.metrics`` or ``torchmetrics.functional.classification``,
             each alone or with its settings: ``{f1_score: {average: micro}}``. Averages over classes
-            are ``macro`` unless the settings say otherwise.
+            are ``macro`` unless the settings say otherwise. ``module.name`` is one of the user's
+            own, and is called ``name`` in the result: a function of logits, labels and its
+            settings, or a class that is built with its settings and called with both.
         num_classes: number of logits.
+        own: finds what ``module.name`` stands for; None: there are no such scores.
 
     Raises:
-        ValueError: there is no such function, or it gives no number for made-up predictions.
+        ValueError: there is no such function, or it gives no number for made-up predictions, or
+            another one the second time.
     """
     found: dict[str, Metric] = {}
     for item in names:
         chosen = {item: {}} if isinstance(item, str) else dict(item)
-        for name, settings in chosen.items():
+        for path, settings in chosen.items():
+            name = path.rpartition(".")[2]
             if name in _OWN or name in found:
-                raise ValueError(f"metrics={name}: is in every row already, or named twice")
-            found[name] = _metric(name, dict(settings or {}), num_classes)
-            _try(name, found[name], num_classes)
+                raise ValueError(f"metrics={path}: is in every row already, or named twice")
+            if own is not None and name != path:
+                found[name] = _own(path, own(path), dict(settings or {}))
+            else:
+                found[name] = _metric(path, dict(settings or {}), num_classes)
+            _try(path, found[name], num_classes)
     return found
 
 
@@ -57,6 +68,15 @@ def _metric(name: str, settings: dict[str, Any], classes: int) -> Metric:
             "torchmetrics.functional.classification"
         )
     return _torchmetrics(getattr(known, name), settings, classes)
+
+
+def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
+    try:
+        function: Any = thing(**settings) if inspect.isclass(thing) else partial(thing, **settings)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
+    # Copies, for what a user's function does to its arguments must not reach the next score.
+    return lambda logits, labels: float(function(logits.copy(), labels.copy()))
 
 
 def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:
@@ -107,8 +127,10 @@ def _try(name: str, metric: Metric, classes: int) -> None:
     labels = np.arange(4 * classes) % classes
     logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
     try:
-        value = metric(logits, labels)
+        value, again = metric(logits, labels), metric(logits, labels)
     except Exception as error:  # whatever a function of a library raises
         raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
     if not math.isfinite(value):
         raise ValueError(f"metrics={name}: gives {value} for made-up predictions")
+    if value != again:
+        raise ValueError(f"metrics={name}: gives {value}, and {again} for the same predictions")

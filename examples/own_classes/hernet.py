@@ -1,4 +1,4 @@
-"""A model, a data set, a partition and an algorithm of one's own, for `murmur --config-dir`."""
+"""A model, a data set, a partition, a score and an algorithm of one's own, for `--config-dir`."""
 
 import numpy as np
 import torch
@@ -42,6 +42,13 @@ class Blocks:
     def __call__(self, labels, num_clients, num_classes, rng):
         """See ``learning.data.partitions.Partition``."""
         return np.array_split(np.arange(len(labels)), num_clients)
+
+
+def worst_class(logits, labels, *, least=1):
+    """Accuracy of the worst class of at least ``least`` examples: (N, classes), (N,) -> number."""
+    right = logits.argmax(axis=1) == labels
+    found = [right[labels == name] for name in np.unique(labels)]
+    return min(part.mean() for part in found if len(part) >= least)
 
 
 class Damped(FedAvg):

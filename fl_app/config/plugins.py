@@ -12,11 +12,13 @@ A device ignores it: there its owner installs what runs (``fl_app.device.agreeme
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
-from fl_app.config.errors import ConfigError
+from fl_app.config.errors import ConfigError, nearest
 
 VARIABLE = "MURMUR_PLUGINS"  # folders, separated as in PATH
 OPTION = "--config-dir"
@@ -54,11 +56,10 @@ def conf_folders(ours: Path) -> tuple[Path, ...]:
     ``ours``: our own conf/. ConfigError where a folder is missing, or has a name that is taken.
     """
     found = []
-    for text in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
-        folder = Path(text).expanduser().absolute()
+    for folder in _folders():
         conf = folder / "conf"
         if not conf.is_dir():
-            raise ConfigError(f"{OPTION}={text}: must be a folder that holds conf/")
+            raise ConfigError(f"{OPTION}={folder}: must be a folder that holds conf/")
         for path in sorted(conf.rglob("*.yaml")):
             if (ours / path.relative_to(conf)).exists():
                 raise ConfigError(f"{path}: has the name of one of Murmur's own files; rename it")
@@ -69,3 +70,30 @@ def conf_folders(ours: Path) -> tuple[Path, ...]:
             sys.path.append(str(folder))
         found.append(conf)
     return tuple(found)
+
+
+def own_part(name: str) -> Any:
+    """What ``module.name`` stands for in a Python file of such a folder.
+
+    ConfigError where no folder has it, or the file cannot be imported.
+    """
+    module, _, part = name.rpartition(".")
+    for folder in _folders():
+        file = folder.joinpath(*module.split(".")).with_suffix(".py")
+        if not module or not file.is_file():
+            continue
+        try:
+            found = importlib.import_module(module)
+        except Exception as error:  # whatever a user's own file raises
+            raise ConfigError(f"{name}: {file} cannot be imported ({error})") from error
+        if Path(str(found.__file__)).resolve() != file.resolve():
+            raise ConfigError(f"{name}: {found.__file__} has the same name as {file}; rename that")
+        if not hasattr(found, part):
+            raise ConfigError(f"{name}: {file} has no {part!r}; {nearest(part, vars(found))}")
+        return getattr(found, part)
+    raise ConfigError(f"{name}: is in no folder of {OPTION} or {VARIABLE}")
+
+
+def _folders() -> list[Path]:
+    named = filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))
+    return [Path(text).expanduser().absolute() for text in named]

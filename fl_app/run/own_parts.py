@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from fl_app.config.errors import ConfigError
+from fl_app.config.plugins import own_part
 from learning.metrics import Metric, metrics
 from learning.training.trainer import Trainer
 from learning.training.trial import try_out
@@ -37,14 +38,21 @@ def start_of(config: DictConfig, trainer: Trainer) -> NDArray[np.float32] | None
 
 
 def metrics_of(config: DictConfig, num_classes: int) -> dict[str, Metric]:
-    """The scores that ``evaluation.metrics`` names."""
+    """The scores that ``evaluation.metrics`` names; a user's own are for simulations only."""
     names = OmegaConf.to_container(config.evaluation.get("metrics") or OmegaConf.create([]))
     if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
         raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
+    own = own_part if config.federation.devices is None else _simulated_only
     try:
-        return metrics(names, num_classes)
+        return metrics(names, num_classes, own)
+    except ConfigError as error:
+        raise ConfigError(f"evaluation.metrics={error}") from error
     except ValueError as error:
         raise ConfigError(f"evaluation.{error}") from error
+
+
+def _simulated_only(name: str) -> None:
+    raise ConfigError(f"{name}: scores of your own are for simulations, not for runs on devices")
 
 
 def require_scored(strategy: Algorithm) -> None:

@@ -39,8 +39,27 @@ def test_two_classes():
     assert found(logits, labels) == pytest.approx(theirs.roc_auc_score(labels, scores))
 
 
+class Above:
+    """A score of one's own, which also spoils what it is given."""
+
+    def __init__(self, least=0.5):
+        self.least = least
+
+    def __call__(self, logits, labels):
+        found = (logits > self.least).mean()
+        logits[:] = 0
+        return found
+
+
+def test_a_score_of_ones_own_has_its_settings_and_spoils_no_other():
+    logits, labels = predictions(3)
+    found = metrics([{"mine.Above": {"least": 1}}, "f1_score"], 3, own=lambda name: Above)
+    before = found["f1_score"](logits, labels)
+    assert found["Above"](logits, labels) == pytest.approx((logits > 1).mean())
+    assert found["f1_score"](logits, labels) == before
+
+
 def test_torchmetrics_by_name():
-    pytest.importorskip("torchmetrics")
     logits, labels = predictions(3)
     (found,) = metrics(["calibration_error"], 3).values()
     assert 0 < found(logits, labels) < 1

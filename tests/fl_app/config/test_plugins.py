@@ -14,7 +14,10 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed
 from fl_app.device.node_settings import OwnerSettings
+from fl_app.run.own_parts import metrics_of
 from fl_app.run.prepare import validated
+from fl_app.run.results import RunFolder
+from tests.fl_app.running import run_inline
 
 FOLDER = Path(__file__).parents[3] / "examples" / "own_classes"
 WORDS = ["model=hernet", "dataset=stripes", "partition=blocks", "strategy=damped"]
@@ -30,6 +33,7 @@ def clean(monkeypatch):
 @pytest.mark.parametrize("engine", [["engine=inline"], ["engine=ray", "engine.workers=2"]])
 def test_a_run_of_own_classes_and_its_bits(tmp_path, engine, capsys):
     words = [*WORDS, *SIZES, "strategy.local.epochs=2", *engine]
+    words.append("evaluation.metrics=[{hernet.worst_class: {least: 2}}]")
     for name in ("one", "two"):
         command = ["--config-dir", str(FOLDER), *words, f"run_dir={tmp_path / name}"]
         assert main(command) == 0, capsys.readouterr()
@@ -37,6 +41,8 @@ def test_a_run_of_own_classes_and_its_bits(tmp_path, engine, capsys):
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert "rows.weight_ih_l0" in one
     assert all((one[name] == two[name]).all() for name in one)
+    rows = RunFolder(tmp_path / "one").rows()
+    assert all(0 <= row["worst_class"] <= row["accuracy"] for row in rows)
 
 
 def test_workers_of_a_run_before_do_not_answer_without_the_folder(tmp_path, capsys):
@@ -99,3 +105,33 @@ def test_a_model_whose_statistics_nobody_protects_is_refused_before_the_run(tmp_
     monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
     with pytest.raises(ConfigError, match=r"^model=Sequential: keeps statistics over batches"):
         validated(["model=batch_normed", "strategy=fedavg", "engine=inline"])
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "said"),
+    [
+        ("", "os.system", "is in no folder"),
+        ("", "mine.f", "is in no folder"),
+        ("import no_such_module", "mine.f", "cannot be imported"),
+        ("def worst(logits, labels): return 1.0", "mine.wrst", "did you mean worst"),
+        ("def f(logits, labels): return float('nan')", "mine.f", "gives nan"),
+        ("def f(logits, labels): return 'much'", "mine.f", "cannot be used here"),
+        ("class f:\n  def __init__(self, beta): ...", "mine.f", "cannot be used here"),
+        ("n = 0\ndef f(*given):\n  global n; n += 1\n  return n", "mine.f", "gives 1.0, and 2.0"),
+    ],
+)
+def test_a_score_of_ones_own_that_cannot_be_used(tmp_path, monkeypatch, file, name, said):
+    (tmp_path / "conf").mkdir()
+    if file:
+        (tmp_path / "mine.py").write_text(file)
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(ConfigError, match=rf"^evaluation\.metrics={name}.*{said}"):
+        run_inline(tmp_path / "run", f"evaluation.metrics=[{name}]")
+
+
+def test_scores_of_ones_own_are_not_for_runs_on_devices(monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
+    config = compose(["evaluation.metrics=[hernet.worst_class]", "engine=deploy"])
+    with pytest.raises(ConfigError, match="for simulations"):
+        metrics_of(config, 3)
