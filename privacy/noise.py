@@ -49,7 +49,6 @@ class NoiseGenerator:
             raise ValueError(f"key of {len(key)} bytes: must have {_KEY_BYTES}")
         self._is_seeded = is_seeded
         # Only a seeded generator needs its key again, to derive others from it.
-        self._seed = key if is_seeded else None
         self._stream = _KeyStream(key)
 
     @classmethod
@@ -73,19 +72,6 @@ class NoiseGenerator:
     def is_seeded(self) -> bool:
         """Whether the stream can be reproduced, and with it the noise removed."""
         return self._is_seeded
-
-    def spawn(self, *parts: int | str | builtins.bytes) -> NoiseGenerator:
-        """An independent generator: a fresh key, or one derived from the seed and ``parts``.
-
-        A seeded generator gives the same child for the same ``parts``, whatever was drawn; one
-        keyed from the operating system ignores them.
-
-        Raises:
-            TypeError: seeded, and a part is neither int, str nor bytes.
-        """
-        if self._seed is None:
-            return self.from_os()
-        return type(self)(_derive_key(b"murmur.noise.spawn", (self._seed, *parts)), is_seeded=True)
 
     def fill(self, out: NDArray[Any]) -> None:
         """Overwrite ``out``, a writable C-contiguous array of integers, with uniform bits.
@@ -131,7 +117,7 @@ class NoiseGenerator:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(
             "a NoiseGenerator cannot be pickled or copied: create one where it is used, with "
-            "NoiseGenerator.from_os() or spawn()"
+            "NoiseGenerator.from_os() or seeded()"
         )
 
     def __repr__(self) -> str:
@@ -144,7 +130,7 @@ class NoiseGenerator:
         if self._is_seeded:
             raise RuntimeError(
                 "a seeded NoiseGenerator was carried across a fork and would repeat its noise: "
-                "call spawn(...) with the worker's own parts in the child"
+                "make another in the child, seeded(...) with the worker's own parts"
             )
         # Threads of the child may get here together: each then goes on with a stream of its
         # own for this request, which costs a key and repeats nothing.

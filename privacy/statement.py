@@ -25,12 +25,12 @@ class Exposure:
     """What one adversary sees of every client, and what the paper claims about it.
 
     ``adversary``: in words. ``per_round``: the event of one participation. ``clients``: by
-    name, all that the client released in the run (``by_participations``, ``by_histogram``);
-    phases such as training and evaluation compose with ``ComposedEvent``. ``sizes``: how many
-    clients a name stands for, where it is not 1. ``claimed_*``: ε of the paper's own theorem,
-    None where it makes no claim. ``measured``: a lower bound on the ε of ``per_round``, found by
-    an audit. ``assumptions``: what the adversary's view rests on, beside what the releases state
-    themselves. ``notes``: what else a reader of the figures should know.
+    name, all that the client released in the run (``by_participations``); phases such as training
+    and evaluation compose with ``ComposedEvent``. ``sizes``: how many clients a name stands for,
+    where it is not 1. ``claimed_*``: ε of the paper's own theorem, None where it makes no claim.
+    ``measured``: a lower bound on the ε of ``per_round``, found by an audit. ``assumptions``: what
+    the adversary's view rests on, beside what the releases state themselves. ``notes``: what else
+    a reader of the figures should know.
     """
 
     threat: Threat
@@ -55,18 +55,6 @@ def by_participations(
     """
     totals = {n: _total(per_round, n, phases) for n in set(participations.values())}
     return {client: totals[n] for client, n in participations.items()}
-
-
-def by_histogram(
-    per_round: Event, histogram: Mapping[int, int], *phases: Event
-) -> tuple[dict[str, Event], dict[str, int]]:
-    """``Exposure.clients`` and ``sizes`` from {participations: number of clients}.
-
-    For cohorts too large, or too anonymous, to name their clients.
-    """
-    names = {n: f"{n} participation{'' if n == 1 else 's'}" for n in histogram}
-    clients = {names[n]: _total(per_round, n, phases) for n in histogram}
-    return clients, {names[n]: size for n, size in histogram.items()}
 
 
 def _total(per_round: Event, participations: int, phases: tuple[Event, ...]) -> Event:

@@ -61,8 +61,7 @@ def test_different_parts_never_run_into_each_other():
     different = [("ab", "c"), ("a", "bc"), ("abc",), ("a", "b"), ("asb",), ()]
     different += [(1, 23), (12, 3), ("12", 3), (b"12", 3), (-12, 3)]
     streams = {NoiseGenerator.seeded(*parts).bytes(32) for parts in different}
-    streams |= {NoiseGenerator.seeded("a").spawn(*parts).bytes(32) for parts in different}
-    assert len(streams) == 2 * len(different)
+    assert len(streams) == len(different)
 
 
 def test_numpy_integers_count_as_integers():
@@ -78,17 +77,6 @@ def test_os_keyed_generators_differ_and_are_not_seeded():
     first, second = NoiseGenerator.from_os(), NoiseGenerator.from_os()
     assert not first.is_seeded and NoiseGenerator.seeded(1).is_seeded
     assert first.bytes(32) != second.bytes(32)
-
-
-def test_spawned_generators_are_reproducible_only_when_seeded():
-    seeded = NoiseGenerator.seeded("parent")
-    child = seeded.spawn(1).bytes(32)
-    seeded.bytes(1000)
-    assert seeded.spawn(1).bytes(32) == child and seeded.spawn(1).is_seeded
-    assert seeded.spawn(2).bytes(32) != child
-    assert NoiseGenerator.seeded("other").spawn(1).bytes(32) != child
-    fresh = NoiseGenerator.from_os()
-    assert fresh.spawn(1).bytes(32) != fresh.spawn(1).bytes(32) and not fresh.spawn(1).is_seeded
 
 
 @pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -128,9 +116,9 @@ def test_a_seeded_generator_refuses_to_go_on_in_a_forked_child():
     def work():
         with pytest.raises(RuntimeError, match="carried across a fork"):
             generator.bytes(1)
-        return generator.spawn("worker", 1).bytes(16)
+        return b"refused"
 
-    assert in_child(work) == NoiseGenerator.seeded("fork").spawn("worker", 1).bytes(16)
+    assert in_child(work) == b"refused"
 
 
 def test_threads_never_draw_the_same_bytes():

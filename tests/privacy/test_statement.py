@@ -15,7 +15,7 @@ from privacy.events import (
     RepeatedEvent,
     SecurelySummedEvent,
 )
-from privacy.statement import Exposure, Statement, by_histogram, by_participations
+from privacy.statement import Exposure, Statement, by_participations
 
 DELTA = 1e-5
 ROUND = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
@@ -139,18 +139,19 @@ def test_phases_compose():
     assert guarantee.proven_total > epsilon(RepeatedEvent(ROUND, 3), DELTA).epsilon
 
 
-def test_a_histogram_says_the_same_as_the_named_clients():
+def test_a_name_that_stands_for_several_clients_says_the_same_as_theirs():
     named = {f"c{i}": n for i, n in enumerate([1, 1, 1, 5, 5, 9, 0])}
-    histogram, sizes = by_histogram(ROUND, {1: 3, 5: 2, 9: 1, 0: 1})
+    sizes = {"1": 3, "5": 2, "9": 1, "0": 1}
+    grouped = by_participations(ROUND, {name: int(name) for name in sizes})
     (one,) = statement(exposure(named)).guarantees
-    (other,) = statement(Exposure(Threat.LOCAL, SERVER, ROUND, histogram, sizes=sizes)).guarantees
+    (other,) = statement(Exposure(Threat.LOCAL, SERVER, ROUND, grouped, sizes=sizes)).guarantees
     assert one.number_of_clients == other.number_of_clients == 7
     for name in ("proven_total", "proven_median", "proven_least", "proven_per_round"):
         assert getattr(one, name) == getattr(other, name)
-    assert other.most_exposed == "9 participations"
+    assert other.most_exposed == "9"
     assert (
         "of 7 clients"
-        in statement(Exposure(Threat.LOCAL, SERVER, ROUND, histogram, sizes=sizes)).text()
+        in statement(Exposure(Threat.LOCAL, SERVER, ROUND, grouped, sizes=sizes)).text()
     )
 
 
