@@ -1,12 +1,19 @@
 """Small runs for tests."""
 
+import contextlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fl_app.cli import main
 from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
+from fl_app.run.experiment import Experiment
+from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 
 SMALL = [
@@ -27,3 +34,32 @@ def run_inline(
     chosen = InlineEngine(**engine) if engine else build(compose(words).engine, "engine")
     chosen.run(words, run)
     return run
+
+
+def interrupt(folder: Path, *overrides: str, before: int) -> Path:
+    """A run that was interrupted in round ``before``, its last checkpoint that of the round ago."""
+    ready = prepare([*SMALL, *overrides, f"run_dir={folder}"])
+    after = Experiment._after_round
+
+    def die(self: Experiment, number: int, arrays: Any) -> Any:
+        if number == before:
+            raise KeyboardInterrupt
+        return after(self, number, arrays)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Experiment, "_after_round", die)
+        ready.run()
+    return folder
+
+
+def command(*words: object) -> tuple[int | str | None, str]:
+    """Exit status of `murmur WORDS` and its standard error, which must hold no traceback."""
+    out, err = io.StringIO(), io.StringIO()
+    status: int | str | None
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as end:  # argparse
+            status = end.code
+    assert "Traceback" not in out.getvalue() + err.getvalue(), words
+    return status, err.getvalue()

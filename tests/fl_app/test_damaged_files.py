@@ -5,7 +5,6 @@ else reads a file gets it by the command that names it.
 """
 
 import contextlib
-import io
 import random
 import shutil
 import sqlite3
@@ -14,10 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.cli import main
-from fl_app.run.experiment import Experiment
-from fl_app.run.prepare import prepare
-from tests.fl_app.running import SMALL
+from tests.fl_app.running import command, interrupt
 
 NOISE = random.Random(3).randbytes(3000)
 
@@ -43,35 +39,18 @@ HEADER = b"{'descr': '<f8', 'fortran_order': False, 'shape': (2251799813685248,)
 HUGE = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(HEADER) + 1) + HEADER + b"\n"
 
 
-def call(*words):
-    """Status and the sentence; anything but an ordinary end fails the test."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = main([str(word) for word in words])
-        except SystemExit as end:  # argparse
-            status = end.code
-    text = out.getvalue() + err.getvalue()
-    assert "Traceback" not in text, text
-    assert status not in (0, None), (words, text)
-    return text
+def refusal(*words):
+    """What a command that must fail says."""
+    status, error = command(*words)
+    assert status not in (0, None), words
+    return error
 
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):
     """The folder of a run of three rounds that was interrupted after one."""
     path = tmp_path_factory.mktemp("half") / "run"
-    ready = prepare([*SMALL, "federation.num_rounds=3", "tracking=none", f"run_dir={path}"])
-    after = Experiment._after_round
-
-    def die(self, number, arrays):
-        if number == 2:
-            raise KeyboardInterrupt
-        return after(self, number, arrays)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Experiment, "_after_round", die)
-        ready.run()
+    interrupt(path, "federation.num_rounds=3", "tracking=none", before=2)
     with contextlib.closing(sqlite3.connect(path / "ledger.sqlite")) as ledger:
         ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else damage is in pages not in use
     return path
@@ -87,7 +66,7 @@ def test_resume_refuses_a_damaged_file_and_names_it(half, tmp_path, name, damage
     (run / name).write_bytes(DAMAGES[damage]((half / name).read_bytes()))
     if (name, damage) == ("rounds.jsonl", "half"):
         (run / "checkpoint.safetensors").unlink()  # which has the last row as well
-    call("resume", run)
+    refusal("resume", run)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -96,7 +75,7 @@ def test_a_damaged_ledger_is_told_by_every_command_that_reads_one(half, tmp_path
     path = run / "ledger.sqlite"
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     for words in (["show", path], ["verify", path], ["export", path, "--out", tmp_path / "x"]):
-        assert "ledger" in call("ledger", *words)
+        assert "ledger" in refusal("ledger", *words)
 
 
 @pytest.mark.parametrize("damage", [name for name in DAMAGES if name != "flipped"])
@@ -121,7 +100,7 @@ def test_a_damaged_file_of_an_owner_or_a_server_is_told(tmp_path, name, words, d
     file = tmp_path / name
     file.write_bytes(DAMAGES[damage](NOISE))
     file.chmod(0o600)
-    call(*(word.format(file=file) for word in words), *_folder(words, tmp_path))
+    refusal(*(word.format(file=file) for word in words), *_folder(words, tmp_path))
 
 
 @pytest.mark.parametrize("content", [HUGE, HUGE[:40], b"PK\x03\x04" + NOISE])
@@ -132,9 +111,9 @@ def test_an_archive_whose_header_promises_petabytes_is_refused(tmp_path, content
     with zipfile.ZipFile(path, "w") as archive:
         for name in ("images", "labels", "test_images", "test_labels"):
             archive.writestr(f"{name}.npy", content)
-    assert "data.npz" in call("engine=inline", "dataset=npz", f"dataset.path={path}")
+    assert "data.npz" in refusal("engine=inline", "dataset=npz", f"dataset.path={path}")
     node = f'clients=1 data="{path}" policy="{path}" state="{tmp_path}"'
-    call("doctor", "device", "--node-config", node, "--shape", "1,8,8", "--classes", "10")
+    refusal("doctor", "device", "--node-config", node, "--shape", "1,8,8", "--classes", "10")
 
 
 def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
@@ -147,7 +126,7 @@ def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
         ["engine=inline", "results_dir=/proc/nowhere"],
         ["report", ".", "--out=/proc/nowhere/x"],
     ):
-        call(*words)
+        refusal(*words)
 
 
 def _folder(words, tmp_path):

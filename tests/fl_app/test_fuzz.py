@@ -20,6 +20,7 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose, groups
 from fl_app.config.errors import ConfigError
 from fl_app.run.prepare import validated
+from tests.fl_app.running import command
 
 VALUES = (
     *("-1", "0", "null", "nan", "inf", "-inf", "1e-300", "1e300", "true", "abc", "''", "[]", "{}"),
@@ -106,18 +107,6 @@ def finished(tmp_path_factory):
     return folder
 
 
-def _call(*words):
-    """Exit status and what was said of the error; anything but an ordinary end fails the test."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = main([str(word) for word in words])
-        except SystemExit as end:  # argparse
-            status = end.code
-    assert "Traceback" not in out.getvalue() + err.getvalue(), words
-    return status, err.getvalue()
-
-
 NOISE = random.Random(3).randbytes(3000)
 DAMAGES = {
     "garbage": lambda content: NOISE,
@@ -138,7 +127,7 @@ def test_report_of_a_damaged_run_names_the_file_and_does_not_end_with_0(
     run = shutil.copytree(finished, tmp_path / "run")
     content = (finished / name).read_bytes() if (finished / name).exists() else b'{"error": "x"}'
     (run / name).write_bytes(DAMAGES[damage](content))
-    status, error = _call("report", run)
+    status, error = command("report", run)
     assert (status, name in error) == (1, True), error
 
 
@@ -147,7 +136,7 @@ def test_report_of_a_damaged_run_names_the_file_and_does_not_end_with_0(
 def test_audit_of_a_damaged_run_says_so_in_one_sentence(finished, tmp_path, name, damage):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / name).write_bytes(DAMAGES[damage]((finished / name).read_bytes()))
-    status, error = _call("audit", run, "--runs=50")
+    status, error = command("audit", run, "--runs=50")
     assert status == 2
     assert name in error
 
@@ -160,7 +149,7 @@ def test_tools_refuse_nonsense_in_one_sentence(tmp_path, tool, monkeypatch):
     (tmp_path / "noise").write_bytes(NOISE)
     (tmp_path / "empty").mkdir()
     for words in (["--nonsense"], ["nowhere/x"], ["noise"], ["seed=abc"], ["strategy=null"]):
-        status, error = _call(tool, *words)
+        status, error = command(tool, *words)
         assert status not in (0, None) and error.strip(), (tool, words)
 
 
@@ -191,7 +180,7 @@ def test_tools_refuse_nonsense_in_one_sentence(tmp_path, tool, monkeypatch):
 def test_what_once_ended_in_a_traceback_is_refused(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "noise").write_bytes(NOISE)
-    status, _ = _call(*words)
+    status, _ = command(*words)
     assert status not in (0, None)
 
 
@@ -221,7 +210,7 @@ def test_a_bug_in_an_algorithm_shows_its_own_traceback(tmp_path, monkeypatch):
     monkeypatch.setattr(PrivateKT, "update", update)
     words = ["engine=inline", "federation.num_clients=3", "federation.num_rounds=1"]
     with pytest.raises(TypeError, match="a bug of somebody's own"):
-        _call(*words, f"run_dir={tmp_path / 'run'}")
+        command(*words, f"run_dir={tmp_path / 'run'}")
 
 
 def test_a_bug_in_an_algorithms_constructor_is_no_bad_setting(monkeypatch):

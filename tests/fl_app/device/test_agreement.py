@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -143,20 +142,6 @@ def test_nbafl_whose_noise_rests_on_the_servers_assumptions_is_refused(tmp_path,
     assert found["clients"] == [] and all(said in reason for reason in found["reasons"])
     assert device.charged() == []
     assert ask(device, "strategy=nbafl")["clients"] == list(MINE)
-
-
-@pytest.fixture
-def opened():
-    """Paths that were opened; Python's own audit hooks cannot be taken away again."""
-    found: list[str] = []
-    watching = [True]
-    sys.addaudithook(
-        lambda event, arguments: (
-            found.append(str(arguments[0])) if watching[0] and event == "open" else None
-        )
-    )
-    yield found
-    watching[0] = False
 
 
 @pytest.mark.parametrize(

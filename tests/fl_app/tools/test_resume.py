@@ -11,12 +11,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.cli import main as murmur
-from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from fl_app.tools.resume import main
 from privacy.ledger import Ledger
-from tests.fl_app.running import SMALL, run_inline
+from tests.fl_app.running import SMALL, interrupt, run_inline
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 WORDS = [*SMALL, "federation.num_rounds=12", "strategy.local.epochs=20"]
@@ -66,19 +65,7 @@ def test_run_that_another_process_is_doing_is_left_alone(tmp_path, capsys):
 def half(tmp_path_factory):
     """The folder of a run of four rounds that was interrupted after two."""
     path = tmp_path_factory.mktemp("half") / "run"
-    words = [*SMALL, "federation.num_rounds=4", f"run_dir={path}"]
-    ready = prepare(words)
-    after = Experiment._after_round
-
-    def die(self, number, arrays):
-        if number == 3:
-            raise KeyboardInterrupt
-        return after(self, number, arrays)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Experiment, "_after_round", die)
-        ready.run()
-    return path
+    return interrupt(path, "federation.num_rounds=4", before=3)
 
 
 @pytest.fixture
