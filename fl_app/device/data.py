@@ -1,7 +1,9 @@
 """A device's own data: what its owner's node-config names, and nothing that a server names.
 
-``data=PATH`` is a folder of pictures, an .npz or a .csv file (``learning.data.own_data``); with
-several clients on one node ``{client}`` in it stands for the id. All of it is that client's data.
+``data=PATH`` is a folder of pictures, an .npz or a .csv file (``learning.data.own_data``), or,
+where ``inputs`` names columns, a table: a CSV or Parquet file or a folder that ``datasets`` has
+saved (``learning.data.frames``). With several clients on one node ``{client}`` in it stands for the
+id. All of it is that client's data.
 ``public=FILE.npz`` is the device's copy of the run's public pool, where a run has one. What data
 must be like (``shape``, ``classes``, ``sizes``) is set by the owner too: data that do not fit are
 refused, and the server learns only that something was refused.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +21,12 @@ from numpy.typing import NDArray
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.device.terms import DeviceTerms, pool_digest
 from fl_app.run.population import Population
-from learning.data import own_data
+from learning.data import frames, own_data
 from learning.data.archives import read_npz
 from learning.data.datasets import DataError, Dataset, Examples
 from learning.data.examples import LocalData
 from learning.features import Components, Features, fit
 from learning.features.dataset import with_components
-
-_SUFFIXES = {".npz": "npz", ".csv": "csv"}
 
 
 def device_population(
@@ -86,7 +87,7 @@ class OwnData:
         """The data of ``client``; DataError, ValueError or OSError where they do not fit."""
         if client not in self._opened:
             place = str(self.owner.data).replace("{client}", str(client))
-            found = load_own(place, self.terms, self.cache)
+            found = load_own(place, self.owner, self.terms, self.cache)
             self._require_size(client, len(found))
             images = self._seen(found.images)
             self._opened[client] = LocalData(images, found.labels, np.arange(len(found)))
@@ -113,43 +114,67 @@ class OwnData:
             raise DataError(f"client {client} has {found} examples, its owner has published others")
 
 
-def load_own(path: str, terms: DeviceTerms, cache: Path) -> Examples:
+def load_own(path: str, owner: OwnerSettings, terms: DeviceTerms, cache: Path) -> Examples:
     """One client's examples, checked against the owner's words."""
     assert terms.shape is not None
-    channels, height, width = terms.shape
-    place, names = Path(path).expanduser(), terms.class_names
-    kind = _SUFFIXES.get(place.suffix.lower())
-    if kind == "npz":
-        found = own_data.npz(
-            path=place, num_classes=terms.num_classes, test_fraction=0.0, cache=cache
-        )
-    elif kind == "csv":
-        found = own_data.csv(
-            path=place,
-            shape=terms.shape,
-            size=[height, width],
-            channels=channels,
-            classes=names,
-            test_fraction=0.0,
-            cache=cache,
-        )
+    place = Path(path).expanduser()
+    if owner.inputs is not None:
+        found = _columns(place, owner, terms)
     else:
-        found = own_data.image_folder(
-            root=place,
-            size=[height, width],
-            channels=channels,
-            classes=names,
-            test_fraction=0.0,
-            cache=cache,
-        )
+        found = _images(place, terms, cache)
     if found.input_shape != tuple(terms.shape):
         raise DataError(
-            f"{place}: images are {list(found.input_shape)}, not {list(terms.shape)} "
+            f"{place}: examples are {list(found.input_shape)}, not {list(terms.shape)} "
             "(channels, height, width)"
         )
     if found.num_classes > terms.num_classes:
         raise DataError(f"{place}: has {found.num_classes} classes, not {terms.num_classes}")
     return found.train
+
+
+def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
+    assert terms.shape is not None
+    channels, height, width = terms.shape
+    size = [height, width]
+    rest: dict[str, Any] = {"test_fraction": 0.0, "cache": cache}
+    match place.suffix.lower():
+        case ".npz":
+            return own_data.npz(path=place, num_classes=terms.num_classes, **rest)
+        case ".csv":
+            return own_data.csv(
+                path=place,
+                shape=terms.shape,
+                size=size,
+                channels=channels,
+                classes=terms.class_names,
+                **rest,
+            )
+        case ".parquet":
+            raise DataError(f"{place}: the node-config must name its columns (inputs=, label=)")
+        case _:
+            return own_data.image_folder(
+                root=place, size=size, channels=channels, classes=terms.class_names, **rest
+            )
+
+
+def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
+    """Nothing is written beside the ledger: neither a copy nor a cache of the table."""
+    assert terms.shape is not None
+    channels, height, width = terms.shape
+    columns: dict[str, Any] = {
+        "inputs": owner.inputs,
+        "label": owner.label,
+        "classes": terms.class_names or [str(label) for label in range(terms.num_classes)],
+        "length": width,  # of texts, whose shape is (1, 1, length)
+        "size": [height, width],
+        "channels": channels,
+        "test_fraction": 0.0,
+    }
+    if not place.is_dir():
+        return frames.table(path=str(place), **columns)
+    if not any((place / file).is_file() for file in frames.SAVED):
+        raise DataError(f"{place}: is no folder of save_to_disk")  # nor a name on the hub
+    return frames.huggingface(path=str(place), test=None, **columns)
 
 
 def public_pool(owner: OwnerSettings, terms: DeviceTerms) -> NDArray[np.float32]:

@@ -39,9 +39,9 @@ class OwnerSettings:
 
     ``shape``: (C, H, W) of the images; ``classes``: how many, or their names in the order of their
     labels; ``sizes``: every client's number of examples, if the owners have published these.
-    ``num_clients``: how many clients the federation has, if its owners say so.
-    ``compute``: what trains, cpu or cuda. ``sums``: what the owner asks of secure
-    sums.
+    ``inputs``, ``label``: columns, where the data are tables. ``num_clients``: how many clients the
+    federation has, if its owners say so. ``compute``: what trains, cpu or cuda. ``sums``: what the
+    owner asks of secure sums.
     """
 
     clients: tuple[int, ...]
@@ -53,6 +53,8 @@ class OwnerSettings:
     classes: int | tuple[str, ...] | None = None
     sizes: tuple[int, ...] | None = None
     num_clients: int | None = None
+    inputs: tuple[str, ...] | None = None
+    label: str = "label"
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> OwnerSettings:
@@ -82,7 +84,9 @@ class OwnerSettings:
             shape,
             _classes(node_config.get("classes")),
             sizes,
-            *people,
+            people[0],
+            _names(node_config.get("inputs")),
+            str(node_config.get("label", "label")),
         )
 
 
@@ -177,7 +181,12 @@ def _classes(value: object) -> int | tuple[str, ...] | None:
     if value is None or isinstance(value, int):
         return value
     text = str(value)
-    return int(text) if text.isdecimal() else tuple(name.strip() for name in text.split(","))
+    return int(text) if text.isdecimal() else _names(text)
+
+
+def _names(value: object) -> tuple[str, ...] | None:
+    """Names such as 'age,dose'; None where the key is not set."""
+    return None if value is None else tuple(name.strip() for name in str(value).split(","))
 
 
 def error_log(folder: Path) -> Path:

@@ -202,7 +202,7 @@ def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
         classes = own.classes if isinstance(own.classes, int) else list(own.classes)
         terms = DeviceTerms(list(own.shape), classes)
         for client in own.clients:
-            check = partial(_client_data, own.data, client, terms, folder / "cache")
+            check = partial(_client_data, own, client, terms, folder / "cache")
             yield attempt(f"data of client {client}", check, "correct the file that is named")
     if own.public is not None:
         public = partial(_public, Path(own.public))
@@ -221,10 +221,10 @@ def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
         yield Check(name, OK, public.hex())
 
 
-def _client_data(place: str, client: int, terms: Any, cache: Path) -> Check:
+def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
     from fl_app.device.data import load_own
 
-    found = load_own(place.replace("{client}", str(client)), terms, cache)
+    found = load_own(own.data.replace("{client}", str(client)), own, terms, cache)
     return Check(f"data of client {client}", OK, f"{len(found)} examples")
 
 

@@ -13,6 +13,8 @@ from learning.data.columns import Column, Part, Reading
 from learning.data.examples import DataError, Dataset
 from learning.seeding import experiment_rng
 
+SAVED = ("dataset_dict.json", "state.json")  # files by which a folder of save_to_disk is known
+
 
 def table(
     *,
@@ -121,7 +123,7 @@ def _hub(path: str | None, name: str | None) -> Mapping[str, Any]:
     if path is None:
         raise DataError("dataset.path=null: set it to a folder, or to a name on the hub")
     place = Path(path).expanduser()
-    saved = any((place / file).exists() for file in ("dataset_dict.json", "state.json"))
+    saved = any((place / file).exists() for file in SAVED)
     try:
         if saved:
             found = datasets.load_from_disk(str(place))

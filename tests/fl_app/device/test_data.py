@@ -53,7 +53,7 @@ def test_csv_error_names_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "shape", "word"), [([0, 3], (2, 2), "label 3"), ([0, 1], (3, 3), "images are")]
+    ("labels", "shape", "word"), [([0, 3], (2, 2), "label 3"), ([0, 1], (3, 3), "examples are")]
 )
 def test_data_of_another_form_are_refused(tmp_path, labels, shape, word):
     shard(tmp_path / "data.npz", labels, shape)
