@@ -39,6 +39,7 @@ TOOLS = {
     "report": "show a run or a sweep as one HTML page",
     "rerun": "do a run again, and compare its bits",
     "resume": "go on with a run that was interrupted",
+    "statement": "print a run's privacy statement for a registry, an auditor or a patient",
 }
 
 

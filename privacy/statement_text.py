@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _MAX_LINES = 25
 _WIDTH = 100
-_UNITS = {
+UNITS = {
     Unit.CLIENT: "everything that one client holds",
     Unit.RECORD: "one record of one client",
 }
-_NEIGHBOURS = {
+NEIGHBOURS = {
     Adjacency.REPLACE_ONE: "exchanged for anything else",
     Adjacency.ADD_REMOVE: "added or removed",
     Adjacency.REPLACE_SPECIAL: "exchanged for one that contributes nothing",
@@ -33,7 +33,7 @@ def render(statement: Statement) -> str:
         lines.append("NOT PRIVATE: nothing protects what the clients released.")
     elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
         lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
-    subject, neighbours = _UNITS[statement.unit], _NEIGHBOURS[statement.adjacency]
+    subject, neighbours = UNITS[statement.unit], NEIGHBOURS[statement.adjacency]
     lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
     for guarantee in statement.guarantees:
         lines += _describe(guarantee)
@@ -66,16 +66,22 @@ def _describe(g: Guarantee) -> list[str]:
         if g.measured > g.proven_per_round:
             found += "; this is MORE THAN PROVEN: do not rely on this statement"
         lines.append(found)
-    if math.isfinite(g.proven_total):
-        lines.append(f"  in words: {_odds(g.proven_total)}")
+    if math.isfinite(g.at_best):
+        lines.append(f"  in words: {odds(g.at_best)}")
+        if g.at_best < g.proven_total:
+            without = _sure(g.proven_total) if math.isfinite(g.proven_total) else "certain"
+            lines[-1] += f"; {without} without the assumption"
     return lines
 
 
-def _odds(epsilon: float) -> str:
+def odds(epsilon: float) -> str:
     """What ε lets an adversary learn, as a probability (but for an event of probability δ)."""
+    return f"from even odds on any fact about the unit, the adversary may become {_sure(epsilon)}"
+
+
+def _sure(epsilon: float) -> str:
     certainty = 1 / (1 + math.exp(-epsilon))
-    sure = "practically certain" if certainty > 0.9995 else f"at most {certainty:.1%} sure"
-    return f"from even odds on any fact about the unit, the adversary may become {sure}"
+    return "practically certain" if certainty > 0.9995 else f"at most {certainty:.1%} sure"
 
 
 def _pair(per_round: float | None, total: float | None) -> str:

@@ -1,0 +1,84 @@
+"""`murmur statement`: for people, programs, a registry, auditors and patients."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from fl_app.cli import main
+from privacy.statement import Statement
+from tests.fl_app.running import command, run_inline
+
+SCHEMA = yaml.safe_load((Path(__file__).parent / "registry_schema.yaml").read_text())
+SUMS = "privacy.threat=secure_aggregation"
+RUNS = {
+    "local": ["strategy=privatekt", "federation.public=60"],
+    "sums": ["strategy=fedavg", "protection=distributed", "privacy=local", SUMS],
+    "none": ["strategy=fedavg"],
+}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def run(request, tmp_path_factory):
+    return run_inline(
+        tmp_path_factory.mktemp(request.param) / "run", *RUNS[request.param], "privacy.noise=os"
+    ).path
+
+
+def test_text_and_json_are_those_of_the_run(run, capsys):
+    assert main(["statement", str(run)]) == 0
+    assert capsys.readouterr().out == (run / "privacy.txt").read_text().rstrip() + "\n"
+    assert main(["statement", str(run), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((run / "privacy.json").read_text())
+
+
+def test_the_record_is_one_that_the_registry_takes(run, capsys):
+    assert main(["statement", str(run), "--format", "opendp", "--curator", "A Hospital"]) == 0
+    record = yaml.safe_load(capsys.readouterr().out)
+    checked = jsonschema.Draft7Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
+    assert [error.message for error in checked.iter_errors(record)] == []
+    statement = Statement.from_dict(json.loads((run / "privacy.json").read_text()))
+    said = record["deployment"]["privacy_loss"]["privacy_parameters"]
+    if statement.is_private or statement.guarantees[0].assumed_total:
+        assert said["epsilon"] == statement.guarantees[0].at_best
+    else:
+        assert "epsilon" not in said
+        assert "no finite ε" in record["deployment"]["dp_variant"]["unprotected_quantities"]
+
+
+def test_the_label_and_the_questions_hold_claimed_proven_assumed_and_measured(run, capsys):
+    file = json.loads((run / "privacy.json").read_text())
+    file["guarantees"][0] |= {"claimed_total": 1.25, "measured": 0.75}
+    (run / "privacy.json").write_text(json.dumps(file))
+    assert main(["statement", str(run), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    label, _, questions = text.partition("## The questions of NIST SP 800-226")
+    assert len(label.splitlines()) <= 20 and questions.count("### ") == 10
+    proven = file["guarantees"][0]["proven_total"]
+    shown = "infinite: no protection" if proven == "infinity" else f"proven {proven:.3g}"
+    assert f"claimed 1.25, proven {shown.removeprefix('proven ')}" in questions
+    assert "measured: at least 0.75 per round" in questions and "at least 0.75" in label
+    for assumption in file["guarantees"][0]["assumptions"]:
+        assert assumption in label and assumption in questions
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--format", "opendp"], "--curator: a registry must know who publishes"),
+        (["--format", "html"], "invalid choice: 'html'"),
+    ],
+)
+def test_what_is_missing_is_said(run, words, said):
+    status, error = command("statement", run, *words)
+    assert status == 2 and said in error
+
+
+def test_a_folder_without_a_statement_is_refused(tmp_path):
+    assert "is no run" in command("statement", tmp_path)[1]
+    (tmp_path / "overrides.json").write_text("[]")
+    assert "no privacy.json yet" in command("statement", tmp_path)[1]
+    (tmp_path / "privacy.json").write_text("[1]")
+    assert "privacy.json:" in command("statement", tmp_path)[1]
