@@ -48,7 +48,6 @@ class NoiseGenerator:
         if len(key) != _KEY_BYTES:
             raise ValueError(f"key of {len(key)} bytes: must have {_KEY_BYTES}")
         self._is_seeded = is_seeded
-        # Only a seeded generator needs its key again, to derive others from it.
         self._stream = _KeyStream(key)
 
     @classmethod
