@@ -90,7 +90,7 @@ def accuracy(words: list[str]) -> float:
 def candidates(words: Sequence[str]) -> list[list[str]]:
     """What the strategy's yaml lists; ConfigError where it lists nothing."""
     strategy = compose(list(words)).strategy
-    if "advise" not in strategy:
+    if not strategy.get("advise"):
         raise ConfigError(
             f"strategy={strategy.name}: its yaml lists nothing to compare (strategy.advise)"
         )

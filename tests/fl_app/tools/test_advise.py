@@ -114,7 +114,8 @@ def test_bad_settings_get_one_line_and_status_2(capsys, tmp_path, words, named):
     assert not (tmp_path / "advice.png").exists()
 
 
-def test_a_strategy_that_lists_nothing_to_compare_is_refused_by_its_name(capsys):
-    assert main(["advise", "strategy=local_only", "federation.public=60"]) == 2
+@pytest.mark.parametrize("strategy", ["local_only", "centralised", "dp_ftrl", "kd_dpfl"])
+def test_a_strategy_that_lists_nothing_to_compare_is_refused_by_its_name(capsys, strategy):
+    assert main(["advise", f"strategy={strategy}"]) == 2
     error = capsys.readouterr().err
-    assert "strategy=local_only: its yaml lists nothing to compare" in error
+    assert f"strategy={strategy}: its yaml lists nothing to compare" in error
