@@ -26,6 +26,7 @@ import numpy as np
 from packaging.requirements import Requirement
 
 from benchmarks.machine import describe_machine
+from fl_app import DISTRIBUTION
 
 # Words of the run and what a message carries beside the model.
 RUNS: dict[str, list[str]] = {
@@ -73,7 +74,7 @@ def main() -> None:
             print("| " + " | ".join(cells) + " |", flush=True)
         growth, wall = ledger_growth(Path(temporary) / "ledger.sqlite", arguments.rounds)
     print(f"\nLedger: {growth:.0f} bytes for each release ({arguments.rounds} of them); {wall}")
-    packages = install_sizes("murmur")
+    packages = install_sizes(DISTRIBUTION)
     graphics = sum(size for name, size in packages.items() if name.startswith(("nvidia", "triton")))
     print(
         f"Installation without extras: {sum(packages.values()) / 2**20:.0f} MiB in {len(packages)} "

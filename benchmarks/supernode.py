@@ -56,7 +56,7 @@ class SuperNode:
     def run(
         self,
         run_config: dict,
-        app: str = "murmur/murmur",
+        app: str = "murmur/murmur-fl",
         version: str = "0.1.0",
         config: Mapping[str, Any] = MappingProxyType({"clients": 99}),
     ) -> None:

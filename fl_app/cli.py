@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fl_app
 import fl_app.console
 from fl_app.config import plugins
 from fl_app.config.errors import ConfigError, nearest
@@ -89,9 +90,7 @@ def _hydra(arguments: list[str]) -> int:
     from fl_app.config.composition import compose
 
     if arguments == ["--version"]:
-        from importlib.metadata import version
-
-        print(f"murmur {version('murmur')}")
+        print(f"murmur {fl_app.version()}")
         return 0
     words = [word for word in arguments if not word.startswith("-")]
     if arguments and words[:1] == arguments[:1] and re.fullmatch(r"[\w-]+", words[0]):

@@ -15,20 +15,20 @@ import hashlib
 import multiprocessing
 import time
 from collections.abc import Collection, Mapping
-from importlib.metadata import version
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
+import fl_app
 import fl_app.device.health
-import fl_app.device.node  # noqa: F401 - so that forks need not
+import fl_app.device.node  # so that forks need not
+from fl_app import DISTRIBUTION as APP
 from fl_app.client_app import app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
 from fl_app.device.node_settings import device_folder, log_error
 
 POLL_SECONDS = 0.5
-APP = "murmur"
 
 
 class Device:
@@ -75,7 +75,7 @@ class Device:
             return "this device answers ClientApp tasks only"
         if task_input.app.rpartition("/")[2] != APP:
             return f"this device runs no code that is sent to it; it answers runs of {APP} only"
-        mine = version(APP)
+        mine = fl_app.version()
         if mine.split(".")[:2] != task_input.version.split(".")[:2]:
             return (
                 f"this device has {APP} {mine}, the run is of version {task_input.version:.20}; "

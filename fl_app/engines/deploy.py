@@ -36,7 +36,7 @@ _STARTED = re.compile(r"Successfully started run (\d+)")
 class DeployEngine:
     """``superlink``: a connection in FLWR_HOME/config.toml.
 
-    ``bundle``: a signed bundle such as ``@murmur/murmur==0.1.0``, which the SuperLink fetches;
+    ``bundle``: a signed bundle such as ``@murmur/murmur-fl==0.1.0``, which the SuperLink fetches;
     None: the project's folder is packed as it is, without a signature.
     """
 

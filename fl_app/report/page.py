@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
+import fl_app
 from fl_app.report import series
 from fl_app.report.charts import mark
 from fl_app.report.figure_parts import Figure, show
@@ -76,7 +76,7 @@ def page(source: Source, now: datetime) -> str:
         source=source,
         title=f"{'Sweep' if source.is_sweep else 'Run'} {source.name}",
         made=now.strftime("%Y-%m-%d %H:%M"),
-        version=version("murmur"),
+        version=fl_app.version(),
         style=(_ASSETS / "style.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_app import DISTRIBUTION
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE
 from learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
@@ -55,7 +56,7 @@ class Checkpoint:
         }
         facts = {
             "format": FORMAT,
-            "versions": {name: version(name) for name in ("murmur", "flwr", "torch", "numpy")},
+            "versions": {name: version(name) for name in (DISTRIBUTION, "flwr", "torch", "numpy")},
             "settings": self.settings,
             "configs": list(self.configs),
             "rows": len(self.rows),

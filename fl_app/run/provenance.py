@@ -12,11 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fl_app import DISTRIBUTION
 from fl_app.config.plugins import VARIABLE
 from learning.array_file import replace_file
 
 NAME = "provenance.json"
-_PACKAGES = ("murmur", "flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")
+_LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")
 
 
 def note_start(folder: Path) -> None:
@@ -24,7 +25,7 @@ def note_start(folder: Path) -> None:
     known = read(folder)
     known.setdefault("started", _now())
     known |= {
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: _version(name) for name in (DISTRIBUTION, *_LIBRARIES)},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "commit": commit(),

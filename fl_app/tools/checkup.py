@@ -63,7 +63,7 @@ def package(name: str, wanted: str = "") -> Check:
     try:
         found = version(name)
     except PackageNotFoundError:
-        return Check(name, FAIL, "not installed", "pip install murmur")
+        return Check(name, FAIL, "not installed", f"pip install {name}")
     if found.startswith(wanted):
         return Check(name, OK, found)
     return Check(name, FAIL, found, f"pip install '{name}=={wanted}*'")

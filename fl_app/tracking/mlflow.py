@@ -23,7 +23,7 @@ class MLflow:
         except ImportError as error:
             raise ConfigError(
                 "tracking=mlflow: the package `mlflow` is not installed; install "
-                "`murmur[mlflow]`, or choose tracking=tensorboard"
+                "`murmur-fl[mlflow]`, or choose tracking=tensorboard"
             ) from error
         self._connect, self.uri, self.experiment = MlflowClient, uri, experiment
 

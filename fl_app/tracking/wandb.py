@@ -24,7 +24,7 @@ class WandB:
         except ImportError as error:
             raise ConfigError(
                 "tracking=wandb: the package `wandb` is not installed; install "
-                "`murmur[wandb]`, or choose tracking=tensorboard"
+                "`murmur-fl[wandb]`, or choose tracking=tensorboard"
             ) from error
         self._wandb, self.mode, self.project = wandb, mode, project
 

@@ -37,7 +37,7 @@ def submit(federation, folder, name):
     app, loot = folder / name, folder / f"{name}.json"
     (app / "thief").mkdir(parents=True)
     for file in ("thief/__init__.py", "thief/app.py", "pyproject.toml"):
-        text = (HOSTILE / file).read_text().replace('name = "murmur"', f'name = "{name}"')
+        text = (HOSTILE / file).read_text().replace('name = "murmur-fl"', f'name = "{name}"')
         (app / file).write_text(text)
     federation.flwr("run", str(app), NAME, "--stream", "--run-config", f'loot="{loot}"')
     wait_for(loot.exists, ENDS, "the hostile server")
@@ -54,7 +54,7 @@ def test_hostile_app_gets_nothing_from_devices_and_every_file_from_an_open_node(
     federation, open_node, tmp_path
 ):
     before, devices = files(federation), federation.online() - 1
-    for name in ("thief", "murmur"):  # under its own name, and as if it were ours
+    for name in ("thief", "murmur-fl"):  # under its own name, and as if it were ours
         replies = submit(federation, tmp_path, name)
         assert len(replies) == KINDS * (devices + 1)
         robbed = [reply for reply in replies if reply["stolen"]]

@@ -78,7 +78,7 @@ def test_message_is_answered_by_the_installed_app_with_its_owners_files(supernod
     ("app", "version", "said"),
     [
         ("evil/app", "0.1.0", "runs no code that is sent to it"),
-        ("murmur/murmur", "9.1.0", "the run is of version 9.1.0"),
+        ("murmur/murmur-fl", "9.1.0", "the run is of version 9.1.0"),
     ],
 )
 def test_run_that_is_not_of_this_murmur_is_refused_in_words(supernode, files, app, version, said):
