@@ -81,6 +81,21 @@ def view_of(
     return None
 
 
+def over(view: View, rounds: int) -> View:
+    """What the adversary has of a client that was asked the same in ``rounds`` rounds: their sum.
+
+    For noise of one scale nothing is lost by adding up.
+    """
+
+    def seen(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
+        total = view(source, noise)
+        for _ in range(rounds - 1):
+            total = total + view(source, noise)
+        return total
+
+    return seen
+
+
 def _sums(messages: Messages, honest: int, known: Source) -> View:
     """The sum over ``honest`` clients: of the others only the noise is unknown."""
 

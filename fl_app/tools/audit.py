@@ -1,10 +1,11 @@
-"""``murmur audit``: attack one release of a configuration or a run, and say what ε that measured.
+"""``murmur audit``: attack the releases of a configuration or a run, and say what ε that measured.
 
 Every adversary of the privacy statement is given what it sees: a client's message, a secure sum, or
 the next model (``fl_app.audit.views``), for two neighbours of the claim's own unit and adjacency
-(``fl_app.audit.neighbours``). What it achieves is a lower bound on the ε of one release, with
-99.9% confidence: above the proven figure it shows a broken mechanism or proof, far below it an
-attack that is not the worst one. Rounds together, and models trained on them, are not attacked.
+(``fl_app.audit.neighbours``). Messages and sums are attacked twice: one release, and all of a
+client's over the run. What it achieves is a lower bound on ε with 99.9% confidence: above the
+proven figure it shows a broken mechanism or proof, far below it an attack that is not the worst
+one. Models trained over many rounds are not attacked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from clients.base import Task
 from fl_app.audit.attack import Finding, attack
 from fl_app.audit.neighbours import candidate_pairs, results_apart
-from fl_app.audit.views import Messages, view_of
+from fl_app.audit.views import Messages, over, view_of
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
@@ -30,6 +31,7 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from learning.data.examples import LocalData
+from privacy.accounting import Threat
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -46,24 +48,27 @@ from strategies.base import CohortStrategy
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
 # noise it is done once, else for each release.
-RUNS, RUNS_TRAINED = 20_000, 1_000
+RUNS, RUNS_TRAINED, LEAST = 20_000, 1_000, 200
 SCOUTS, SCOUTS_TRAINED = 200, 50
 
 
 @dataclass(frozen=True)
 class Bound:
-    """ε of one release at most; ``is_assumed``: under the statement's assumptions."""
+    """ε of ``releases`` releases at most; ``is_assumed``: under the statement's assumptions."""
 
+    releases: int
     epsilon: float
     is_assumed: bool
 
     @classmethod
-    def of(cls, guarantee: Guarantee) -> Bound:
-        """What the statement says of one release, as far as the adversary's view goes."""
-        assumed = guarantee.assumed_per_round
-        if assumed is None:
-            return cls(guarantee.proven_per_round, is_assumed=False)
-        return cls(assumed, is_assumed=True)
+    def of(cls, exposure: Exposure, statement: Statement, releases: int) -> Bound:
+        """What the statement would say of them, as far as the adversary's view goes."""
+        clients = {"the client": RepeatedEvent(exposure.per_round, releases)}
+        exposure = replace(exposure, clients=clients, sizes={})
+        said = Guarantee.of(exposure, statement.delta, statement.unit, statement.adjacency)
+        if said.assumed_total is None:
+            return cls(releases, said.proven_total, is_assumed=False)
+        return cls(releases, said.assumed_total, is_assumed=True)
 
 
 def main(argv: list[str]) -> int:
@@ -80,7 +85,7 @@ def main(argv: list[str]) -> int:
         node = Node(config, NodeSettings.simulation(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, options.runs):
             _show(exposure, bound, found)
-            if found is not None and statement is not None:
+            if found is not None and statement is not None and bound.releases == 1:
                 statement = _measured(statement, exposure, found)
             broken = broken or (found is not None and found.counted.epsilon > bound.epsilon)
     if folder is not None and statement is not None:
@@ -93,17 +98,15 @@ def main(argv: list[str]) -> int:
 def findings(
     strategy: CohortStrategy, node: Node, runs: int | None
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
-    """Each adversary, the bound on one release, and what it found; None: it was not attacked.
+    """Each adversary, the bound on what it sees, and what it found; None: it was not attacked.
 
-    ``runs``: releases of each neighbour; None: by how long one takes.
+    ``runs``: how often each neighbour is seen; None: by how long one release takes.
     """
     task = first_task(strategy)
     node.client.event(task)  # a task that it would refuse is not attacked either
     messages, delta = Messages(node.client, task), strategy.setup.budget.delta
-    fast = messages.trains_alone
-    guarantees = {g.adversary: g for g in strategy.statement().guarantees}
+    fast, statement = messages.trains_alone, strategy.statement()
     for exposure in strategy.exposures():
-        bound = Bound.of(guarantees[exposure.adversary])
         claim = next(releases(exposure.per_round))
         data = node_data(node, task.client)
         classes = node.client.trainer.num_classes
@@ -111,11 +114,21 @@ def findings(
         if fast and claim.unit is Unit.CLIENT:
             pairs.append(results_apart(messages.largest(data), claim.adjacency))
         view = view_of(exposure.threat, exposure.per_round, strategy, messages, data)
-        found = None
-        if view is not None and math.isfinite(bound.epsilon):
-            count = runs or (RUNS if fast else RUNS_TRAINED)
-            found = attack(view, pairs, delta, count, SCOUTS if fast else SCOUTS_TRAINED)
-        yield exposure, bound, found
+        for count in _releases(strategy, task, exposure.threat):
+            bound, found = Bound.of(exposure, statement, count), None
+            if view is not None and math.isfinite(bound.epsilon):
+                seen = runs or max(LEAST, (RUNS if fast else RUNS_TRAINED) // count)
+                scouts = SCOUTS if fast else SCOUTS_TRAINED
+                found = attack(over(view, count), pairs, delta, seen, scouts)
+            yield exposure, bound, found
+
+
+def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
+    """How many releases are attacked together: one, and all that a client makes in the run."""
+    rounds = range(1, strategy.setup.budget.rounds + 1)
+    asked = sum(task.client in strategy.cohort(number) for number in rounds)
+    together = threat not in (Threat.CENTRAL, Threat.SHUFFLE) and asked > 1
+    return [1, asked] if together else [1]
 
 
 def first_task(strategy: CohortStrategy) -> Task:
@@ -144,7 +157,8 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     print(f"against {exposure.adversary}")
     finite = math.isfinite(bound.epsilon)
     shown = show_epsilon(bound.epsilon if finite else "infinity")
-    print(f"  {'assumed' if bound.is_assumed else 'proven '} ε   {shown} for one release")
+    what = "one release" if bound.releases == 1 else f"a client's {bound.releases} releases"
+    print(f"  {'assumed' if bound.is_assumed else 'proven '} ε   {shown} for {what}")
     if found is None:
         print(f"  measured ε  not attacked{'' if finite else ': unprotected'}")
         return
@@ -152,7 +166,7 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     print(f"  measured ε  at least {counted.epsilon:.3g} ({counted.confidence:.1%} confidence)")
     if is_gaussian(exposure.per_round):
         print(f"              at least {found.fitted:.3g} if its trade-off is Gaussian")
-    print(f"  neighbours  {found.neighbours}; {found.runs:,} releases of each", flush=True)
+    print(f"  neighbours  {found.neighbours}; seen {found.runs:,} times each", flush=True)
 
 
 def is_gaussian(event: Event) -> bool:
@@ -177,13 +191,13 @@ def _measured(statement: Statement, exposure: Exposure, found: Finding) -> State
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="murmur audit", description="Attack one release and measure its ε from below."
+        prog="murmur audit", description="Attack releases and measure their ε from below."
     )
     parser.add_argument("words", nargs="*", metavar="RUN | key=value")
     parser.add_argument(
         "--runs",
         type=int,
-        help=f"releases of each neighbour (default {RUNS:,}; {RUNS_TRAINED:,} where each needs "
-        "a training of its own)",
+        help=f"how often each neighbour is seen (default {RUNS:,}; {RUNS_TRAINED:,} where each "
+        "release needs a training of its own; fewer where many are seen together)",
     )
     return parser

@@ -50,13 +50,17 @@ RECORDS = [
 
 @pytest.fixture
 def audited(tmp_path):
-    """(bound, finding) against each adversary of a configuration that is attacked."""
+    """(bound, finding) of each attack on a configuration, of one release or of all together."""
 
-    def run(words, runs):
+    def run(words, runs, together=False):
         config = compose(words)
         node = Node(config, NodeSettings.simulation(tmp_path))
         found = findings(Experiment(config).strategy, node, runs)
-        return [(bound.epsilon, finding) for _, bound, finding in found if finding is not None]
+        return [
+            (bound.epsilon, finding)
+            for _, bound, finding in found
+            if finding is not None and (bound.releases > 1) is together
+        ]
 
     return run
 
@@ -81,6 +85,27 @@ def test_noise_within_the_training_is_attacked_through_the_answer_that_leaves(au
     [(bound, found)] = audited(RECORDS, 200)
     assert "null record" in found.neighbours
     assert found.counted.epsilon <= bound and found.fitted <= bound
+
+
+ROUNDS = [*SMALL, *LABELS[1:], "privacy.per=run", "privacy.epsilon=6", "federation.num_rounds=2"]
+
+
+def test_a_clients_releases_over_the_run_tell_more_than_one_and_no_more_than_is_proven(audited):
+    [(one_bound, one)] = audited(ROUNDS, 10_000)
+    [(bound, found)] = audited(ROUNDS, 10_000, together=True)
+    assert bound == pytest.approx(6.0, rel=0.01) and one_bound < bound
+    assert 0.6 * bound < found.counted.epsilon <= bound
+    assert one.counted.epsilon < found.counted.epsilon
+
+
+def test_a_budget_for_each_round_that_should_be_for_the_run_is_caught(audited, monkeypatch):
+    monkeypatch.setattr(
+        PrivateKTClient,
+        "privatize",
+        lambda self, update, task, noise: RandomizedResponse(6.0, 10).privatize(update, noise),
+    )
+    [(bound, found)] = audited(ROUNDS, 10_000, together=True)
+    assert found.counted.epsilon > bound
 
 
 def careless(self, update, task, noise):
