@@ -29,9 +29,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from fl_app.config.allowed_classes import strange_class
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.help_text import CONF
+from fl_app.config.overrides import one_line, parsed
 from fl_app.config.plugins import conf_folders
 from fl_app.config.run_config import to_overrides
-from fl_app.config.words import one_line, parsed
 
 Roots = tuple[Path, ...]
 _composing = threading.Lock()

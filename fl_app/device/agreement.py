@@ -33,8 +33,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.composition import SERVER_MAY_SET, finished, groups, installed
 from fl_app.config.errors import ConfigError
+from fl_app.config.overrides import parsed
 from fl_app.config.run_config import require_plain, to_overrides
-from fl_app.config.words import parsed
 from fl_app.device.node_settings import OwnerSettings
 
 CHOICES = ("strategy", "model", "features", "protection", "evaluation", "privacy")

@@ -12,8 +12,8 @@ from fl_app.cli import main as murmur
 from fl_app.config.building import build
 from fl_app.config.composition import CONF, compose, from_run_config, groups
 from fl_app.config.errors import ConfigError
+from fl_app.config.overrides import expand_sweep
 from fl_app.config.run_config import to_overrides, to_run_config
-from fl_app.config.words import expand_sweep
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 

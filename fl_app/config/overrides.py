@@ -1,4 +1,4 @@
-"""Reading the words of a command: Hydra's overrides, and the jobs that a sweep makes of them."""
+"""Hydra's overrides: reading them, and the jobs that a sweep makes of them."""
 
 from __future__ import annotations
 
