@@ -3,6 +3,7 @@
 ``python -m benchmarks.sweep_startup --out FOLDER``: a sweep of jobs of one round each, per engine.
 Work is the run's own clock (``seconds`` in metrics.json: rounds and evaluation); start-up is the
 rest of the time between the ends of two jobs. The first job is the cold one: imports, Ray, torch.
+``inline`` runs its jobs side by side; it gets one core, so that one ends before the next begins.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ ENGINES = {
 }
 
 
-def measure(words: list[str], jobs: int, folder: Path) -> tuple[list[float], float]:
+def measure(name: str, jobs: int, folder: Path) -> tuple[list[float], float]:
     """Seconds beyond the work for each of ``jobs`` jobs in order; processor seconds of them all.
 
     The processor time is that of the sweep's process and what it waited for, work included; Ray's
     own processes are not in it.
     """
     seeds = ",".join(str(seed) for seed in range(1, jobs + 1))
-    command = [sys.executable, "-m", "fl_app.cli", "-m", *JOB, *words, f"seed={seeds}"]
+    command = [sys.executable, "-m", "fl_app.cli", "-m", *JOB, *ENGINES[name], f"seed={seeds}"]
+    if name == "inline":
+        command = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0))), *command]
     started = time.time()
     with open(os.devnull, "w") as nowhere:
         process = subprocess.Popen([*command, f"results_dir={folder}"], stdout=nowhere)
@@ -68,8 +71,8 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for number, name in enumerate(options.engines):
         out = options.out.absolute() / str(number)
-        _, base = measure(ENGINES[name], 1, out / "one")
-        (first, *later), total = measure(ENGINES[name], options.jobs, out / "all")
+        _, base = measure(name, 1, out / "one")
+        (first, *later), total = measure(name, options.jobs, out / "all")
         later.sort()
         print(
             f"| {name} | {first:.1f} | {later[len(later) // 2]:.2f} | {later[-1]:.2f} "
