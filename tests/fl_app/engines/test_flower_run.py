@@ -134,6 +134,24 @@ def test_a_run_of_which_one_process_is_killed_ends_and_can_be_resumed(tmp_path, 
     assert (killed.left, killed.status, killed.same) == (0, 1, True)
 
 
+@pytest.mark.federation
+@pytest.mark.parametrize("strategy", ["scaffold", "fedadam", "dp_ftrl"])
+def test_baselines_with_state_on_the_server_equal_the_inline_engine(tmp_path, flower, strategy):
+    inline = run_inline(tmp_path / "inline", f"strategy={strategy}")
+    words = [word for word in SMALL if not word.startswith("engine")]
+    command = [BIN / "murmur", "engine=flower", "engine.workers=2", f"strategy={strategy}", *words]
+    done = subprocess.run(
+        [*command, f"run_dir={tmp_path}/flower"],
+        env=flower,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert weights(tmp_path / "flower") == weights(inline.path)
+
+
 def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, flower):
     words = [word for word in SMALL if not word.startswith(("engine", "federation"))]
     run_config = (
