@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
-from benchmarks.frontier_rows import CANDIDATES, EPSILONS, METHODS, PANELS, rows
+from benchmarks.frontier_rows import (
+    CANDIDATES,
+    CHOICES,
+    EPSILONS,
+    METHODS,
+    PANELS,
+    SEEDS,
+    SETTINGS,
+    Row,
+    rows,
+)
 
 PICTURED = (
     "mnist 1000, dirichlet 0.5",
@@ -56,14 +66,24 @@ def measure(
 
 
 def candidates(only: str) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Class statistics on validation data, by name and candidate."""
+    """Class statistics on validation data, first seed, by name and candidate."""
     score = "federation.score=validation"
     return {
         f"{row.name} | {name}": partial(row.run, [*words, score])
-        for row in rows(only)
-        if row.method == "class statistics" and row.epsilon < math.inf
-        for name, words in CANDIDATES.items()
+        for row in _compared(only)
+        for name, words in CANDIDATES[SETTINGS[row.setting].clients].items()
     }
+
+
+def _compared(only: str) -> list[Row]:
+    return [
+        row
+        for row in rows(only)
+        if row.method == "class statistics"
+        and row.setting in CHOICES
+        and row.epsilon < math.inf
+        and row.seed == SEEDS[0]
+    ]
 
 
 def cells(path: Path) -> dict[tuple[str, str], dict[float, list[float]]]:
@@ -94,14 +114,16 @@ def show(path: Path) -> None:
 
 
 def show_choice(path: Path, only: str) -> None:
-    """Accuracy on validation data by candidate."""
+    """Accuracy on validation data by candidate, best first."""
     done = load(path)
-    print("\n| | " + " | ".join(CANDIDATES) + " |\n|---|" + "---|" * len(CANDIDATES))
-    for row in rows(only):
-        found = [done.get(f"{row.name} | {name}", {}).get("accuracy") for name in CANDIDATES]
-        if any(found):
-            marked = ["–" if value is None else f"{value:.3f}" for value in found]
-            print(f"| {row.setting}, ε = {row.epsilon:g}, seed {row.seed} | {' | '.join(marked)} |")
+    print("\n| class statistics | on validation data |\n|---|---|")
+    for row in _compared(only):
+        names = CANDIDATES[SETTINGS[row.setting].clients]
+        found = [(done.get(f"{row.name} | {name}", {}).get("accuracy"), name) for name in names]
+        known = sorted(((value, name) for value, name in found if value is not None), reverse=True)
+        if known:
+            said = ", ".join(f"{name} {value:.3f}" for value, name in known)
+            print(f"| {row.setting}, ε = {row.epsilon:g} | {said} |")
 
 
 def _cell(values: list[float]) -> str:

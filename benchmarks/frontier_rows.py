@@ -71,15 +71,18 @@ def places(components: int) -> list[str]:
     return [*released(components), "strategy.coordinates=pool", "strategy.balance=1"]
 
 
-# What class statistics release: the candidates of ``--choose``, and what it chose.
+# What class statistics release: the candidates of ``--choose``, by the number of clients.
 CANDIDATES = {
-    "places 14": places(14),
-    "places 24": places(24),
-    "features 50": released(50),
-    "features 100": released(100),
-    "features 200": released(200),
-    "features 400": released(400),
+    100: {"places 14": places(14), "places 24": places(24)}
+    | {f"features {count}": released(count) for count in (50, 200)},
+    1000: {f"features {count}": released(count) for count in (50, 100, 200, 400)},
 }
+CHOICES = (  # where candidates are compared: the partitions that the figures are asked for
+    "mnist 1000, dirichlet 0.5",
+    "mnist 100, dirichlet 0.1",
+    "fashion_mnist 1000, dirichlet 0.5",
+    "fashion_mnist 100, dirichlet 0.1",
+)
 
 
 def _chosen(data: str, clients: int) -> Callable[[float], list[str]]:
