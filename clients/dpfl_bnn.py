@@ -130,6 +130,7 @@ class DPFLBNNClient(Client):
         self.require_model(task)
         if task.purpose == EVALUATE:
             return None
+        self.require_asked(task)
         self.setup.memory.load(task.client, task.round - 1)  # refused where it is gone
         if self.flip == "tensor":
             return NonPrivateEvent()

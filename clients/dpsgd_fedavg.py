@@ -56,6 +56,7 @@ class DpSgdClient(Client):
 
     def event(self, task: Task) -> Event:
         """The steps of one round."""
+        self.require_asked(task)
         self.require_model(task)
         epsilon, size = self.epsilon(task.client), self.size(task.client)
         if math.isinf(epsilon):

@@ -68,7 +68,7 @@ class NbAFLClient(LocalSgdClient):
             if epochs is None:
                 raise ValueError(f"local.steps={steps}: sensitivity=dpsgd counts epochs; set those")
             require_separate_examples(setup.trainer)
-            self.schedule = LotSchedule(batch_size, epochs, SENSITIVITY, self.noise.rounds)
+            self.schedule = LotSchedule(batch_size, epochs, SENSITIVITY, self.noise.participations)
 
     def codec(self, task: Task) -> GridCodec:
         """All parameters (d,) on the grid."""
@@ -76,6 +76,7 @@ class NbAFLClient(LocalSgdClient):
 
     def event(self, task: Task) -> Event:
         """One release of the whole model."""
+        self.require_asked(task)
         self.require_model(task)
         if self.size(task.client) < self.noise.smallest_dataset:
             raise TaskError(

@@ -80,6 +80,11 @@ class KdDpfl(DpSgdFedAvg):
             raise ValueError(
                 "secure_aggregation='on': the label stage sums few large clients; switch it off"
             )
+        if setup.cohorts.kind != "random":
+            raise ValueError(
+                f"schedule={setup.cohorts.kind}: KD-DPFL draws its cohorts afresh from the clients "
+                "of its federated stage; set federation.schedule=random"
+            )
         self.descent = DpSgd(how["lot_size"], how.pop("clipping_norm"), learning_rate)
         self.soft = soft
         self.sizes = self.sizes if sizes is None else tuple(sizes)

@@ -72,7 +72,7 @@ class NbAFL(CohortStrategy):
             # Sizes are public.
             self.adjacency = Adjacency.REPLACE_SPECIAL
             lots = (local["batch_size"], local["epochs"] or 1)
-            self.schedule = LotSchedule(*lots, SENSITIVITY, self.noise.rounds)
+            self.schedule = LotSchedule(*lots, SENSITIVITY, self.noise.participations)
         full = sorted(self.sizes)[-self.noise.scheduled :]
         sigma = self.noise.broadcast_sigma([size / sum(full) for size in full])
         if sigma:
@@ -81,11 +81,19 @@ class NbAFL(CohortStrategy):
         self.weakest = {"rest": math.inf, "stripped": math.inf}
 
     def warnings(self) -> list[str]:
-        """Where the paper's scheduling adds no broadcast noise though the proven side needs it."""
+        """Where noise is calibrated to less than the server sees, or less than is proven."""
         noise, full = self.noise, np.full(self.noise.scheduled, 1 / self.noise.scheduled)
-        if noise.calibration == "proven" or noise.scheduled == noise.clients:
+        if noise.calibration == "proven":
+            if not noise.is_noisy or noise.exposures >= noise.participations:
+                return []
+            return [
+                f"exposures={noise.exposures}: privacy.epsilon is kept against the paper's "
+                f"outsider, who sees so many of a client's {noise.participations} uploads; the "
+                "server sees all of them, and set strategy.exposures=null to keep it against that"
+            ]
+        if not noise.is_noisy or noise.scheduled == noise.clients:
             return []
-        if not noise.is_noisy or noise.broadcast_sigma(full.tolist()) > 0:
+        if noise.broadcast_sigma(full.tolist()) > 0:
             return []
         return [
             f"clients_per_round={noise.scheduled}: the paper's condition T > ε/γ adds no noise to "

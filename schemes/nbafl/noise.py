@@ -4,12 +4,13 @@ Wei et al., IEEE TIFS 15 (2020), arXiv 1911.00222. Symbols as in ``schemes.nbafl
 
 ``paper`` calibration takes the paper's closed forms as they are. ``proven`` keeps σ_D (with b⁺) and
 takes the least σ_U with which all that an outsider sees costs at most (ε, δ), by exact composition
-of Gaussians, where squares of change over noise add up. Of one client, of weight p, it sees
+of Gaussians, where squares of change over noise add up. Of one client, of weight p, it sees, where
+the schedule asks that client in P of the T rounds at most,
 
 * L uploads: (Δ_U/σ_U)² each;
 * L broadcasts of which it saw all the other uploads: p²Δ_U² / (p²σ_U² + σ_D²) each (by convexity
   the worst case is to see them all in the same L rounds);
-* the other T − 2L broadcasts: p²Δ_U² / (σ_U² Σp² + σ_D²) each.
+* the other P − 2L broadcasts of those rounds: p²Δ_U² / (σ_U² Σp² + σ_D²) each.
 
 Planned for a full cohort of equal weights, p = 1/K; in rounds with others the server adds what
 keeps the last two at what was planned. The bound on the sum is that of the analytic Gaussian
@@ -131,17 +132,18 @@ class NbaflNoise(NbaflSetting):
 
     def _proven_sigma(self, sensitivity: float) -> float:
         """The least σ_U with which an outsider's whole view costs at most (ε, δ)."""
-        settings = self.epsilon, self.delta, self.rounds
+        settings, count = (self.epsilon, self.delta, self.participations), self.participations
         each = discrete_noise_multiplier(*settings)
-        sigma = self._sigma_for(each / math.sqrt(self.rounds), sensitivity)
+        sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         if sigma < fine_gaussian.FINEST * _grid(self.clip, sigma):
             each = discrete_noise_multiplier(*settings, fine=False)
-            sigma = self._sigma_for(each / math.sqrt(self.rounds), sensitivity)
+            sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         return sigma
 
     def _sigma_for(self, multiplier: float, sensitivity: float) -> float:
         """σ_U with which the whole view is one Gaussian release of ``multiplier``."""
-        uploads, stripped, rest = closed_forms.seen_by_outsider(self.exposures, self.rounds)
+        seen = closed_forms.seen_by_outsider(self.exposures, self.participations)
+        uploads, stripped, rest = seen
         planned = (self._planned / sensitivity) ** 2
 
         def excess(log_sigma: float) -> float:

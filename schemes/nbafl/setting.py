@@ -32,6 +32,7 @@ class NbaflSetting:
         epsilon: ε for the whole run; infinite: no noise.
         delta: δ.
         rounds: T.
+        participations: rounds in which one client is asked at most, by the schedule.
         exposures: L, uploads of one client that an outsider sees.
         clients: N.
         scheduled: K, clients asked in each round.
@@ -51,6 +52,7 @@ class NbaflSetting:
     epsilon: float
     delta: float
     rounds: int
+    participations: int
     exposures: int
     clients: int
     scheduled: int
@@ -74,6 +76,8 @@ class NbaflSetting:
                 f"smallest_dataset={self.smallest_dataset}: every client needs an example; "
                 "have fewer clients, or a partition with min_size=1"
             )
+        if not 1 <= self.participations <= self.rounds:
+            raise ValueError(f"participations={self.participations}: must lie in 1..{self.rounds}")
         if not 1 <= self.exposures <= self.rounds:
             raise ValueError(
                 f"exposures={self.exposures}: must lie in 1..{self.rounds}: L uploads cannot be "
@@ -166,6 +170,7 @@ class NbaflSetting:
             epsilon=budget.epsilon,
             delta=budget.delta,
             rounds=budget.rounds,
+            participations=budget.releases,
             exposures=budget.rounds if exposures is None else exposures,
             clients=num_clients,
             scheduled=num_clients if clients_per_round is None else clients_per_round,

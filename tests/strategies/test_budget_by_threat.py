@@ -8,9 +8,11 @@ from collections import Counter
 
 import pytest
 
+from clients.base import Task, TaskError
 from fl_app.config.composition import compose, groups
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from fl_app.run.population import build_client
 
 EPSILON = 3.0
 THREATS = ("local", "secure_aggregation", "central")
@@ -46,10 +48,18 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
         "secure_aggregation": ["privacy=local", "strategy.gamma=null"],
     },
     "dpsgd_fedavg": {"local": ["model=mlp", "strategy.local.lot_size=10"]},
+    "kd_dpfl": {
+        "local": [
+            "model=mlp",
+            "federation.public=100",
+            "federation.schedule=random",
+            "strategy.grouping.top_k=5",
+            "strategy.spending.mode=tight",
+        ]
+    },
+    "nbafl": {"local": ["model=mlp"]},
     "privatekt": {"local": [], "secure_aggregation": ["strategy.answers=votes"]},
 }
-# Their papers fix how a budget is shared over rounds and clients; tests of their own say how.
-OWN_RULES = ("kd_dpfl", "nbafl")
 
 
 def experiment(name, threat, words):
@@ -60,21 +70,29 @@ def experiment(name, threat, words):
     return Experiment(compose(words))
 
 
+def total(strategy, threat):
+    """ε of the statement once everybody was asked as often as the schedule ever asks."""
+    budget, clients = strategy.setup.budget, range(strategy.setup.num_clients)
+    strategy.participations = Counter(dict.fromkeys(clients, budget.releases))
+    strategy.least_survivors = strategy.setup.least_survivors
+    if threat == "central":
+        strategy.protection.rounds_published = budget.rounds
+    if strategy.algorithm == "KD-DPFL":  # large clients label, and all others train in each round
+        plan = strategy.plan
+        strategy.labelled, strategy.special_rounds = list(plan.label), budget.rounds
+        rounds = dict.fromkeys(plan.general, budget.rounds)
+        strategy.participations = Counter(rounds | dict.fromkeys(plan.label, 1))
+    guarantees = strategy.statement().to_dict()["guarantees"]
+    found = next(each for each in guarantees if each["threat"] == threat)
+    return found["assumed_total"] or found["proven_total"]
+
+
 @pytest.mark.parametrize(
     ("name", "threat"), [(name, threat) for name, choices in CHOICES.items() for threat in choices]
 )
 def test_the_statement_of_the_whole_schedule_meets_the_budget_to_half_a_percent(name, threat):
     strategy = experiment(name, threat, CHOICES[name][threat]).strategy
-    budget = strategy.setup.budget
-    clients = range(strategy.setup.num_clients)
-    strategy.participations = Counter(dict.fromkeys(clients, budget.releases))
-    strategy.least_survivors = strategy.setup.least_survivors
-    if threat == "central":
-        strategy.protection.rounds_published = budget.rounds
-    guarantees = strategy.statement().to_dict()["guarantees"]
-    found = next(each for each in guarantees if each["threat"] == threat)
-    total = found["assumed_total"] or found["proven_total"]
-    assert 0.995 * EPSILON < total <= EPSILON
+    assert 0.995 * EPSILON < total(strategy, threat) <= EPSILON
 
 
 @pytest.mark.parametrize(
@@ -83,7 +101,7 @@ def test_the_statement_of_the_whole_schedule_meets_the_budget_to_half_a_percent(
         (name, threat)
         for name in groups()["strategy"]
         for threat in THREATS
-        if name not in OWN_RULES and threat not in CHOICES.get(name, {})
+        if threat not in CHOICES.get(name, {})
     ],
 )
 def test_a_budget_that_it_cannot_keep_against_a_threat_is_refused(name, threat):
@@ -92,3 +110,49 @@ def test_a_budget_that_it_cannot_keep_against_a_threat_is_refused(name, threat):
         words = ["privacy=local"]
     with pytest.raises(ConfigError, match=r"threat=|without protection no finite budget"):
         experiment(name, threat, words)
+
+
+NBAFL = ("privacy.sensitivity=worst", "privacy.sensitivity=paper privacy.calibration=proven")
+
+
+@pytest.mark.parametrize("sensitivity", NBAFL)
+def test_nbafl_meets_it_with_noise_on_whole_models_too(sensitivity):
+    strategy = experiment("nbafl", "local", ["model=mlp", *sensitivity.split()]).strategy
+    assert 0.995 * EPSILON < total(strategy, "local") <= EPSILON
+    assert strategy.warnings() == []
+
+
+def test_nbafl_says_where_its_budget_is_for_an_outsider_who_sees_fewer_uploads():
+    few = ["strategy.exposures=1", "federation.num_rounds=8"]
+    words = ["model=mlp", "privacy.sensitivity=worst", *few]
+    strategy = experiment("nbafl", "local", words).strategy
+    assert total(strategy, "local") > EPSILON
+    assert "exposures=1: privacy.epsilon is kept against" in strategy.warnings()[0]
+
+
+@pytest.mark.parametrize("mechanism", ["rr", "pate"])
+def test_kd_dpfl_meets_it_by_every_way_to_label(mechanism):
+    words = [*CHOICES["kd_dpfl"]["local"], f"strategy.labelling.mechanism={mechanism}"]
+    few = ["strategy.labelling.teachers=3", "strategy.labelling.allow_few=true"]
+    strategy = experiment("kd_dpfl", "local", [*words, *few]).strategy
+    assert 0.995 * EPSILON < total(strategy, "local") <= EPSILON
+
+
+def test_kd_dpfls_conservative_arithmetic_stays_below_the_budget():
+    words = [*CHOICES["kd_dpfl"]["local"], "strategy.spending.mode=conservative"]
+    assert total(experiment("kd_dpfl", "local", words).strategy, "local") < 0.9 * EPSILON
+
+
+def test_kd_dpfl_refuses_a_schedule_that_it_does_not_follow():
+    words = [*CHOICES["kd_dpfl"]["local"], "federation.schedule=rotate"]
+    with pytest.raises(ConfigError, match="schedule=rotate: KD-DPFL draws"):
+        experiment("kd_dpfl", "local", words)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "dpfl_bnn", "dpsgd_fedavg", "nbafl", "privatekt"])
+def test_clients_refuse_rounds_for_which_their_budget_was_not_shared_out(name, tmp_path):
+    it = experiment(name, "local", CHOICES[name]["local"])
+    client = build_client(it.config, it.population, it.trainer, tmp_path)
+    away = next(c for c in range(20) if not it.strategy.setup.cohorts.includes(c, 1))
+    with pytest.raises(TaskError, match="is not in its cohort"):
+        client.event(Task(1, away, it.strategy.initial_parameters(), {}, {}))

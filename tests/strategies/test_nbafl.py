@@ -182,7 +182,8 @@ def test_checkpoint_carries_the_weakest_broadcast():
 
 def test_scheduling_without_broadcast_noise_is_pointed_out():
     assert "clients_per_round=4" in server(rounds=25, cohort=4).warnings()[0]
-    assert server(rounds=25, cohort=4, calibration="proven").warnings() == []
+    proven = {"calibration": "proven", "exposures": 25}
+    assert server(rounds=25, cohort=4, **proven).warnings() == []
     assert server(rounds=25).warnings() == []
 
 

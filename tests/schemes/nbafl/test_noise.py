@@ -20,7 +20,9 @@ def noise(**changed):
         "epsilon": 50.0, "delta": 0.01, "rounds": 25, "exposures": 1, "clients": 50,
         "scheduled": 50, "clip": 1.0, "smallest_dataset": 1000, "dimension": D,
     }  # fmt: skip
-    return NbaflNoise(**{**setting, **changed})
+    setting |= changed
+    setting.setdefault("participations", setting["rounds"])
+    return NbaflNoise(**setting)
 
 
 def equal(count):
@@ -74,10 +76,10 @@ def test_sensitivity_modes():
 
 
 def whole_view(it, weights):
-    """What the outsider sees of one client in all T rounds, at these weights."""
+    """What the outsider sees of one client in all of its rounds, at these weights."""
     uplink, most = it.upload_sigma, max(weights)
     sigma = it.broadcast_sigma(weights)
-    uploads, stripped, rest = seen_by_outsider(it.exposures, it.rounds)
+    uploads, stripped, rest = seen_by_outsider(it.exposures, it.participations)
     ratios = (
         (uploads, uplink),
         (stripped, math.hypot(uplink, sigma / most)),
@@ -97,15 +99,17 @@ def whole_view(it, weights):
     delta=st.sampled_from([1e-6, 0.01]),
     rounds=st.integers(1, 300),
     share=st.floats(0.01, 1.0),
+    taken=st.sampled_from([0.2, 1.0]),
     scheduled=st.integers(1, 50),
     m=st.sampled_from([1, 50, 1000, 10**6]),
 )
 def test_proven_noise_keeps_the_whole_view_within_the_budget(
-    target, delta, rounds, share, scheduled, m
+    target, delta, rounds, share, taken, scheduled, m
 ):
     it = noise(
         epsilon=target, delta=delta, rounds=rounds, exposures=max(1, int(share * rounds)),
-        scheduled=scheduled, smallest_dataset=m, calibration="proven",
+        participations=max(1, int(taken * rounds)), scheduled=scheduled, smallest_dataset=m,
+        calibration="proven",
     )  # fmt: skip
     spent = whole_view(it, equal(scheduled))
     # On a coarse grid (large m) the noise is known by its concentrated DP only.
