@@ -53,10 +53,13 @@ _PATIENT = "time.sleep = lambda s, sleep=time.sleep: sleep({poll} if s == 3 else
 
 
 class Federation:
-    """``folder`` holds certificates, keys, the SuperLink's database and everybody's logs."""
+    """``folder`` holds certificates, keys, the SuperLink's database and everybody's logs.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    ``bin``: where `murmur` and Flower's commands are; those of this Python if not said.
+    """
+
+    def __init__(self, folder: Path, bin: Path = BIN) -> None:
+        self.folder, self.bin = folder, bin
         folder.mkdir(parents=True, exist_ok=True)
         self.certificates, self.home = folder / "certificates", folder / "flwr"
         self.port, self.table = free_port(), folder / "enrolled.txt"
@@ -80,7 +83,7 @@ class Federation:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_SECONDS),
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(_patience(self.folder)),
             "OMP_NUM_THREADS": "1",
         }

@@ -1,6 +1,11 @@
 """What a user starts: the Flower apps, the `murmur` command, engines, results."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 DISTRIBUTION = "murmur-fl"  # our name on a package index, and that of Flower's bundles
+# Top-level packages that stand beside this one: their names are fixed.
+PACKAGES = ("strategies", "clients", "rounds", "schemes", "learning", "privacy")
 
 
 def version() -> str:
@@ -8,3 +13,22 @@ def version() -> str:
     from importlib import metadata  # not before it is asked for: many commands never do
 
     return metadata.version(DISTRIBUTION)
+
+
+def _require_own_packages() -> None:
+    """ImportError where a user's folder has the name of one of ours and is found first."""
+    home = Path(__file__).resolve().parents[1]
+    for name in PACKAGES:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ImportError(f"{name}: is missing beside {Path(__file__).parent}")
+        found = Path(spec.origin)
+        if found.resolve().parents[1] != home:
+            hides = found.parent if found.stem == "__init__" else found
+            raise ImportError(
+                f"{hides} hides Murmur's own package of that name; start Python in another "
+                "folder, or with -P"
+            )
+
+
+_require_own_packages()

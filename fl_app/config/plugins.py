@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fl_app import PACKAGES
 from fl_app.config.errors import ConfigError, nearest
 
 VARIABLE = "MURMUR_PLUGINS"  # folders, separated as in PATH
@@ -63,7 +64,7 @@ def conf_folders(ours: Path) -> tuple[Path, ...]:
         for path in sorted(conf.rglob("*.yaml")):
             if (ours / path.relative_to(conf)).exists():
                 raise ConfigError(f"{path}: has the name of one of Murmur's own files; rename it")
-        for own in ("fl_app", "strategies", "clients", "rounds", "schemes", "learning", "privacy"):
+        for own in ("fl_app", *PACKAGES):
             if (folder / own).exists() or (folder / f"{own}.py").exists():
                 raise ConfigError(f"{folder / own}: has the name of one of Murmur's own packages")
         if str(folder) not in sys.path:

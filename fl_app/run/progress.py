@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere.
+"""What a person sees while a run goes on: a live bar on a terminal or in a notebook, else lines.
 
 It reads the run's own rows, so it works the same for every engine and costs the run nothing.
 """
@@ -34,13 +34,16 @@ class LiveProgress(LiveDisplay):
         )
         super().__init__(bar)
         self._task = bar.add_task("starting workers", total=rounds)
+        self._notebook = _notebook_bar(rounds) if console.is_jupyter and not console.quiet else None
 
     def _show(self) -> None:
         rows = self.folder.rows()
         for row in rows[self._shown :]:
             line = describe(row)
             self._bar.update(self._task, completed=row["round"], description=line)
-            if not self.console.is_terminal:
+            if self._notebook is not None:
+                self._notebook.progress = row["round"]
+            elif not self.console.is_terminal:
                 self.console.print(f"round {row['round']}/{self.rounds}  {line}", soft_wrap=True)
             for reason, clients in failures(row).items():
                 self._print(failure_line(row["round"], reason, clients), "yellow")
@@ -49,6 +52,15 @@ class LiveProgress(LiveDisplay):
                     if trace := traceback_of(self.folder, row["round"], clients[0]):
                         self._print(trace, "yellow")
         self._shown = len(rows)
+
+
+def _notebook_bar(rounds: int) -> Any:
+    """IPython's own bar: rich has one for terminals, and for notebooks with further packages."""
+    from IPython.display import ProgressBar
+
+    bar = ProgressBar(rounds)
+    bar.display()
+    return bar
 
 
 def describe(row: dict[str, Any]) -> str:

@@ -18,14 +18,26 @@ def example(monkeypatch):
     return importlib.import_module
 
 
-def test_the_notebook_runs_from_top_to_bottom():
-    page = json.loads((EXAMPLES / "ground_floor.ipynb").read_text(encoding="utf-8"))
+def from_top_to_bottom(notebook):
+    """What its cells have defined when all have run."""
+    page = json.loads((EXAMPLES / notebook).read_text(encoding="utf-8"))
     cells = ["".join(cell["source"]) for cell in page["cells"] if cell["cell_type"] == "code"]
     names: dict = {}
     for number, cell in enumerate(cells):
         exec(compile(cell, f"cell {number}", "exec"), names)
+    return names
+
+
+def test_the_notebook_of_a_mechanism_runs():
+    names = from_top_to_bottom("ground_floor.ipynb")
     assert 0 < names["measured"] <= names["proven"]
     assert names["cost"](names["sigma"]) == pytest.approx(2.0, rel=1e-6)
+
+
+def test_the_notebook_of_runs_runs():
+    names = from_top_to_bottom("runs_and_frames.ipynb")
+    assert names["frame"]["epsilon_proven"].tolist() == pytest.approx([2, 2, 8, 8], rel=0.01)
+    assert names["means"].index.tolist() == [2, 8]
 
 
 def test_an_algorithm_in_one_file_learns_and_is_accounted_for(tmp_path, example):

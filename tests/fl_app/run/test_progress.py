@@ -1,6 +1,8 @@
 """What the driver shows while a run goes on."""
 
 import io
+import sys
+import types
 
 from rich.console import Console
 
@@ -8,6 +10,24 @@ from clients.fedavg import FedAvgClient
 from fl_app.run.progress import LiveProgress
 from fl_app.run.results import RunFolder
 from tests.fl_app.running import run_inline
+
+
+def test_a_notebook_has_a_bar_that_follows_the_rounds(tmp_path, monkeypatch):
+    shown = []
+
+    class Bar:
+        def __init__(self, total):
+            self.total, self.progress = total, 0
+
+        def display(self):
+            shown.append(self)
+
+    page = types.SimpleNamespace(ProgressBar=Bar, display=lambda *_, **__: None)
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", page)
+    with LiveProgress(RunFolder(tmp_path), 2, Console(force_jupyter=True)):
+        run_inline(tmp_path, "strategy=fedavg")
+    assert [(bar.total, bar.progress) for bar in shown] == [(2, 2)]
 
 
 def broken(self, task, data):
