@@ -101,8 +101,9 @@ class Chart:
         """The drawing; its size comes from the style sheet, its text alternative from ``alt``."""
         parts = [self._grid(), *(self._line(line) for line in self.lines), self._end_labels()]
         return Markup(
-            '<svg class="chart" role="img" aria-label="{}" width="100%" height="{}">{}</svg>'
-        ).format(self.alt, self.height, Markup("").join(parts))
+            '<svg class="chart" role="img" aria-label="{}" width="100%" height="{}" data-x="{}" '
+            'data-y="{}">{}</svg>'
+        ).format(self.alt, self.height, self.x.words, self.y.words, Markup("").join(parts))
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return round(100 * self.x.place(x), 2), round(self.height * (1 - self.y.place(y)), 1)

@@ -29,6 +29,7 @@ from fl_app.report.settings import Grouping, Setting, flat, group
 from learning.data.partition_picture import partition_picture
 
 _ASSETS = Path(__file__).with_name("assets")
+_SCRIPTS = ("zoom.js", "page.js")
 _MOST_PARTITIONS = 8
 _WORDS = {
     "replace_one": "one unit exchanged for another",
@@ -52,10 +53,10 @@ def page(source: Source, now: datetime) -> str:
     """The whole report as HTML."""
     grouping = group(source.runs)
     scores = series.score_names(source.runs)
-    stated = comparisons(grouping.settings)
+    references = comparisons(grouping.settings)
     main = scores[0] if scores else "accuracy"
     drawn = [
-        rounds_figure(grouping, main, stated),
+        rounds_figure(grouping, main, references),
         epsilon_figure(grouping, main),
         bytes_figure(grouping, main),
         spend_figure(grouping),
@@ -63,7 +64,7 @@ def page(source: Source, now: datetime) -> str:
     others = [rounds_figure(grouping, score) for score in scores[1:7]]
     shown = [figure for figure in drawn if figure is not None]
     more = [figure for figure in others if figure is not None]
-    script = (_ASSETS / "page.js").read_text(encoding="utf-8")
+    script = "".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     environment = Environment(
         loader=FileSystemLoader(_ASSETS),
         autoescape=True,
@@ -92,7 +93,7 @@ def page(source: Source, now: datetime) -> str:
         common=_common(source.runs),
         made_by=_made_by(source.runs),
         varied=_varied(source.runs, grouping),
-        stated=stated,
+        references=references,
         stopped=[run for run in source.runs if run.state != "finished" or run.problems],
         refusals=_refusals(grouping),
     )
@@ -164,7 +165,7 @@ def _pictures(grouping: Grouping) -> list[Picture]:
         title = f"{title}, {len(counts)} clients"
         alt = (
             f"Partition ({title}): above, how many examples each client holds; below, each class's "
-            "share of the client's examples, darker for more."
+            "share of the client's examples, stronger for more."
         )
         name = labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
         image = _inline(partition_picture(counts, title))

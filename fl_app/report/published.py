@@ -1,4 +1,4 @@
-"""What papers state, beside what a run found: ``published.yaml`` matched by settings."""
+"""Reference results beside what a run found: ``published.yaml`` matched by settings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PUBLISHED = Path(__file__).with_name("published.yaml")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A stated result and the settings that it may be compared with.
+    """A reference result and the settings that it may be compared with.
 
-    ``kind``: ``paper`` or ``specification``. ``accuracy``: after which round. ``differences``:
-    setting's label -> what is not as in the source.
+    ``kind``: ``paper``, or ``reference`` for an unpublished run of a reference implementation.
+    ``accuracy``: after which round. ``differences``: setting's label -> what is not as there.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def comparisons(settings: Sequence[Setting]) -> list[Comparison]:
-    """All that is stated about any of ``settings``."""
+    """All reference results for any of ``settings``."""
     entries = yaml.safe_load(_PUBLISHED.read_text(encoding="utf-8"))
     found = [_compare(entry, settings) for entry in entries]
     return [comparison for comparison in found if comparison.settings]
@@ -51,7 +51,7 @@ def _compare(entry: Mapping[str, Any], settings: Sequence[Setting]) -> Compariso
         if all(_same(config.get(key), value) for key, value in entry["where"].items()):
             matching.append(setting)
             differences[setting.label] = [
-                f"{key} is {config.get(key, 'not set')}, there {value}"
+                f"{key} is {config.get(key, 'not set')} here and {value} there"
                 for key, value in entry.get("detail", {}).items()
                 if not _same(config.get(key), value)
             ]
@@ -75,7 +75,7 @@ def _compare(entry: Mapping[str, Any], settings: Sequence[Setting]) -> Compariso
 def _rows(
     setting: Setting, accuracy: Mapping[int, float], claimed: float | None
 ) -> list[tuple[str, str, str, str]]:
-    """(setting, quantity, stated, here) for all that both sides have."""
+    """(setting, quantity, reference, this run) for all that both sides have."""
     curve = series.over_rounds(setting, "accuracy")
     rows = [
         (setting.label, f"accuracy after round {n}", f"{value:.3f}", f"{curve[n].mean:.3f}")

@@ -43,6 +43,11 @@ class Linear:
         places = tuple(Tick((m - start) / (end - start), plain_number(m)) for m in marks)
         return cls(start, end, places)
 
+    @property
+    def words(self) -> str:
+        """For the page's script."""
+        return f"linear - {self.low:.9g} {self.high:.9g}"
+
     def place(self, value: float) -> float:
         """Where ``value`` lies."""
         return (value - self.low) / (self.high - self.low)
@@ -56,6 +61,7 @@ class Log:
     high: float
     has_infinity: bool
     ticks: tuple[Tick, ...]
+    unit: str = ""
 
     @classmethod
     def over(cls, values: Iterable[float], unit: str = "") -> Log:
@@ -68,12 +74,18 @@ class Log:
         ticks = [Tick(axis.place(mark), show(mark)) for mark in _log_marks(low, high)]
         if axis.has_infinity:
             ticks.append(Tick(_INFINITE_PLACE, "∞"))
-        return cls(low, high, axis.has_infinity, tuple(ticks))
+        return cls(low, high, axis.has_infinity, tuple(ticks), unit)
 
     @property
     def gap(self) -> float:
         """Where the finite values end and the place for ∞ begins."""
         return (_FINITE_SHARE + _INFINITE_PLACE) / 2
+
+    @property
+    def words(self) -> str:
+        """For the page's script."""
+        ends = f"{_FINITE_SHARE} {_INFINITE_PLACE}" if self.has_infinity else "1 0"
+        return f"log {self.unit or '-'} {self.low:.9g} {self.high:.9g} {ends}"
 
     def place(self, value: float) -> float:
         """Where ``value`` lies; 0 and less at the lower end."""

@@ -173,7 +173,7 @@ def _curve(setting: Setting, curve: Mapping[int, series.Spread], style: Look) ->
 
 def _published(comparison: Comparison, last: int) -> Line:
     points = [
-        Point(n, value, f"round {n}: {value:.3f}, stated", "ring")
+        Point(n, value, f"round {n}: {value:.3f}, reference", "ring")
         for n, value in comparison.accuracy.items()
         if n <= last
     ]

@@ -1,5 +1,6 @@
 "use strict";
-// Charts are drawn without this script; it adds what needs a hand: theme, tooltips, toggles, sorting.
+// Charts are drawn without this script; it adds what needs a hand: theme, tooltips, toggles, filter,
+// sorting. zoom.js stands before it.
 (() => {
   const points = JSON.parse(document.getElementById("points").textContent);
   const tip = document.getElementById("tip");
@@ -21,18 +22,43 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", nameTheme);
   nameTheme();
 
-  // A setting that is switched off is off in every chart.
+  // A setting that is switched off is off in every chart; one that the filter leaves out also has
+  // no button and no row in a table, and a chart of such settings alone is not shown.
+  const filtered = new Set();
+  const isOff = (key) => hidden.has(key) || filtered.has(key);
   const buttons = [...document.querySelectorAll(".legend button")];
   const keysOf = (button) => button.dataset.keys.split(" ");
   const apply = () => {
     for (const part of document.querySelectorAll(".chart [data-s]")) {
-      part.classList.toggle("off", hidden.has(part.dataset.s));
+      part.classList.toggle("off", isOff(part.dataset.s));
+    }
+    for (const row of document.querySelectorAll("tr[data-s]")) {
+      row.hidden = filtered.has(row.dataset.s);
     }
     for (const button of buttons) {
-      const on = keysOf(button).some((key) => !hidden.has(key));
-      button.setAttribute("aria-pressed", String(on));
+      button.hidden = keysOf(button).every((key) => filtered.has(key));
+      button.setAttribute("aria-pressed", String(!keysOf(button).every(isOff)));
+    }
+    for (const figure of document.querySelectorAll("figure:has(.legend button)")) {
+      figure.hidden = !figure.querySelector(".legend button:not([hidden])");
     }
   };
+  const filter = document.getElementById("filter");
+  if (filter) {
+    const rows = [...document.querySelectorAll("#glance tr[data-s]")];
+    const plain = (text) => text.toLowerCase().replaceAll("\u00a0", " ").replaceAll(/\s*=\s*/g, "=");
+    filter.parentElement.hidden = false;
+    filter.addEventListener("input", () => {
+      const words = plain(filter.value).split(/[\s,]+/).filter(Boolean);
+      filtered.clear();
+      for (const row of rows) {
+        const name = plain(row.cells[0].textContent);
+        if (!words.every((word) => name.includes(word))) filtered.add(row.dataset.s);
+      }
+      live.textContent = rows.length - filtered.size + " of " + rows.length + " settings shown";
+      apply();
+    });
+  }
   for (const button of buttons) {
     button.addEventListener("click", () => {
       const on = button.getAttribute("aria-pressed") === "true";
@@ -48,10 +74,11 @@
   const show = (plot, line, point, speak) => {
     hide();
     const chart = plot.querySelector(".chart");
+    const [across, down] = zoom.place(plot, point);
     const ring = document.createElementNS(SVG, "circle");
     ring.setAttribute("class", "at");
-    ring.setAttribute("cx", point[0] + "%");
-    ring.setAttribute("cy", point[1]);
+    ring.setAttribute("cx", across + "%");
+    ring.setAttribute("cy", down);
     ring.setAttribute("r", 8);
     chart.append(ring);
     const name = document.createElement("b");
@@ -59,25 +86,29 @@
     tip.replaceChildren(name, point[2]);
     tip.hidden = false;
     const box = chart.getBoundingClientRect();
-    const x = box.left + box.width * point[0] / 100;
+    const x = box.left + box.width * across / 100;
     const left = Math.max(8, Math.min(x + 12, root.clientWidth - tip.offsetWidth - 8));
-    const below = box.top + point[1] - tip.offsetHeight - 12 < 0;
-    const top = box.top + point[1] + (below ? 14 : -tip.offsetHeight - 12);
+    const below = box.top + down - tip.offsetHeight - 12 < 0;
+    const top = box.top + down + (below ? 14 : -tip.offsetHeight - 12);
     tip.style.left = left + scrollX + "px";
     tip.style.top = top + scrollY + "px";
     if (speak) live.textContent = line.n + ": " + point[2];
   };
 
   for (const plot of document.querySelectorAll(".plot")) {
-    const lines = () => (points[plot.id] || []).filter((line) => line.n && !hidden.has(line.s));
-    let at = [0, -1];
+    const lines = () => (points[plot.id] || [])
+      .filter((line) => line.n && !isOff(line.s))
+      .map((line) => ({ ...line, p: line.p.filter((point) => zoom.place(plot, point)) }))
+      .filter((line) => line.p.length);
+    let at = [0, -1], current = null;
     plot.addEventListener("pointermove", (event) => {
       const box = plot.querySelector(".chart").getBoundingClientRect();
       let best = null, nearest = 40 ** 2;
       for (const line of lines()) {
         for (const point of line.p) {
-          const dx = box.left + box.width * point[0] / 100 - event.clientX;
-          const dy = box.top + point[1] - event.clientY;
+          const [across, down] = zoom.place(plot, point);
+          const dx = box.left + box.width * across / 100 - event.clientX;
+          const dy = box.top + down - event.clientY;
           const distance = dx * dx + dy * dy;
           if (distance < nearest) { nearest = distance; best = [line, point]; }
         }
@@ -88,16 +119,20 @@
     plot.addEventListener("blur", hide);
     plot.addEventListener("keydown", (event) => {
       const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-      if (event.key === "Escape") hide();
-      if (!step) return;
-      event.preventDefault();
+      const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
       const shown = lines();
-      if (!shown.length) return;
-      const l = (at[0] + step[0] + shown.length) % shown.length;
+      if (event.key === "Escape") hide();
+      if (event.key === "0") zoom.whole(plot);
+      if (factor) zoom.by(plot, factor, current);
+      if (factor || event.key === "0") hide();
+      if (!step || !shown.length) return;
+      event.preventDefault();
+      const l = (Math.min(at[0], shown.length - 1) + step[0] + shown.length) % shown.length;
       const last = shown[l].p.length - 1;
       const p = Math.max(0, Math.min(last, at[1] + step[1]));
       at = [l, p];
-      show(plot, shown[l], shown[l].p[p], true);
+      current = shown[l].p[p];
+      show(plot, shown[l], current, true);
     });
   }
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
@@ -130,12 +165,4 @@
       });
     });
   }
-
-  // A printed page shows what details hide; browsers without ::details-content need this.
-  let closed = [];
-  addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details:not([open])")];
-    for (const part of closed) part.open = true;
-  });
-  addEventListener("afterprint", () => { for (const part of closed) part.open = false; });
 })();

@@ -177,16 +177,90 @@ def test_text_and_lines_in_charts_have_contrast(view, scheme):
     assert min(contrast(luminance(colour), paper) for colour in lines) >= 3
 
 
-def test_print_shows_what_the_screen_hides_and_fits_the_paper(view):
+def test_a_printed_sweep_is_light_as_wide_as_the_paper_and_at_most_four_pages(view):
     tab = view(width=700, color_scheme="dark")  # A4 within its margins
     tab.emulate_media(media="print")
-    heights = tab.locator("main table, main dl, main pre").evaluate_all(
-        "parts => parts.map(part => part.getClientRects().length && part.checkVisibility())"
-    )
-    assert heights and all(heights)
     assert luminance(tab.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.9
     assert tab.evaluate("document.documentElement.scrollWidth") == 700
-    assert tab.pdf(format="A4").startswith(b"%PDF")
+    assert not any(button.is_visible() for button in tab.locator("#theme, .whole-range").all())
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", tab.pdf(format="A4"))) <= 4
+
+
+def test_what_is_open_on_the_screen_is_printed(view):
+    tab = view(width=700)
+    opened, closed = tab.locator("details", has_text="The figures as a table").all()[:2]
+    opened.evaluate("part => part.open = true")
+    tab.emulate_media(media="print")
+    assert opened.locator("table").is_visible() and not closed.is_visible()
+
+
+def test_a_chart_is_zoomed_by_a_drag_and_by_keys_and_shows_all_again(view):
+    tab = view()
+    plot = tab.locator("#rounds-accuracy-1")
+    whole = plot.locator("xpath=..").get_by_role("button", name="Whole range")
+    names = "chart => [...chart.querySelectorAll('.tick')].filter(t => t.checkVisibility())"
+    names += ".map(t => t.textContent)"
+    marks = "chart => [...chart.querySelectorAll('use')].filter(m => m.checkVisibility())"
+    marks += ".map(m => [m.getAttribute('x'), m.getAttribute('y')].map(parseFloat))"
+    chart = plot.locator(".chart").first
+    before, places = chart.evaluate(names), chart.evaluate(marks)
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + 2)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"], box["y"] + box["height"] / 2)
+    tab.mouse.up()
+    assert "0" in before and "0" not in chart.evaluate(names)
+    assert 0 < len(chart.evaluate(marks)) < len(places)
+    assert all(0 <= x <= 100 for x, _ in chart.evaluate(marks))
+    whole.click()
+    assert whole.is_hidden()
+    assert (chart.evaluate(names), chart.evaluate(marks)) == (before, places)
+    for key, is_whole in (
+        ("ArrowRight", True),
+        ("+", False),
+        ("-", True),
+        ("+", False),
+        ("0", True),
+    ):
+        plot.press(key)
+        assert whole.is_hidden() == is_whole, key
+
+
+def test_the_filter_leaves_out_settings_everywhere(view):
+    tab = view()
+    rows = tab.locator("#glance tbody tr:visible")
+    buttons = tab.locator("#rounds-accuracy .legend button:visible")
+    everything = rows.count(), buttons.count()
+    tab.get_by_label("Show settings whose name contains").fill("nbafl ε=1")
+    assert rows.count() == buttons.count() == 1
+    assert "NbAFL" in rows.inner_text() and "1 of 6" in tab.locator("#live").inner_text()
+    assert tab.locator("#rounds-accuracy figure:visible").count() == 1
+    tab.get_by_label("Show settings whose name contains").fill("")
+    assert (rows.count(), buttons.count()) == everything
+
+
+@pytest.mark.parametrize(("scheme", "button"), [("dark", None), ("light", "Dark colours")])
+def test_partitions_are_drawn_on_dark_paper_in_dark_colours(view, scheme, button):
+    tab = view(color_scheme=scheme)
+    if button is not None:
+        assert (
+            tab.locator(".pictures img").first.evaluate("i => getComputedStyle(i).filter") == "none"
+        )
+        tab.get_by_role("button", name=button).click()
+    assert "invert" in tab.locator(".pictures img").first.evaluate(
+        "i => getComputedStyle(i).filter"
+    )
+
+
+def test_on_a_phone_the_button_is_on_one_line_and_tables_scroll(view):
+    tab = view(width=390)
+    assert tab.locator("#theme").bounding_box()["height"] < 40
+    table = tab.locator("#glance .scroll")
+    assert table.evaluate("part => part.scrollWidth > part.clientWidth")
+    table.evaluate("part => part.scrollLeft = 100")
+    name = tab.locator("#glance tbody th").first.bounding_box()
+    assert name["x"] >= 0  # the setting's name stays
 
 
 def test_results_are_sorted_by_value(view):

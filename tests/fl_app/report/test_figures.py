@@ -130,7 +130,7 @@ def test_a_papers_values_lie_beside_the_run_that_they_are_about():
     assert found.kind == "paper"
     assert [row[2:] for row in found.rows] == [("0.298", "0.100"), ("0.569", "0.250")]
     (differences,) = found.differences.values()
-    assert any("model._target_ is learning.models.cnn_small" in item for item in differences)
+    assert any("model._target_ is learning.models.cnn_small here" in item for item in differences)
 
 
 def test_a_papers_values_are_not_shown_beside_another_setting():
@@ -148,10 +148,10 @@ def test_what_is_published_names_settings_that_exist():
         (["experiment=dpfl_bnn_mnist_iid"], "DPFL-BNN, theorem 1 at γ = 0.1"),
         (["experiment=nbafl_mnist"], "NbAFL on MNIST"),
         (["experiment=kd_dpfl_mnist"], "KD-DPFL"),
-        ([], "PrivateKT on digits, the specification's sketch"),
+        ([], "PrivateKT on digits, reference implementation"),
         (
             ["experiment=privatekt_mnist_mlp"],
-            "PrivateKT on MNIST with an MLP, the specification's sketch",
+            "PrivateKT on MNIST with an MLP, reference implementation",
         ),
     ):
         config = OmegaConf.to_container(compose(words))
