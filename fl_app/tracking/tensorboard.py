@@ -16,13 +16,13 @@ class TensorBoard:
 
     def __init__(self) -> None:
         try:
-            from tensorboard.summary import Writer
+            from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ConfigError(
                 "tracking=tensorboard: the package `tensorboard` is not installed; install it, "
                 "or choose tracking=none"
             ) from error
-        self._open = Writer
+        self._open = SummaryWriter
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
         """Write the events anew from ``rows``: event files cannot be cut back after a crash."""
@@ -34,11 +34,11 @@ class TensorBoard:
     def row(self, row: Row) -> None:
         """The round's numbers, on disk when this returns."""
         for name, value in scalars(row).items():
-            self._writer.add_scalar(name, value, step=row["round"])
+            self._writer.add_scalar(name, value, row["round"])
         self._writer.flush()
 
     def end(self, metrics: Row) -> None:
         """The final figures at the last round."""
         for name, value in scalars(metrics).items():
-            self._writer.add_scalar(f"final/{name}", value, step=metrics["rounds"])
+            self._writer.add_scalar(f"final/{name}", value, metrics["rounds"])
         self._writer.close()
