@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +37,8 @@ class LocalSgdClient(Client):
     ) -> None:
         super().__init__(setup)
         count_steps(epochs, steps, 1, batch_size)  # refuses what cannot be trained
+        if not (math.isfinite(learning_rate) and learning_rate > 0):
+            raise ValueError(f"learning_rate={learning_rate}: must be finite and above 0")
         self.sgd: dict[str, Any] = {
             "batch_size": batch_size,
             "lr": learning_rate,

@@ -95,6 +95,7 @@ def _hydra(arguments: list[str]) -> int:
     words = [word for word in arguments if not word.startswith("-")]
     if arguments and words[:1] == arguments[:1] and re.fullmatch(r"[\w-]+", words[0]):
         raise ConfigError(f"{words[0]}: is no tool; {nearest(words[0], TOOLS)}")
+    _require_known(arguments)
     if "-m" in arguments or "--multirun" in arguments:
         return _sweep(words, arguments)
     config = compose(words)
@@ -105,6 +106,17 @@ def _hydra(arguments: list[str]) -> int:
     statuses: list[int] = []
     _start(lambda overrides: statuses.append(run(overrides)), arguments)
     return max(statuses, default=0)
+
+
+def _require_known(arguments: list[str]) -> None:
+    """Hydra's parser would answer an unknown option with its whole usage."""
+    from hydra._internal.utils import get_args_parser
+
+    known = {name for action in get_args_parser()._actions for name in action.option_strings}
+    for word in arguments:
+        name = word.partition("=")[0]
+        if name.startswith("-") and name not in known:
+            raise ConfigError(f"{word}: is no option; {nearest(name, known)}")
 
 
 def _sweep(words: list[str], arguments: list[str]) -> int:

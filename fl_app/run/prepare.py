@@ -86,13 +86,17 @@ def _with_typed_key(message: str, config: DictConfig) -> str:
 
     conf/ makes ``strategy.client.epochs`` of ``strategy.local.epochs``.
     """
-    said = re.match(r"([\w.]+)(?==|:)", message)
-    plain = OmegaConf.to_container(config)
+    said = re.match(r"([\w.]+)(?:=([^:]*))?(?=:)", message)
+    plain = OmegaConf.to_container(config, resolve=True)
     if said is None or not isinstance(plain, dict):
         return message
     keys = [key for key in key_names(plain) if not re.match(r"strategy\.(client|server)\.", key)]
-    name = said[1].rpartition(".")[2]
+    group, _, name = said[1].rpartition(".")
     meant = [key for key in keys if key == name or key.endswith(f".{name}")]
+    # Two groups may have a key of that name, and one group two of them: then the value tells.
+    meant = [key for key in meant if key.startswith(group.split(".")[0])] or meant
+    if len(meant) > 1:
+        meant = [key for key in meant if str(OmegaConf.select(config, key)) == said[2]]
     if said[1] in keys or len(meant) != 1:
         return message
-    return meant[0] + message[said.end() :]
+    return meant[0] + message[said.end(1) :]

@@ -230,7 +230,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="murmur advise", description="The best T and K for NbAFL, by its convergence bound."
+        prog="murmur advise",
+        description="The best T and K for NbAFL, by its convergence bound.",
+        epilog="For another algorithm: murmur advise strategy=NAME --clients N --epsilon E; its "
+        "options: murmur advise strategy=NAME --help.",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings as for a run")
     parser.add_argument(

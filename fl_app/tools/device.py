@@ -18,7 +18,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur device``; the exit status."""
-    parser = argparse.ArgumentParser(prog="murmur device", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="murmur device",
+        description="Answer a SuperNode's messages with the Murmur that is installed here; code "
+        "that a server sends is not run. Runs beside `flower-supernode --isolation process`, under "
+        "an account of its own: deploy/README.md.",
+    )
     parser.add_argument(
         "--node-config",
         required=True,

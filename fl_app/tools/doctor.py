@@ -23,7 +23,11 @@ _ISOLATED = "flower-supernode --isolation process, and murmur device beside it: 
 
 def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur doctor``; the exit status."""
-    parser = argparse.ArgumentParser(prog="murmur doctor", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="murmur doctor",
+        description="What is missing on this machine, or would make devices' policies refuse a "
+        "run, and what to do about it. The exit status is 1 where anything fails.",
+    )
     kinds = parser.add_subparsers(dest="kind", required=True)
     device = kinds.add_parser("device", help="a machine that runs a SuperNode")
     device.add_argument("--node-config", default="", help="as given to murmur device")

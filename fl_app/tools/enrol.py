@@ -18,7 +18,12 @@ from rounds.enrolment import Enrolment, parse_ids
 
 def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur enrol``; the exit status."""
-    parser = argparse.ArgumentParser(prog="murmur enrol", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="murmur enrol",
+        description="Let a device take part: enter its node's public key and its clients into the "
+        "table that runs name (federation.enrolled=FILE). To end it: flwr supernode unregister, "
+        "and delete its line.",
+    )
     parser.add_argument("key", type=Path, metavar="KEY.pub", help="from deploy/node-key.sh")
     parser.add_argument("--clients", required=True, help="the ids that live there: 3, or 0,3")
     parser.add_argument("--table", type=Path, required=True, help="the server's; made if missing")

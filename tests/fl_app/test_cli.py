@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import fl_app.console
-from fl_app.cli import main
+from fl_app.cli import TOOLS, main
+from fl_app.config.composition import compose
+from fl_app.run.experiment import Experiment
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 SMALL = [
@@ -125,6 +128,11 @@ def test_debug_runs_two_rounds_in_process_and_prints_clients_tracebacks(tmp_path
     ("words", "said"),
     [
         (["reprot", "x"], "murmur: reprot: is no tool; did you mean report"),
+        (["--verison"], "murmur: --verison: is no option; did you mean --version"),
+        (
+            ["strategy=fedavg", "privacy=none", "strategy.local.learning_rate=0"],
+            "murmur: strategy.local.learning_rate=0: must be finite and above 0",
+        ),
         (["strategy=fedavg", "strategy.local.epochs=-1"], "murmur: strategy.local.epochs=-1: must"),
         (["strategy=privatekt", "privacy.epsilon=0"], "murmur: privacy.epsilon=0: must be above 0"),
     ],
@@ -142,6 +150,27 @@ def test_tables_are_not_cut_where_they_are_piped(capsys):
     assert fl_app.console.take_option(["a", "--wide"]) == ["a"]
     assert fl_app.console.console().width > 1000
     fl_app.console.take_option([])
+
+
+@pytest.mark.parametrize("strategy", ["privatekt", "nbafl", "fedavg"])
+def test_the_default_settings_do_not_warn_about_themselves(strategy):
+    assert Experiment(compose([f"strategy={strategy}"])).strategy.warnings() == []
+
+
+def test_help_lists_every_tool_and_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"murmur {version('murmur')}\n")
+    assert all(f"\nmurmur {tool:<12} {what}" in said for tool, what in TOOLS.items())
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_tool_has_its_help(tool, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([tool, "--help"])
+    said = capsys.readouterr().out
+    assert end.value.code == 0 and said.startswith(f"usage: murmur {tool}")
+    assert "``" not in said
 
 
 def test_bash_completes_tools_choices_and_keys(tmp_path, capsys):
