@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -160,7 +159,7 @@ def test_the_default_settings_do_not_warn_about_themselves(strategy):
 def test_help_lists_every_tool_and_version_is_that_of_the_package(capsys):
     assert main(["--version"]) == main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"murmur {version('murmur')}\n")
+    assert said.startswith(f"murmur {fl_app.version()}\n")
     assert all(f"\nmurmur {tool:<12} {what}" in said for tool, what in TOOLS.items())
 
 
