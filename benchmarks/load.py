@@ -1,6 +1,6 @@
-"""How much one machine carries: clients in a round, and rounds of a run.
+"""How much one machine carries: clients in a round, devices beside each other, rounds of a run.
 
-``python -m benchmarks.load clients|rounds [N]`` prints a row of the table "load and faults"
+``python -m benchmarks.load clients|rounds|devices [N]`` prints a row of the table "load and faults"
 of ``docs/fire-drill.md``. Memory is the peak of resident pages of all processes.
 """
 
@@ -18,7 +18,9 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.loopback import Federation, wait_for
 from fl_app.run.results import RunFolder
+from fl_app.tools.export import export
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 MIB = 2**20
@@ -76,9 +78,40 @@ def rounds(count: int) -> str:
     return f"rounds without growth | {found} | {growth:.1f} KiB a round"
 
 
+def devices(count: int) -> str:
+    """``count`` SuperNodes with a device each, TLS and node authentication; two rounds of all."""
+    words = [*ONE_LABEL, "privacy.epsilon=2", "dataset=digits", "federation.public=200"]
+    words += [f"federation.num_clients={count}", "federation.num_rounds=2"]
+    words += ["federation.quorum=1.0", "federation.round_timeout=900"]
+    with tempfile.TemporaryDirectory() as place, Federation(Path(place)) as federation:
+        export(federation.folder / "data", words, shards=True)
+        federation.start_link()
+        begun = time.monotonic()
+        for client in range(count):
+            key = federation.enrol(client)
+            federation.start_node(client, key, federation.device(client))
+        wait_for(lambda: federation.online() == count, 900, f"{count} nodes")
+        online = time.monotonic() - begun
+        folder = RunFolder(Path(place) / "run")
+        run = federation.murmur(*federation.words, *words, f"run_dir={folder.path}")
+        most = 0.0
+        while run.poll() is None:
+            time.sleep(1.0)
+            most = max(most, memory(psutil.Process().children(recursive=True)))
+        rows = folder.rows()[1:]
+        if not rows or any(row["failed"] for row in rows):
+            raise RuntimeError(f"{[row['failed'] for row in rows]}\n{federation.log('murmur')}")
+    answered = min(row["answered"] for row in rows)
+    times = " and ".join(f"{row['seconds']:.0f}" for row in rows)
+    found = f"{answered} of {count} answered: online in {online:.0f} s, rounds in {times} s"
+    beside = "TLS, node authentication, a `murmur device` for each"
+    return f"SuperNodes on one machine | {found}, {most:,.0f} MiB in all | {beside}"
+
+
 KINDS: dict[str, tuple[Callable[[int], str], int]] = {
     "clients": (clients, 10_000),
     "rounds": (rounds, 400),
+    "devices": (devices, 8),
 }
 
 

@@ -49,7 +49,10 @@ def require_linear(trainer: Trainer, user: str) -> None:
 def to_parameters(trainer: Trainer, weights: NDArray[np.float64]) -> NDArray[np.float32]:
     """The parameters of ``trainer``'s linear layer with ``weights`` (d, C) and no bias."""
     matrix = torch.from_numpy(weights.T.astype(np.float32))
-    parts = [matrix if part.ndim == 2 else part * 0 for part in trainer.state_dict().values()]
+    parts = [
+        matrix if part.ndim == 2 else torch.zeros_like(part)
+        for part in trainer.state_dict().values()
+    ]
     return trainer.flatten(dict(zip(trainer.state_dict(), parts, strict=True)))
 
 

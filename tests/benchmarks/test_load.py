@@ -9,3 +9,7 @@ pytestmark = pytest.mark.federation
 
 def test_rounds_do_not_make_a_run_grow():
     assert float(load.rounds(60).rsplit("| ", 1)[1].split()[0]) < 100  # KiB a round
+
+
+def test_devices_beside_each_other_all_answer():
+    assert "3 of 3 answered" in load.devices(3)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from safetensors.numpy import load_file
 
-from benchmarks.kills import kill, words_of
+from benchmarks.killed_processes import kill
 from benchmarks.loopback import wait_for
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
 from fl_app.engines.flower import SuperLink
@@ -130,7 +130,7 @@ def test_an_ended_run_leaves_nothing_running(tmp_path, flower, number):
 @pytest.mark.federation
 @pytest.mark.parametrize("victim", ["SuperExec", "simulation (ServerApp)"])
 def test_a_run_of_which_one_process_is_killed_ends_and_can_be_resumed(tmp_path, victim):
-    killed = kill(tmp_path, "flower", words_of("local_only", 6), victim, seed=0)
+    killed = kill(tmp_path, "flower", "local_only", 6, victim, seed=0)
     assert (killed.left, killed.status, killed.same) == (0, 1, True)
 
 
