@@ -10,24 +10,21 @@ neighbours stay is a matter of chance, which is computed.
 from __future__ import annotations
 
 import argparse
-import math
 from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 from scipy.stats import hypergeom
 
+from privacy.budget import Budget
 from privacy.secure_aggregation import Phase, SecureClient, SecureServer, SecureSumSettings, Terms
+from rounds.secure_sum import modulus_bits
+from schemes.privatekt.answers import LabelQuery, answers_of
 
 
 def least_threshold(neighbours: int, colluders: int) -> int:
     """How many shares must restore a secret: above half of the holders and all colluders."""
     return (neighbours + 1 + colluders) // 2 + 1
-
-
-def modulus(clients: int, deviation: float) -> int:
-    """Bits that hold a count of votes and 12 standard deviations of its noise, to both sides."""
-    return math.ceil(math.log2(clients + 24 * deviation + 1))
 
 
 def failure(clients: int, neighbours: int, threshold: int, dropouts: int) -> float:
@@ -71,12 +68,14 @@ def main() -> None:
     parser.add_argument("--dropouts", type=int, default=100)
     parser.add_argument("--rows", type=int, default=500, help="images voted on")
     parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--deviation", type=float, default=150.0, help="of a count, in votes")
-    parser.add_argument("--steps", type=int, default=4, help="of the noise's grid for each vote")
-    parser.add_argument("--neighbours", type=int, nargs="*", default=[80, 100, 120])
+    parser.add_argument("--epsilon", type=float, default=1.0, help="of the run, at delta 1e-5")
+    parser.add_argument("--neighbours", type=int, nargs="*", default=[100, 108, 120])
     chosen = parser.parse_args()
     length = chosen.rows * chosen.classes + 1
-    bits = modulus(chosen.clients * chosen.steps, chosen.deviation * chosen.steps)
+    honest = chosen.clients - chosen.dropouts - chosen.colluders
+    budget = Budget(chosen.epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=honest)
+    votes = answers_of("votes", LabelQuery(budget, chosen.rows, chosen.classes, chosen.clients))
+    bits, _ = modulus_bits(votes.codec, chosen.clients)
     print(
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "
         f"clients, {chosen.colluders} colluders, {chosen.dropouts} dropouts\n"

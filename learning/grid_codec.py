@@ -7,6 +7,7 @@ exactly the distribution that the accountant knows; it becomes a real number onl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,15 +26,21 @@ class GridCodec:
         size: number of entries d.
         grid: what one step stands for.
         bound: the largest absolute value of an entry, at most 2³¹ − 1.
+        spread: how much of the bound is there for independent noise around 0, many standard
+            deviations of it; n entries then need √n times that and no more. For contributions of
+            weight 1.
     """
 
     size: int
     grid: float = 1.0
     bound: int = LARGEST
+    spread: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.bound <= LARGEST:
             raise ValueError(f"bound={self.bound}: must lie in 1..{LARGEST}")
+        if not 0 <= self.spread <= self.bound:
+            raise ValueError(f"spread={self.spread}: must lie in 0..{self.bound}, the bound")
 
     @property
     def shape(self) -> tuple[int]:
@@ -66,8 +73,10 @@ class GridCodec:
         return self._within(total, weight)
 
     def limits(self, weight: int) -> tuple[int, int]:
-        """± weight · bound."""
-        return -self.bound * weight, self.bound * weight
+        """± weight · bound, of which noise grows by the root of the weight."""
+        noise = math.isqrt(self.spread**2 * weight - 1) + 1 if self.spread else 0
+        most = (self.bound - self.spread) * weight + noise
+        return -most, most
 
     @property
     def capacity(self) -> int:
@@ -81,7 +90,9 @@ class GridCodec:
     def _within(self, values: Integers, weight: int) -> Integers:
         least, greatest = self.limits(weight)
         if values.size and not least <= int(values.min()) <= int(values.max()) <= greatest:
-            raise MalformedError(f"an integer exceeds {self.bound} × {weight} grid steps")
+            raise MalformedError(
+                f"an integer exceeds what a weight of {weight} can sum to, {greatest} grid steps"
+            )
         return values
 
 

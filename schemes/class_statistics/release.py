@@ -47,10 +47,10 @@ class StatisticsRelease:
         self.shape, self.noise = (components or features, classes), None
         if budget.is_private:
             self.noise = _calibrated(budget.epsilon, budget.delta, budget.honest_clients)
-        bound = CLIP_STEPS + (0 if self.noise is None else self.noise.reach)
-        if bound > LARGEST:
+        reach = 0 if self.noise is None else self.noise.reach
+        if CLIP_STEPS + reach > LARGEST:
             raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")
-        self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, bound)
+        self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + reach, reach)
 
     def event(self) -> Event:
         """One client's message, to whoever reads it."""

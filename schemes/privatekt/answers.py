@@ -140,7 +140,7 @@ class Votes(Answers):
         grid, reach = (1.0, 0) if self.noise is None else (self.noise.grid, self.noise.reach)
         self.steps = round(1 / grid)  # of a vote
         size = query.count * query.classes
-        self.codec = self.grid = GridCodec(size, grid, self.steps + reach)
+        self.codec = self.grid = GridCodec(size, grid, self.steps + reach, reach)
 
     def event(self) -> Event:
         """One noised vector of K votes."""
