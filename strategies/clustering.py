@@ -50,9 +50,11 @@ class Clustering(FedAvg):
         self.pretrain_rounds = pretrain_rounds
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The clusters' frequencies (k,) on the public pool, float64."""
+        """The clusters' frequencies (k,) on the public pool, beside what averaging needs."""
+        arrays, settings = super().task(number, model)
         self.trainer.load(model)
-        return {"frequencies": assignments(self.trainer, self.setup.public).mean(axis=0)}, {}
+        frequencies = assignments(self.trainer, self.setup.public).mean(axis=0)
+        return {**arrays, "frequencies": frequencies}, settings
 
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
