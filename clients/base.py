@@ -93,7 +93,7 @@ class Client(ABC):
     it minds those that a model keeps beside its parameters (batch normalisation).
     """
 
-    summed: ClassVar[bool] = True
+    summed: bool = True
     keeps_statistics: ClassVar[bool] = False
     purposes: ClassVar[tuple[str, ...]] = ("train",)
 

@@ -111,11 +111,12 @@ class CountsClient(EvaluationClient):
 
     def __init__(self, setup: ClientSetup, *, every: int, counts: Mapping[str, Any]) -> None:
         super().__init__(setup, every=every)
-        self.counts = ProtectedCounts(**counts)
+        self.counts = ProtectedCounts.of(counts, setup.budget)
+        self.summed, self.row = self.counts.is_summed, self.counts.codec
 
     def codec(self, task: Task) -> Codec:
         """Two counts."""
-        return GridCodec(2)
+        return GridCodec(2) if task.purpose == CLEAN else self.row
 
     def cost(self) -> Event:
         """One release of both counts."""

@@ -1,9 +1,11 @@
 """Evaluation on clients, the server: ask some of them, every few rounds, for a protected result.
 
 A component beside the strategy, which any strategy can switch on (``conf/evaluation``). What each
-client sends is protected by itself, charged in its ledger like a training release, and composes
-with the training in one statement. In simulations the researcher can be shown the unprotected
-figures beside the protected ones; that is no release, and a device refuses it.
+client sends is protected, charged in its ledger like a training release, and composes with the
+training in one statement. It is a row of that client's own, or, where the server needs no more than
+their sum (``summed``), part of one, which is taken securely where the run does so. In simulations
+the researcher can be shown the unprotected figures beside the protected ones; that is no release,
+and a device refuses it.
 """
 
 from __future__ import annotations
@@ -12,22 +14,25 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Integers, MalformedError
+from learning.contribution import Codec, Integers, MalformedError, Sum
 from learning.rows import Rows
 from learning.seeding import experiment_rng
-from privacy.accounting import Unit, epsilon
-from privacy.events import ComposedEvent, Event, RepeatedEvent
+from privacy.accounting import Threat, Unit, epsilon
+from privacy.events import ComposedEvent, Event, RepeatedEvent, SecurelySummedEvent
 from privacy.statement import Exposure
 from rounds.answers import accept, exposed
+from rounds.evaluation_report import with_evaluation
+from rounds.evaluation_sum import EvaluationSum, weigh
 from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
+from rounds.secure_journal import Storage
+from rounds.secure_sum import RECORD, SecureRound
 from rounds.setup import ServerSetup
 from rounds.untrusted_text import said
 
@@ -38,9 +43,11 @@ class ClientEvaluation(ABC):
     """Who is asked when, what came back, and what all of it has cost.
 
     ``clients``: how many are asked, all if there are fewer. ``every``: rounds from one evaluation
-    to the next. ``show_clean``: ask simulated clients for the unprotected result too.
+    to the next. ``show_clean``: ask simulated clients for the unprotected result too. ``summed``:
+    rows are added up, and their noise may be shared. ``least_survivors``: of any such sum; 0: none.
     """
 
+    summed: bool = False
     unit: Unit = Unit.CLIENT
     name: str = "protected evaluation"
 
@@ -49,10 +56,11 @@ class ClientEvaluation(ABC):
             raise ValueError(f"cluster_client_num={clients}: must be at least 1")
         if every < 1:
             raise ValueError(f"every={every}: must be at least 1")
-        if setup.secure_sums.is_on:
+        if setup.secure_sums.is_on and not self.summed:
             raise ValueError(
-                "secure_aggregation=on: clients then release nothing but masked sums, and a "
-                "protected evaluation is a row of each client's; set it off, or evaluation=none"
+                "secure_aggregation=on: clients then release nothing but masked sums, and this "
+                "evaluation is a row of each client's; set evaluation=protected_counts with "
+                "evaluation.counts.noise=gaussian, or evaluation=none"
             )
         if setup.trainer.num_buffers:
             raise ValueError(
@@ -61,6 +69,15 @@ class ClientEvaluation(ABC):
             )
         self.setup, self.every, self.show_clean = setup, every, show_clean
         self.clients = min(clients, setup.num_clients)
+        sure = setup.secure_sums.least_survivors(self.clients)
+        if self.summed and sure < setup.least_survivors:
+            raise ValueError(
+                f"clients={clients}: a sum over {sure} is too small: {setup.least_survivors} share "
+                "the noise that it needs; ask as many clients as train in a round"
+            )
+        self.storage: Storage | None = None  # for a secure sum that an interruption must not lose
+        self.least_survivors = self.answered = 0
+        self._sum: EvaluationSum | None = None
         self.participations: Counter[int] = Counter()
         self.failed: dict[int, str] = {}
         self.scores: dict[str, float] = {}
@@ -89,7 +106,8 @@ class ClientEvaluation(ABC):
     ) -> dict[str, float]:
         """Figures for the round's result row, from the rows of all that answered (n, width).
 
-        ``clean``: protected and unprotected rows of those clients that sent both.
+        Where they are summed, the sum (1, width) of ``answered`` clients. ``clean``: protected and
+        unprotected rows of those clients that sent both.
         """
 
     # The phase ------------------------------------------------------------------------------
@@ -97,6 +115,7 @@ class ClientEvaluation(ABC):
     def messages(self, number: int, arrays: ArrayRecord, grid: Grid) -> list[Message]:
         """One message for each node, or none where nothing is due in round ``number``."""
         self._number, self._waiting, self.failed, self.scores = number, {}, {}, {}
+        self._sum = None
         self.bytes_down = self.bytes_up = 0
         if not self.is_on or number % self.every:
             return []
@@ -104,12 +123,20 @@ class ClientEvaluation(ABC):
         cohort = np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
         placement = self.setup.placement.place(grid, cohort.tolist())
         self.failed.update(placement.away)
+        invited: dict[str, Mapping[int, list[int]]] = {
+            PROTECTED: placement.asked,
+            CLEAN: placement.asked,
+        }
+        if self.setup.secure_sums.is_on:
+            invited[PROTECTED] = self._prepare_sum(number, placement.asked, grid)
         messages = []
         for purpose in (PROTECTED, CLEAN) if self.show_clean else (PROTECTED,):
-            for node, clients in placement.asked.items():
+            for node, clients in invited[purpose].items():
                 REPLIES.allow(self.codec(purpose), len(clients))
                 task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
                 content = RecordDict({"model": arrays, "task": task})
+                if self._sum is not None and purpose == PROTECTED:
+                    content[RECORD] = self._sum.secure.invitation(clients)
                 self._waiting[purpose, node] = clients
                 self.bytes_down += request_size(content, clients) if purpose == PROTECTED else 0
                 messages.append(
@@ -119,7 +146,8 @@ class ClientEvaluation(ABC):
 
     def take(self, replies: Iterable[Message]) -> None:
         """Read what the nodes sent; ``scores`` holds the figures, if the quorum answered."""
-        rows = {purpose: Rows(self.codec(purpose)) for purpose in (PROTECTED, CLEAN)}
+        kind = Sum if self.summed else Rows
+        rows = {purpose: kind(self.codec(purpose)) for purpose in (PROTECTED, CLEAN)}
         for reply in replies:
             purpose = reply.metadata.group_id
             clients = self._waiting.pop((purpose, reply.metadata.src_node_id), None)
@@ -129,8 +157,11 @@ class ClientEvaluation(ABC):
                 reason = f"node failed: {said(reply.error.reason)}"
                 self._fail(purpose, self._exposed(clients, reply), clients, reason)
                 continue
+            into: SecureRound | Sum | Rows = rows[purpose]
+            if self._sum is not None and purpose == PROTECTED:
+                into = self._sum.secure
             try:
-                answered, refused = accept(rows[purpose], clients, reply.content, None)
+                answered, refused = accept(into, clients, reply.content, weigh)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(purpose, clients, clients, f"rejected: {said(error)}")
                 continue
@@ -142,16 +173,46 @@ class ClientEvaluation(ABC):
             late = "no answer before the deadline"
             self._fail(purpose, self._exposed(clients), clients, late)
         self._waiting = {}
+        self._finish_sum(rows[PROTECTED])
         self._score(rows[PROTECTED], rows[CLEAN])
 
-    def _score(self, protected: Rows, clean: Rows) -> None:
-        count = len(protected.clients)
+    def _prepare_sum(
+        self, number: int, asked: Mapping[int, list[int]], grid: Grid
+    ) -> Mapping[int, list[int]]:
+        """Exchange keys; who may be asked, by node: nobody where too few take part."""
+        known = (self.clients, self.codec(PROTECTED), grid, self.storage, self.participations)
+        try:
+            self._sum = EvaluationSum(self.setup, number, asked, *known)
+        except ValueError as error:
+            clients = [client for clients in asked.values() for client in clients]
+            self.failed.update(dict.fromkeys(clients, f"secure aggregation: {error}"))
+            return {}
+        self.participations = self._sum.participations
+        return self._sum.invited
+
+    def _finish_sum(self, rows: Sum | Rows) -> None:
+        sizes = [len(rows.clients)]
+        if self._sum is not None and isinstance(rows, Sum):
+            sizes, about = self._sum.finish(rows), self._sum.about
+            self.failed |= about.failed | about.accused
+            self.bytes_up += about.bytes_up
+            self.bytes_down += about.bytes_down
+        seen = [size for size in (self.least_survivors, *sizes) if size]
+        self.least_survivors = min(seen, default=0)
+
+    def _score(self, protected: Sum | Rows, clean: Sum | Rows) -> None:
+        count = self.answered = len(protected.clients)
         if not count:
             return
         _, total = self.costs(self.setup.budget.delta)
         self.scores = {"evaluation_clients": float(count), "evaluation_epsilon": total}
         if count < math.ceil(self.setup.quorum * self.clients):
             return
+        if isinstance(protected, Sum) and isinstance(clean, Sum):
+            known = protected.total[None], clean.total[None]
+            self.scores |= self.score(self._number, known[0], known if clean.clients else None)
+            return
+        assert isinstance(protected, Rows) and isinstance(clean, Rows)
         who, rows = protected.integers()
         whose, truth = clean.integers()
         _, left, right = np.intersect1d(who, whose, assume_unique=True, return_indices=True)
@@ -173,7 +234,15 @@ class ClientEvaluation(ABC):
     def spent(self) -> list[Event]:
         """What the most exposed client has released here; empty before the first evaluation."""
         most = max(self.participations.values(), default=0)
-        return [RepeatedEvent(self.event(), most)] if most else []
+        return [RepeatedEvent(self._seen(self.setup.budget.threat), most)] if most else []
+
+    def _seen(self, threat: str) -> Event:
+        """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one."""
+        sums = self.setup.secure_sums
+        if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
+            return self.event()
+        survivors = self.least_survivors or sums.least_survivors(self.clients)
+        return SecurelySummedEvent(self.event(), max(1, survivors - sums.colluders))
 
     def compose(self, exposures: Iterable[Exposure]) -> list[Exposure]:
         """Every adversary's view with the evaluation in it.
@@ -183,18 +252,17 @@ class ClientEvaluation(ABC):
         """
         if not self.participations:
             return list(exposures)
-        event, worst = self.event(), self.spent()
-        own = {str(c): RepeatedEvent(event, n) for c, n in sorted(self.participations.items())}
-        note = "what is proven includes the protected evaluation, what is claimed does not"
-        return [
-            replace(e, clients=_with(e.clients, own, worst), notes=(*e.notes, note))
-            for e in exposures
-        ]
+        counts = dict(sorted(self.participations.items()))
+        return [with_evaluation(e, self._seen(e.threat), counts) for e in exposures]
 
     def costs(self, delta: float) -> tuple[float, float]:
-        """Proven ε of one result, at δ = 0, and of the most exposed client's at ``delta``."""
-        all_of_it = ComposedEvent(tuple(self.spent()))
-        return epsilon(self.event(), 0.0).epsilon, epsilon(all_of_it, delta).epsilon
+        """Proven ε of one result, at δ = 0 if it can be, and of the most exposed client's all."""
+        threat = Threat(self.setup.budget.threat) if self.summed else Threat.LOCAL
+        one, all_of_it = self._seen(threat), ComposedEvent(tuple(self.spent()))
+        alone = epsilon(one, 0.0, threat).epsilon
+        if math.isinf(alone):
+            alone = epsilon(one, delta, threat).epsilon
+        return alone, epsilon(all_of_it, delta, threat).epsilon
 
     def warnings(self) -> list[str]:
         """What the evaluation alone cost, which no figure of a statement says by itself."""
@@ -212,22 +280,11 @@ class ClientEvaluation(ABC):
         """Who took part how often; override together with ``restore``."""
         clients = np.array(sorted(self.participations), np.int64)
         counts = np.array([self.participations[int(c)] for c in clients], np.int64)
-        return {"clients": clients, "counts": counts}
+        least = np.array([self.least_survivors], np.int64)
+        return {"clients": clients, "counts": counts, "least_survivors": least}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned."""
         pairs = zip(state["clients"].tolist(), state["counts"].tolist(), strict=True)
         self.participations = Counter(dict(pairs))
-
-
-def _with(
-    clients: Mapping[str, Event], own: Mapping[str, Event], worst: list[Event]
-) -> dict[str, Event]:
-    """``clients`` and their evaluations; names that are no client's id get ``worst``."""
-    named = all(name.isdigit() for name in clients)
-    composed: dict[str, Event] = {
-        name: ComposedEvent((event, *([own[name]] if name in own else [] if named else worst)))
-        for name, event in clients.items()
-    }
-    missing = own.keys() - clients.keys() if named else set()
-    return composed | {name: ComposedEvent((own[name],)) for name in sorted(missing)}
+        self.least_survivors = int(state["least_survivors"][0])

@@ -1,7 +1,8 @@
 """Protected evaluation of supervised models, the server: accuracy from noisy counts.
 
-Every client answers with its right and wrong predictions, each count under discrete Laplace noise
-(``schemes.protected_results.counts``); the accuracy is Σ right / Σ (right + wrong).
+Every client answers with its right and wrong predictions, each count under integer noise
+(``schemes.protected_results.counts``), Gaussian noise also under secure sums; the accuracy is
+Σ right / Σ (right + wrong).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from learning.contribution import Codec, Integers
 from learning.grid_codec import GridCodec
 from privacy.accounting import Unit
 from privacy.events import Event
-from rounds.client_evaluation import ClientEvaluation
+from rounds.client_evaluation import CLEAN, ClientEvaluation
 from rounds.setup import ServerSetup
 from schemes.protected_results.counts import ProtectedCounts
 
@@ -36,13 +37,14 @@ class ProtectedAccuracy(ClientEvaluation):
         show_clean: bool,
         counts: Mapping[str, Any],
     ) -> None:
+        self.counts = ProtectedCounts.of(counts, setup.budget)
+        self.summed, self.row = self.counts.is_summed, self.counts.codec
         super().__init__(setup, clients=clients, every=every, show_clean=show_clean)
-        self.counts = ProtectedCounts(**counts)
         self.unit = Unit(self.counts.unit)
 
     def codec(self, purpose: str) -> Codec:
         """Two counts."""
-        return GridCodec(2)
+        return GridCodec(2) if purpose == CLEAN else self.row
 
     def event(self) -> Event:
         """One release of both counts."""
@@ -52,7 +54,7 @@ class ProtectedAccuracy(ClientEvaluation):
         self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
     ) -> dict[str, float]:
         """The accuracy, its standard error through the noise, and in simulations the true one."""
-        right, wrong = (float(column) for column in rows.sum(axis=0))
+        right, wrong = (float(count) for count in self.row.mean(rows.sum(axis=0), 1))
         total = right + wrong
         scores: dict[str, float] = {}
         if total > 0:
@@ -60,9 +62,7 @@ class ProtectedAccuracy(ClientEvaluation):
             # Of right/(right + wrong) to first order; each sum has n times the noise's variance.
             spread = math.hypot(1 - accuracy, accuracy) / total
             scores["protected_accuracy"] = accuracy
-            scores["protected_accuracy_error"] = (
-                self.counts.deviation * math.sqrt(len(rows)) * spread
-            )
+            scores["protected_accuracy_error"] = self.counts.deviation(self.answered) * spread
         if clean is not None:
             truth = clean[1].sum(axis=0)
             scores["clean_accuracy"] = float(truth[0] / truth.sum())

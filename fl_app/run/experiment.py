@@ -137,6 +137,8 @@ class Experiment:
         folder, strategy = self.folder, self.strategy
         checkpoint = self.checkpoint(folder)
         strategy.storage = folder if self.config.keep_checkpoints else None
+        if strategy.evaluation is not None and self.config.keep_checkpoints:
+            strategy.evaluation.storage = folder.evaluation_sums
         placement = strategy.setup.placement
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
             placement.ledger = folder.path / "ledger.sqlite"  # on other machines it may be another

@@ -140,6 +140,11 @@ class RunFolder:
         path = self.path / "secure-sum.safetensors"
         return path.read_bytes() if path.exists() else None
 
+    @property
+    def evaluation_sums(self) -> EvaluationSums:
+        """The same for the evaluations' secure sums."""
+        return EvaluationSums(self.path / "evaluation-sum.safetensors")
+
     def save_model(self, tensors: Mapping[str, NDArray], about: dict[str, str]) -> None:
         """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""
         self._write("model.safetensors", save(dict(tensors), about))
@@ -199,3 +204,18 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+class EvaluationSums:
+    """A file of its own for them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def save_secure_sum(self, content: bytes) -> None:
+        """Keep ``content`` instead of what was there."""
+        replace_file(self.path, content)
+
+    def load_secure_sum(self) -> bytes | None:
+        """What was kept last, or None."""
+        return self.path.read_bytes() if self.path.exists() else None

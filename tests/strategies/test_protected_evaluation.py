@@ -25,7 +25,7 @@ from rounds.setup import ServerSetup
 from schemes.protected_results.result import CLEAN_TOTAL
 from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
-from tests.fl_app.running import run_inline
+from tests.fl_app.running import interrupt, run_inline
 from tests.strategies.grid import Grid
 
 NODES, CLIENTS, K = [11, 12], 40, 4
@@ -278,3 +278,54 @@ def test_supervised_strategy_reports_no_client_metric_unless_switched_on(tmp_pat
     on = run_inline(tmp_path / "on", "evaluation=protected_counts").rows()[-1]
     assert abs(on["protected_accuracy"] - on["clean_accuracy"]) < 5 * on["protected_accuracy_error"]
     assert plain["epsilon_proven"] < on["epsilon_proven"] <= plain["epsilon_proven"] + 2
+
+
+SUMS = [
+    "strategy=fedavg",
+    "privacy=local",
+    "protection=distributed",
+    "federation.num_clients=12",
+    "privacy.threat=secure_aggregation",
+    "privacy.secure_sum.minimum=0.8",
+    "privacy.secure_sum.colluders=1",
+    "privacy.per=run",
+    "privacy.epsilon=4",
+]
+COUNTS = ["evaluation=protected_counts", "evaluation.counts.noise=gaussian"]
+
+
+@pytest.mark.parametrize("mode", ["on", "simulated"])
+def test_counts_are_summed_securely_with_shared_noise(tmp_path, mode):
+    run = run_inline(tmp_path / mode, *SUMS, *COUNTS, f"privacy.secure_aggregation={mode}")
+    row = run.rows()[-1]
+    assert row["evaluation_clients"] == 12
+    assert abs(row["protected_accuracy"] - row["clean_accuracy"]) < 0.05
+    assert row["protected_accuracy_error"] < 0.02  # twelve clients' own noise makes it 0.04
+    summed, local = run.guarantees()
+    assert summed["threat"] == "secure_aggregation"
+    assert 1.0 < row["evaluation_epsilon"] < 2 * 1.0  # twice, 11 of at least 9 are honest
+    assert row["evaluation_epsilon"] < summed["assumed_total"] < 4 + 2 * 1.0
+    assert local["proven_total"] > summed["assumed_total"]
+    assert any("of an evaluation holds 11 honest" in each for each in summed["assumptions"])
+
+
+def test_sums_of_counts_are_the_same_with_and_without_masks(tmp_path):
+    rows = [
+        run_inline(tmp_path / mode, *SUMS, *COUNTS, f"privacy.secure_aggregation={mode}").rows()[-1]
+        for mode in ("on", "simulated")
+    ]
+    assert rows[0]["protected_accuracy"] == rows[1]["protected_accuracy"]
+
+
+def test_an_interrupted_evaluation_goes_on_with_the_sum_that_was_masked(tmp_path):
+    whole = run_inline(tmp_path / "whole", *SUMS, *COUNTS)
+    folder = interrupt(tmp_path / "half", *SUMS, *COUNTS, before=2)
+    resumed = run_inline(folder, *SUMS, *COUNTS)
+    scores = [[row["protected_accuracy"] for row in run.rows()[1:]] for run in (whole, resumed)]
+    assert scores[0] == scores[1]
+    assert resumed.guarantees()[0]["assumed_total"] == whole.guarantees()[0]["assumed_total"]
+
+
+def test_an_evaluation_among_fewer_than_share_the_noise_is_refused():
+    with pytest.raises(ConfigError, match="clients=5: a sum over 4 is too small: 10 share"):
+        Experiment(compose([*SUMS, *COUNTS, "evaluation.clients=5"]))

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from privacy.accounting import epsilon
-from privacy.events import ComposedEvent, LaplaceEvent, PureEvent, RepeatedEvent
+from privacy.budget import Budget
+from privacy.events import (
+    ComposedEvent,
+    LaplaceEvent,
+    PureEvent,
+    RepeatedEvent,
+    SecurelySummedEvent,
+)
 from privacy.mechanisms import quantize_simplex
 from privacy.noise import NoiseGenerator
 from schemes.protected_results.counts import ProtectedCounts
@@ -175,3 +182,17 @@ def test_counts_cost_what_was_asked_for_and_refuse_what_are_no_counts():
     for bad in ([30, 21], [-1, 3], [0, 0], [1.0, 2.0], [1, 2, 3]):
         with pytest.raises(ValueError, match=r"^counts"):
             it.privatize(np.array(bad), NoiseGenerator.seeded(1))
+
+
+@pytest.mark.parametrize(("unit", "change"), [("record", 2**0.5), ("client", 50 * 2**0.5)])
+def test_gaussian_counts_keep_their_budget_against_those_who_see_sums(unit, change):
+    budget = Budget(1.0, 1e-5, threat="secure_aggregation", honest_clients=40)
+    settings = {"epsilon": 2.0, "unit": unit, "examples": 50, "noise": "gaussian"}
+    it = ProtectedCounts.of(settings, budget)
+    seen = epsilon(SecurelySummedEvent(it.event(), 40), 1e-5, "secure_aggregation").epsilon
+    assert 1.99 < seen <= 2.0
+    # Analytic Gaussian: σ = Δ/μ(2, 1e-5).
+    assert it.deviation(40) == pytest.approx(change * 1.9938, rel=0.01)
+    released = it.privatize(np.array([30, 20]), NoiseGenerator.seeded(1))
+    far = it.codec.mean(released, 1) - [30, 20]
+    assert np.abs(far).max() < 6 * it.deviation(40) / 40**0.5

@@ -1,0 +1,68 @@
+"""The secure sum of an evaluation: the same protocol as in training, with a state of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+
+from flwr.serverapp import Grid
+
+from learning.contribution import Codec, Sum
+from learning.seeding import experiment_rng
+from rounds.secure_groups import groups_of
+from rounds.secure_journal import Journal, Storage
+from rounds.secure_sum import SecureRound
+from rounds.setup import Round, ServerSetup
+
+
+def weigh(client: int) -> int:
+    """Every client counts alike."""
+    return 1
+
+
+class EvaluationSum:
+    """Clients of ``asked``, by node, sum contributions of ``codec`` in round ``number``.
+
+    ``usual``: how many are asked by configuration. ``storage``: what outlives this process.
+    ``participations``: of the evaluations before. Raises ValueError where too few are left.
+    """
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        number: int,
+        asked: Mapping[int, list[int]],
+        usual: int,
+        codec: Codec,
+        grid: Grid,
+        storage: Storage | None,
+        participations: Counter[int],
+    ) -> None:
+        self.about = Round(number, asked=dict(asked))
+        journal = Journal(number, storage)
+        journal.restore(self.about)
+        cohort = [client for clients in asked.values() for client in clients]
+        settings = setup.secure_sums
+        rng = experiment_rng(setup.seed, "secure evaluation groups", number)
+        self.secure = SecureRound(
+            settings,
+            uuid.uuid4().hex,
+            self.about,
+            codec,
+            1,
+            grid,
+            setup.round_timeout,
+            journal,
+            groups_of(cohort, settings, usual, rng),
+            settings.least_survivors(usual),
+        )
+        # After an interruption: as they were when the masked answers had come.
+        resumed = journal.masked is not None
+        self.participations = Counter(journal.participations) if resumed else participations
+        self.invited = self.secure.prepare()
+
+    def finish(self, total: Sum) -> list[int]:
+        """Add the sums to ``total``; how many clients each is over."""
+        self.secure.keep(self.participations)
+        return self.secure.finish(total, weigh)
