@@ -30,19 +30,52 @@ def clean(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
-@pytest.mark.parametrize("engine", [["engine=inline"], ["engine=ray", "engine.workers=2"]])
-def test_a_run_of_own_classes_and_its_bits(tmp_path, engine, capsys):
-    words = [*WORDS, *SIZES, "strategy.local.epochs=2", *engine]
+SETTLED = """
+from torch import nn
+
+
+def net(input_shape, num_classes):
+    settled = nn.BatchNorm1d(64).eval()
+    return nn.Sequential(nn.Flatten(), settled, nn.Dropout(0.3), nn.Linear(64, num_classes))
+"""
+ENGINES = {
+    "inline": ["engine=inline"],
+    "again": ["engine=inline"],
+    "stack": ["engine=inline", "compute.stack=4"],
+    "ray": ["engine=ray", "engine.workers=2"],
+}
+
+
+def test_layers_that_draw_or_keep_statistics_give_the_same_bits_on_every_engine(tmp_path, capsys):
+    """An LSTM with dropout, and batch normalisation that keeps its statistics with dropout."""
+    settled = own_model(tmp_path / "settled", SETTLED)
+    words = [*WORDS, *SIZES, "strategy.local.epochs=2"]
     words.append("evaluation.metrics=[{hernet.worst_class: {least: 2}}]")
-    for name in ("one", "two"):
-        command = ["--config-dir", str(FOLDER), *words, f"run_dir={tmp_path / name}"]
-        assert main(command) == 0, capsys.readouterr()
-        os.environ[plugins.VARIABLE] = ""
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    assert "rows.weight_ih_l0" in one
-    assert all((one[name] == two[name]).all() for name in one)
-    rows = RunFolder(tmp_path / "one").rows()
-    assert all(0 <= row["worst_class"] <= row["accuracy"] for row in rows)
+    folders = ["--config-dir", str(FOLDER), "--config-dir", str(settled)]
+    for model, layer in (("hernet", "rows.weight_ih_l0"), ("settled", "3.weight")):
+        found = {}
+        for name, engine in ENGINES.items():
+            run = tmp_path / model / name
+            assert main([*folders, *words, f"model={model}", *engine, f"run_dir={run}"]) == 0, (
+                capsys.readouterr()
+            )
+            os.environ[plugins.VARIABLE] = ""
+            found[name] = load_file(run / "model.safetensors")
+            rows = RunFolder(run).rows()
+            assert all(0 <= row["worst_class"] <= row["accuracy"] for row in rows)
+        assert layer in found["inline"]
+        for name, other in found.items():
+            assert all((found["inline"][key] == other[key]).all() for key in other), (model, name)
+
+
+def own_model(folder, text):
+    """A folder whose one model, named as the folder is, is ``net`` of this Python file."""
+    name = folder.name
+    (folder / "conf" / "model").mkdir(parents=True)
+    (folder / f"{name}.py").write_text(text)
+    target = f"# A model.\n_target_: {name}.net\n_partial_: true\n"
+    (folder / "conf" / "model" / f"{name}.yaml").write_text(target)
+    return folder
 
 
 def test_workers_of_a_run_before_do_not_answer_without_the_folder(tmp_path, capsys):
@@ -93,18 +126,15 @@ def test_the_option_wants_a_folder(capsys):
     assert "must be followed by a folder" in capsys.readouterr().err
 
 
-def test_a_model_whose_statistics_nobody_protects_is_refused_before_the_run(tmp_path, monkeypatch):
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    target = "_target_: batch_normed.net\n_partial_: true\n"
-    (tmp_path / "conf" / "model" / "batch_normed.yaml").write_text(f"# A model.\n{target}")
-    (tmp_path / "batch_normed.py").write_text(
-        "from torch import nn\n\n\ndef net(input_shape, num_classes):\n"
-        "    layers = nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, num_classes)\n"
-        "    return nn.Sequential(*layers)\n"
-    )
-    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
+@pytest.mark.parametrize("engine", [words for name, words in ENGINES.items() if name != "again"])
+def test_a_model_whose_statistics_nobody_protects_is_refused_before_the_run(
+    tmp_path, monkeypatch, engine
+):
+    text = SETTLED.replace(".eval()", "").replace("settled", "learning_statistics")
+    folder = own_model(tmp_path / "batch_normed", text)
+    monkeypatch.setenv(plugins.VARIABLE, str(folder))
     with pytest.raises(ConfigError, match=r"^model=Sequential: keeps statistics over batches"):
-        validated(["model=batch_normed", "strategy=fedavg", "engine=inline"])
+        validated(["model=batch_normed", "strategy=fedavg", *engine])
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,6 @@ def test_files_for_spreadsheets_and_papers(sweep):
 
 
 def test_a_frame_of_a_sweep_and_a_run_from_python(sweep, tmp_path):
-    pytest.importorskip("pandas")
     frame = results(sweep)
     assert frame.groupby("privacy.epsilon").size().to_dict() == {1: 3, 5: 3}
     words = ["strategy=fedavg", "federation.num_clients=2", "federation.num_rounds=1"]

@@ -1,12 +1,12 @@
 """Runs on data as people have them: a table by its owners, texts with an LSTM and a transformer."""
 
 import numpy as np
+import pandas
 import pytest
 
 from fl_app.config.errors import ConfigError
 from tests.fl_app.running import run_inline
 
-pandas = pytest.importorskip("pandas")
 FEDAVG = ("strategy=fedavg", "federation.public=0", "strategy.local.epochs=8")
 
 

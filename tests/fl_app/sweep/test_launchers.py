@@ -39,16 +39,13 @@ def states(folder):
 
 
 @pytest.mark.parametrize(
-    ("plugin", "words"),
+    "words",
     [
-        ("hydra_joblib_launcher", ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]),
-        ("hydra_submitit_launcher", ["hydra/launcher=submitit_local"]),
+        ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+        ["hydra/launcher=submitit_local"],
     ],
 )
-def test_jobs_in_other_processes_fill_the_same_folder_and_fail_alone(
-    murmur, tmp_path, plugin, words
-):
-    pytest.importorskip(f"hydra_plugins.{plugin}")
+def test_jobs_in_other_processes_fill_the_same_folder_and_fail_alone(murmur, tmp_path, words):
     assert murmur("-m", *SMALL, *words, "sweep=mine", "strategy.K=1,400") == 1
     good, bad = states(tmp_path / "runs" / "sweep-mine")
     assert good == "finished"
@@ -137,7 +134,6 @@ def test_ray_at_a_wrong_address_is_named(murmur, tmp_path, capfd):
 
 
 def test_a_search_maximises_accuracy_and_repeats_no_trial(murmur, tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     search = [
         "hydra/sweeper=optuna",
         "hydra.sweeper.direction=maximize",

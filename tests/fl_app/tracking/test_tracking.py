@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
@@ -16,8 +17,7 @@ ROUNDS = "federation.num_rounds"
 
 
 def tensorboard_events(folder):
-    loader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    events = loader.EventAccumulator(str(folder / "tensorboard"))
+    events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
     assert events.Tags()["tensors"] == []  # what reads scalars finds them
     return {

@@ -1,6 +1,8 @@
 """Data in columns: numbers, texts, pictures and owners, from tables and from Hugging Face."""
 
+import datasets
 import numpy as np
+import pandas
 import pytest
 from PIL import Image
 
@@ -11,9 +13,6 @@ from learning.data.examples import DataError
 from learning.data.flower_partitions import FlowerPartitioner
 from learning.data.frames import huggingface, table
 from learning.data.partitions import Natural
-
-pandas = pytest.importorskip("pandas")
-datasets = pytest.importorskip("datasets")
 
 
 def people(count=40):

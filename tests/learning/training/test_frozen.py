@@ -164,7 +164,6 @@ def test_a_frozen_backbone_trains_its_head_alone():
 
 
 def test_adapters_and_head_are_all_that_trains():
-    pytest.importorskip("peft")
     from learning.adapters import lora
 
     base = partial(torchvision_model, architecture="resnet18", weights=None, size=32)

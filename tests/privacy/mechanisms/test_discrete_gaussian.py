@@ -3,6 +3,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
+import opendp.prelude as dp
 import pytest
 from scipy import stats
 
@@ -140,7 +141,6 @@ def test_sigmas_out_of_range_are_refused(sigma):
 
 
 def test_agrees_with_opendp():
-    dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     for sigma in (0.7, 12.0, 5e4):
         n = 10_000

@@ -2,6 +2,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import opendp.prelude as dp
 import pytest
 from scipy import stats
 
@@ -134,7 +135,6 @@ def test_gamma_outside_its_range_is_refused(mechanism, gamma):
 
 
 def test_agrees_with_opendp():
-    dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     n = 20_000
     theirs = dp.m.make_randomized_response_bool(0.6)

@@ -2,6 +2,7 @@ import math
 from decimal import Decimal, localcontext
 
 import numpy as np
+import opendp.prelude as dp
 import pytest
 from scipy import stats
 
@@ -117,7 +118,6 @@ def test_labels_are_randomised_independently():
 
 
 def test_agrees_with_opendp():
-    dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     mechanism, n = RandomizedResponse(epsilon=1.5, categories=5), 20_000
     theirs = dp.m.make_randomized_response(list(range(5)), mechanism.truth_probability)
