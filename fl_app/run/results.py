@@ -58,6 +58,13 @@ class RunFolder:
         self.metrics_path = self.path / "metrics.json"
         self.error_path = self.path / "error.json"
 
+    @classmethod
+    def existing(cls, path: Path) -> RunFolder:
+        """The folder of a run that there is; ConfigError where there is none."""
+        if not path.is_dir():
+            raise ConfigError(f"{path}: no such folder")
+        return cls(path)
+
     @contextmanager
     def claim(self) -> Iterator[None]:
         """Be the one process that does this run; ConfigError where another one does.

@@ -33,9 +33,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: a new one in runs/")
     given = parser.parse_args(argv)
-    if not given.run.is_dir():
-        raise ConfigError(f"{given.run}: no such folder")
-    before, known = RunFolder(given.run), read(given.run)
+    before, known = RunFolder.existing(given.run), read(given.run)
     if VARIABLE not in os.environ and known.get("config_dirs"):
         os.environ[VARIABLE] = known["config_dirs"]
     words = [w for w in before.overrides() if w.partition("=")[0] not in _OWN]

@@ -8,7 +8,6 @@ which may be a copy. ``murmur resume RUN federation.num_rounds=20`` extends it, 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from fl_app.cli import run
@@ -31,20 +30,13 @@ def main(argv: list[str]) -> int:
         help="federation.num_rounds=N extends the run; how it runs (engine=...) may change as well",
     )
     given = parser.parse_args(argv)
-    path = given.run
-    try:
-        if not path.is_dir():
-            raise ConfigError(f"{path}: no such folder")
-        folder = RunFolder(path)
-        words = [word for word in folder.overrides() if not word.startswith("run_dir=")]
-        words += [*given.overrides, f"run_dir={quoted(path.absolute())}"]
-        done = folder.metrics()
-        if done is not None and compose(words).federation.num_rounds <= done["rounds"]:
-            raise ConfigError(
-                f"{path}: this run is finished; federation.num_rounds=N with more than "
-                f"{done['rounds']} extends it"
-            )
-        return run(words)
-    except ConfigError as error:
-        print(f"murmur resume: {error}", file=sys.stderr)
-        return 2
+    folder = RunFolder.existing(given.run)
+    words = [word for word in folder.overrides() if not word.startswith("run_dir=")]
+    words += [*given.overrides, f"run_dir={quoted(given.run.absolute())}"]
+    done = folder.metrics()
+    if done is not None and compose(words).federation.num_rounds <= done["rounds"]:
+        raise ConfigError(
+            f"{given.run}: this run is finished; federation.num_rounds=N with more than "
+            f"{done['rounds']} extends it"
+        )
+    return run(words)

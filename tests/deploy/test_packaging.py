@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,19 @@ def test_systemd_accepts_the_units_and_finds_them_closed(unit, tmp_path):
     # 0 is closed, 10 is open; 3 is where systemd stops calling a service "OK".
     closed = run(["systemd-analyze", "security", "--offline=yes", "--threshold=30", str(copy)])
     assert closed.returncode == 0, closed.stdout[-2000:]
+
+
+def test_the_values_for_flowers_chart_isolate_the_supernode_as_compose_does():
+    values = yaml.safe_load((DEPLOY / "kubernetes" / "supernode.values.yaml").read_text())
+    node = values["supernode"]
+    found = options(node["extraArgs"])
+    assert found.keys() <= flags("flower-supernode")
+    (mount,) = node["volumeMounts"]
+    assert found["--superexec-auth-secret-file"].startswith(f"{mount['mountPath']}/")
+    assert [volume["name"] for volume in node["volumes"]] == [mount["name"]]
+    assert node["isolationMode"] == "process" and not values["superexec"]["enabled"]
+    assert values["tls"]["enabled"] and values["global"]["nodeAuth"]["enabled"]
+    assert node["image"]["tag"].startswith(version("flwr"))
 
 
 def test_the_example_policy_is_valid():

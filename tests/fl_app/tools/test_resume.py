@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 from fl_app.cli import main as murmur
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
-from fl_app.tools.resume import main
 from privacy.ledger import Ledger
 from tests.fl_app.running import SMALL, interrupt, run_inline
 
@@ -38,7 +37,7 @@ def test_killed_run_resumes_to_the_same_result_and_pays_once(tmp_path):
     running.send_signal(signal.SIGKILL)
     running.wait()
     assert cut.metrics() is None, "the run ended before it could be killed"
-    assert main([str(cut.path)]) == 0
+    assert murmur(["resume", str(cut.path)]) == 0
     assert weights(whole) == weights(cut.path)
     assert [row["round"] for row in cut.rows()] == list(range(13))
     with Ledger(cut.path / "ledger.sqlite") as ledger:
@@ -47,8 +46,8 @@ def test_killed_run_resumes_to_the_same_result_and_pays_once(tmp_path):
 
 
 def test_nothing_to_resume_is_said_in_one_line(tmp_path, capsys):
-    assert main([str(tmp_path / "none")]) == 2
-    assert main([str(tmp_path)]) == 2
+    assert murmur(["resume", str(tmp_path / "none")]) == 2
+    assert murmur(["resume", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
 
 
@@ -56,7 +55,7 @@ def test_run_that_another_process_is_doing_is_left_alone(tmp_path, capsys):
     folder = RunFolder(tmp_path)
     folder.save_overrides([*WORDS, f"run_dir={tmp_path}"])
     with folder.claim():
-        assert main([str(tmp_path)]) == 2
+        assert murmur(["resume", str(tmp_path)]) == 2
     assert "another process is doing this run" in capsys.readouterr().err
     assert folder.rows() == []
 
@@ -81,7 +80,7 @@ def content(folder):
 
 def test_a_copy_goes_on_as_a_copy_and_pays_once(half, copy):
     before = content(half)
-    assert main([str(copy)]) == 0
+    assert murmur(["resume", str(copy)]) == 0
     assert content(half) == before
     whole = run_inline(copy.parent / "whole", "federation.num_rounds=4")
     assert weights(copy) == weights(whole.path)
@@ -90,14 +89,14 @@ def test_a_copy_goes_on_as_a_copy_and_pays_once(half, copy):
 
 
 def test_a_finished_run_is_refused_and_can_be_extended(copy, capsys):
-    assert main([str(copy)]) == 0
-    assert main([str(copy)]) == 2
+    assert murmur(["resume", str(copy)]) == 0
+    assert murmur(["resume", str(copy)]) == 2
     assert "this run is finished; federation.num_rounds=N" in capsys.readouterr().err
-    assert main([str(copy), "federation.num_rounds=5"]) == 0
+    assert murmur(["resume", str(copy), "federation.num_rounds=5"]) == 0
     whole = run_inline(copy.parent / "whole", "federation.num_rounds=5")
     assert weights(copy) == weights(whole.path)
     assert [row["round"] for row in RunFolder(copy).rows()] == list(range(6))
-    assert main([str(copy), "federation.num_rounds=3"]) == 2
+    assert murmur(["resume", str(copy), "federation.num_rounds=3"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -108,14 +107,14 @@ def test_a_finished_run_is_refused_and_can_be_extended(copy, capsys):
     ],
 )
 def test_other_settings_are_refused(copy, capsys, word, match):
-    assert main([str(copy), word]) == 2
+    assert murmur(["resume", str(copy), word]) == 2
     assert match in capsys.readouterr().err
 
 
 def test_a_budget_that_was_shared_out_cannot_be_extended(tmp_path, capsys):
     run = prepare([*SMALL, "privacy.per=run", f"run_dir={tmp_path / 'run'}"])
     run.run()
-    assert main([str(run.folder.path), "federation.num_rounds=3"]) == 2
+    assert murmur(["resume", str(run.folder.path), "federation.num_rounds=3"]) == 2
     assert "budget was shared out over 2 rounds" in capsys.readouterr().err
 
 
@@ -138,7 +137,7 @@ def test_damage_is_refused_in_one_sentence(copy, capsys, name, damage, match):
         path.unlink()
     else:
         path.write_bytes(damage(path.read_bytes()))
-    assert main([str(copy)]) == 2
+    assert murmur(["resume", str(copy)]) == 2
     said = capsys.readouterr().err
     assert match in said and said.count("\n") == 1
 
