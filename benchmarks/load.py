@@ -1,7 +1,8 @@
 """How much one machine carries: clients in a round, devices beside each other, rounds of a run.
 
 ``python -m benchmarks.load clients|rounds|devices [N]`` prints a row of the table "load and faults"
-of ``docs/fire-drill.md``. Memory is the peak of resident pages of all processes.
+of ``docs/fire-drill.md``. Memory of runs is what they alone hold; of devices the peak of all
+processes together, with pages that they share counted once.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ MIB = 2**20
 ONE_LABEL = ["strategy.K=1", "strategy.local.epochs=1", "privacy.noise=seeded", "tracking=none"]
 
 
-def memory(processes: Sequence[psutil.Process]) -> float:
-    """MiB that they hold now, shared pages counted once."""
+def memory(processes: Sequence[psutil.Process], kind: str = "Pss") -> float:
+    """MiB that they hold now: ``Pss`` counts shared pages once, ``Anonymous`` leaves files out."""
     total = 0.0
     for each in processes:
         try:
             shares = re.findall(
-                r"^Pss:\s+(\d+)", Path(f"/proc/{each.pid}/smaps_rollup").read_text(), re.M
+                rf"^{kind}:\s+(\d+)", Path(f"/proc/{each.pid}/smaps_rollup").read_text(), re.M
             )
             total += sum(map(int, shares)) / 1024
         except (psutil.Error, OSError):
@@ -49,7 +50,7 @@ def watched(words: Sequence[str], folder: RunFolder) -> tuple[list[float], float
     while process.poll() is None:
         time.sleep(0.05)
         rows = len(folder.rows()) if folder.rows_path.exists() else 0
-        after += [memory([process])] * (rows - len(after))
+        after += [memory([process], "Anonymous")] * (rows - len(after))
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
     return after, time.monotonic() - begun

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
+
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app.config.composition import from_run_config
+from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from learning.training.memory import keep_heap
+from rounds.errors import RunError
 from rounds.message_tokens import with_tokens
 from rounds.reply_limit import limit_replies
 
@@ -36,5 +40,7 @@ def main(grid: Grid, context: Context) -> None:
         try:
             Experiment(config).run(grid, folder)
         except Exception as error:
-            folder.save_error(f"{type(error).__name__}: {error}")
+            bug = not isinstance(error, RunError | ConfigError)
+            trace = traceback.format_exc().rstrip() if bug else ""
+            folder.save_error(f"{type(error).__name__}: {error}", trace)
             raise

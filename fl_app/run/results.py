@@ -177,15 +177,16 @@ class RunFolder:
         """The final figures, or None while the run is not finished."""
         return json.loads(self.metrics_path.read_text()) if self.metrics_path.exists() else None
 
-    def save_error(self, message: str) -> None:
-        """Why the run stopped, for the process that waits for it."""
-        self._write("error.json", json.dumps({"error": message}).encode())
+    def save_error(self, message: str, trace: str = "") -> None:
+        """Why the run stopped, for the process that waits for it; ``trace``: where a bug is."""
+        self._write("error.json", json.dumps({"error": message, "traceback": trace}).encode())
 
     def error(self) -> str | None:
-        """Why the run stopped, or None."""
-        return (
-            json.loads(self.error_path.read_text())["error"] if self.error_path.exists() else None
-        )
+        """Why the run stopped, a bug with its traceback; or None."""
+        if not self.error_path.exists():
+            return None
+        said = json.loads(self.error_path.read_text())
+        return said.get("traceback") or said["error"]
 
     def forget_error(self) -> None:
         """Start again: what stopped an earlier attempt is past."""

@@ -20,6 +20,7 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose, groups
 from fl_app.config.errors import ConfigError
 from fl_app.run.prepare import validated
+from fl_app.run.results import RunFolder
 from tests.fl_app.running import command
 
 VALUES = (
@@ -211,6 +212,8 @@ def test_a_bug_in_an_algorithm_shows_its_own_traceback(tmp_path, monkeypatch):
     words = ["engine=inline", "federation.num_clients=3", "federation.num_rounds=1"]
     with pytest.raises(TypeError, match="a bug of somebody's own"):
         command(*words, f"run_dir={tmp_path / 'run'}")
+    # What engines whose ServerApp is in another process show.
+    assert f'{__file__}", line' in RunFolder(tmp_path / "run").error()
 
 
 def test_a_bug_in_an_algorithms_constructor_is_no_bad_setting(monkeypatch):
