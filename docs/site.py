@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+_PROJECT_FILE = re.compile(
+    r"\[([^\[\]]+)\]\((\.\./[^)#]+|[A-Z]+\.md|(?:deploy|examples)/[^)#]+)(?:#[^)]*)?\)"
+)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -16,6 +20,16 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "index.md", content=start))
     files.append(File.generated(config, "settings.md", content=settings()))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links to files of the project that are no pages become the files' names."""
+
+    def named(link: re.Match[str]) -> str:
+        text, name = link[1], link[2].removeprefix("../")
+        return f"`{name}`" if text in (name, Path(name).name) else f"{text} (`{name}`)"
+
+    return _PROJECT_FILE.sub(named, markdown)
 
 
 def settings() -> str:

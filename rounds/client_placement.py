@@ -60,7 +60,7 @@ class SimulatedPlacement:
         return Placement({node: share.tolist() for node, share in shares if len(share)})
 
     def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
-        """Whoever has a charge for that question; all where the ledger cannot say."""
+        """Whoever has a charge for that task; all where the ledger cannot say."""
         if self.ledger is None or not self.ledger.exists():
             return list(clients)
         try:

@@ -29,7 +29,7 @@ _ADVICE = "agree with the device's owner, or change the run's settings"
 
 
 @dataclass(frozen=True)
-class Question:
+class PlannedReleases:
     """What a run asks of the client that is asked most often: ``releases`` in their order."""
 
     algorithm: str
@@ -38,7 +38,7 @@ class Question:
     seeded: bool
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Question:
+    def of(cls, experiment: Experiment) -> PlannedReleases:
         """By what the run's statement would say of one participation."""
         strategy, privacy = experiment.strategy, experiment.privacy
         setup, release = strategy.setup, strategy.release_event()
@@ -99,20 +99,20 @@ def checks(
 ) -> Iterator[Check]:
     """Of the run that ``words`` describe, by policy files and by a device's own node-config."""
     experiment = validated(words)
-    question = Question.of(experiment)
-    found = f"{question.algorithm}; a client releases at most {len(question.releases)} times"
+    planned = PlannedReleases.of(experiment)
+    found = f"{planned.algorithm}; a client releases at most {len(planned.releases)} times"
     yield Check("run", OK, found)
     agreement = partial(_agreement, experiment, words)
     yield attempt("devices' conf/", agreement, "see server_may_set in conf/")
     for path in policies:
         name = f"policy {path}"
-        yield attempt(name, partial(_verdict, name, question, path, None), _ADVICE)
+        yield attempt(name, partial(_verdict, name, planned, path, None), _ADVICE)
     if "policy" in node_config:
         ledger = device_folder(node_config) / "ledger.sqlite"
         for client in OwnerSettings.of(node_config).clients:
             name, path = f"policy for client {client}", Path(str(node_config["policy"]))
             before = (ledger, client) if ledger.exists() else None
-            yield attempt(name, partial(_verdict, name, question, path, before), _ADVICE)
+            yield attempt(name, partial(_verdict, name, planned, path, before), _ADVICE)
 
 
 def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
@@ -121,16 +121,18 @@ def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
     return Check("devices' conf/", OK, "allows the run's settings")
 
 
-def _verdict(name: str, question: Question, path: Path, before: tuple[Path, int] | None) -> Check:
+def _verdict(
+    name: str, planned: PlannedReleases, path: Path, before: tuple[Path, int] | None
+) -> Check:
     """``before``: the ledger with what a client has released already; None: nothing."""
     policy, spent, count = Policy.load(path.expanduser()), ComposedEvent(()), 0
     if before is not None:
         with Ledger(before[0], create=False) as ledger:
             spent, count = ledger.spent(before[1]), len(ledger.events(before[1]))
-    refused = question.refusal(policy, spent)
+    refused = planned.refusal(policy, spent)
     after = f", after {count} before this run" if count else ""
     if refused is None:
-        return Check(name, OK, f"allows all {len(question.releases)} releases{after}")
+        return Check(name, OK, f"allows all {len(planned.releases)} releases{after}")
     number, reason = refused
-    found = f"refuses release {number} of {len(question.releases)}{after}: {reason}"
+    found = f"refuses release {number} of {len(planned.releases)}{after}: {reason}"
     return Check(name, FAIL, " ".join(found.split()), _ADVICE)

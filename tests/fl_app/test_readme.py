@@ -1,7 +1,9 @@
-"""The README's example of a new algorithm is real: its three blocks are run as they stand."""
+"""README and the pages it leads to: an algorithm in three blocks that run; names that exist."""
 
 import importlib
+import itertools
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -12,11 +14,13 @@ import clients
 import fl_app.config.composition
 import strategies
 from fl_app.cli import TOOLS
-from fl_app.config.composition import groups
+from fl_app.config.composition import compose, groups
 from tests.fl_app.running import run_inline
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted((PROJECT / "docs").glob("*.md"))
+NEW_ALGORITHM = (PROJECT / "docs" / "new-algorithm.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```(?:python|yaml)\n# ((?:strategies|clients|conf)/\S+)\n(.*?)```", re.DOTALL)
 
 
@@ -24,7 +28,7 @@ BLOCK = re.compile(r"```(?:python|yaml)\n# ((?:strategies|clients|conf)/\S+)\n(.
 def three_files(tmp_path, monkeypatch):
     """The blocks as files of a copy of the tree, importable under their own names."""
     shutil.copytree(fl_app.config.composition.CONF, tmp_path / "conf")
-    blocks = dict(BLOCK.findall(README))
+    blocks = dict(BLOCK.findall(NEW_ALGORITHM))
     for name, text in blocks.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +44,7 @@ def three_files(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_adding_an_algorithm_takes_the_three_files_of_the_readme(tmp_path, three_files):
+def test_adding_an_algorithm_takes_the_three_files_of_its_page(tmp_path, three_files):
     assert len(three_files) == 3
     settings = ["strategy=votes", "federation.num_rounds=8", "privacy.noise=os"]
     run = run_inline(
@@ -52,15 +56,47 @@ def test_adding_an_algorithm_takes_the_three_files_of_the_readme(tmp_path, three
     assert run.metrics()["failed"] == 0
 
 
-def test_readme_names_the_commands_and_files_that_exist():
-    for path in re.findall(r"`((?:tests|benchmarks|docs|deploy|conf|privacy)/[\w./]*)`", README):
+def test_readme_is_one_screen():
+    assert len(README.splitlines()) <= 60
+
+
+@pytest.mark.parametrize("page", [PROJECT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_pages_name_files_that_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:tests|benchmarks|docs|deploy|conf|privacy)/[\w./]*)`", text):
         assert (PROJECT / path).exists(), path
-    for path in re.findall(r"\]\(((?!http)[^)]+)\)", README):
-        assert (PROJECT / path).exists(), path
-    for tool in re.findall(r"^\| `murmur (\w+) ", README, re.MULTILINE):
-        assert tool in TOOLS
-    for strategy in re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[\w`, ]+) ", README, re.M))):
-        assert strategy in groups()["strategy"]
+    for path in re.findall(r"\]\(((?!http|#)[^)#]+)[^)]*\)", text):
+        if path != "settings.md":  # which `make docs` makes
+            assert (page.parent / path).exists(), path
+
+
+def test_tables_of_tools_and_algorithms_are_whole():
+    tools = (PROJECT / "docs" / "tools.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `murmur (\w+)", tools, re.MULTILINE)) == set(TOOLS) - {"completion"}
+    algorithms = (PROJECT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]+) \|", algorithms, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert named == set(groups()["strategy"])
+
+
+def test_make_has_the_targets_that_are_named():
     makefile = (PROJECT / "Makefile").read_text()
-    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+    start = (PROJECT / "docs" / "start.md").read_text(encoding="utf-8")
+    for target in re.findall(r"^make (\w+)", README + start, re.MULTILINE):
         assert f"\n{target}:" in makefile
+
+
+@pytest.mark.parametrize(
+    "name", ["start", "researchers", "engineers", "data-protection", "running", "tools"]
+)
+def test_commands_of_the_pages_for_users_compose(name):
+    """What a newcomer pastes names settings that exist."""
+    text = (PROJECT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    for line in re.findall(r"^murmur .*", blocks, re.MULTILINE):
+        words = shlex.split(line, comments=True)[1:]
+        if words[0] in TOOLS or "--config-dir" in words:
+            continue
+        typed = [word.partition("=")[::2] for word in words if "=" in word]
+        for values in itertools.product(*(values.split(",") for _, values in typed)):
+            compose([f"{key}={value}" for (key, _), value in zip(typed, values, strict=True)])
