@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -63,9 +64,13 @@ def _metric(name: str, settings: dict[str, Any], classes: int) -> Metric:
             "install it (extra `metrics`)"
         ) from error
     if not name.isidentifier() or not callable(getattr(known, name, None)):
+        near = get_close_matches(
+            name, [n for n in dir(sklearn.metrics) + dir(known) if n.islower()]
+        )
         raise ValueError(
             f"metrics={name}: is neither in sklearn.metrics nor in "
             "torchmetrics.functional.classification"
+            + (f"; did you mean {' or '.join(near)}?" if near else "")
         )
     return _torchmetrics(getattr(known, name), settings, classes)
 
