@@ -45,12 +45,8 @@ class LabelSpreading:
     def __post_init__(self) -> None:
         if not self.passes:
             raise ValueError("passes=[]: must be at least one")
-        for values in self.passes:
-            if len(values) != 2 or not values[0] > 0 or not 0 < values[1] < 1:
-                raise ValueError(
-                    f"passes={[list(p) for p in self.passes]}: each must be [share above 0, "
-                    "α in (0, 1)]"
-                )
+        if not all(map(_is_pass, self.passes)):
+            raise ValueError(f"passes={self.passes}: each must be [share above 0, α in (0, 1)]")
         for name in ("components", "neighbours", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
@@ -81,6 +77,14 @@ class LabelSpreading:
             weights = ridge(pool, centred(labels, classes), self.penalty)
             scores = pool @ weights
         return weights
+
+
+def _is_pass(values: Any) -> bool:
+    try:
+        share, alpha = values
+        return share > 0 and 0 < alpha < 1
+    except (TypeError, ValueError):
+        return False
 
 
 def _graph(near: NDArray[np.float32], neighbours: int) -> Any:

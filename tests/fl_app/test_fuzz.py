@@ -28,11 +28,12 @@ VALUES = (
     *("[1,2]", "0.5", "99999999999999999999", "-0.0", "1e-5", "'a b'", '"\\x00"', "${x}", "1.."),
 )
 BESIDE = {
+    "class_statistics": ["features=none"],
     "clustering": ["model=clustering", "evaluation=protected_clustering"],
     "dpfl_bnn": ["model=bnn"],
     "kd_dpfl": ["partition=quantity_skew"],
 }
-ALGORITHMS = [name for name in groups()["strategy"] if name != "class_statistics"]
+ALGORITHMS = list(groups()["strategy"])
 
 
 def _keys(node, prefix=""):

@@ -87,7 +87,14 @@ def test_ridge_is_the_closed_form_and_weights_survive_the_trainer():
 
 
 @pytest.mark.parametrize(
-    "changed", [{"passes": [[0, 0.9]]}, {"passes": [[1, 1]]}, {"steps": 0}, {"penalty": 0}]
+    "changed",
+    [
+        {"passes": [[0, 0.9]]},
+        {"passes": [[1, 1]]},
+        {"passes": [1, 2]},
+        {"steps": 0},
+        {"penalty": 0},
+    ],
 )
 def test_bad_settings_are_refused(changed):
     with pytest.raises(ValueError, match=next(iter(changed))):
