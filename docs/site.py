@@ -9,6 +9,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+_PAGE = re.compile(r"\[(?:docs/)?[\w-]+\.md\]\(([\w-]+\.md)\)")  # a link named by its file
 _PROJECT_FILE = re.compile(
     r"\[([^\[\]]+)\]\((\.\./[^)#]+|[A-Z]+\.md|(?:deploy|examples)/[^)#]+)(?:#[^)]*)?\)"
 )
@@ -23,13 +24,17 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to files of the project that are no pages become the files' names."""
+    """Links are named by the pages' titles; those to files that are no pages become names."""
 
     def named(link: re.Match[str]) -> str:
         text, name = link[1], link[2].removeprefix("../")
         return f"`{name}`" if text in (name, Path(name).name) else f"{text} (`{name}`)"
 
-    return _PROJECT_FILE.sub(named, markdown)
+    def titled(link: re.Match[str]) -> str:
+        text = (ROOT / "docs" / link[1]).read_text(encoding="utf-8")
+        return f"[{text.partition(chr(10))[0].removeprefix('# ')}]({link[1]})"
+
+    return _PAGE.sub(titled, _PROJECT_FILE.sub(named, markdown))
 
 
 def settings() -> str:

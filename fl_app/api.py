@@ -1,8 +1,10 @@
 """Runs and results from Python, for notebooks: ``from fl_app.api import results, run``.
 
->>> result = run(["strategy=fedavg", "federation.num_rounds=3"])      # doctest: +SKIP
->>> result.metrics["accuracy"], result.folder                         # doctest: +SKIP
->>> results("runs/sweep-epsilons").groupby("privacy.epsilon")["accuracy"].mean()  # doctest: +SKIP
+Examples:
+    >>> result = run(["strategy=fedavg", "federation.num_rounds=3"])  # doctest: +SKIP
+    >>> result.metrics["accuracy"], result.folder                     # doctest: +SKIP
+    >>> frame = results("runs/sweep-epsilons")                        # doctest: +SKIP
+    >>> frame.groupby("privacy.epsilon")["accuracy"].mean()           # doctest: +SKIP
 """
 
 from __future__ import annotations
