@@ -64,9 +64,8 @@ def _metric(name: str, settings: dict[str, Any], classes: int) -> Metric:
             "install it (extra `metrics`)"
         ) from error
     if not name.isidentifier() or not callable(getattr(known, name, None)):
-        near = get_close_matches(
-            name, [n for n in dir(sklearn.metrics) + dir(known) if n.islower()]
-        )
+        choices = {n for n in dir(sklearn.metrics) + dir(known) if n[0].islower()}
+        near = get_close_matches(name, sorted(choices))
         raise ValueError(
             f"metrics={name}: is neither in sklearn.metrics nor in "
             "torchmetrics.functional.classification"

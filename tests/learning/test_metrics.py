@@ -68,7 +68,7 @@ def test_torchmetrics_by_name():
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["f2_scor"], "f2_scor: is neither.*did you mean f1_score"),
+        (["f1_scor"], "f1_scor: is neither.*did you mean f1_score"),
         (["loss"], "is in every row already"),
         (["f1_score", "f1_score"], "named twice"),
         (["confusion_matrix"], "cannot be used here"),
