@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import statistics
 
 import numpy as np
@@ -75,11 +76,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epsilon", type=float, nargs="*", default=[1.0, 8.0])
+    parser.add_argument("--only", default="", metavar="REGEX", help="pools whose name it finds")
     chosen = parser.parse_args()
     print("| pool | " + " | ".join(f"ε = {e:g}" for e in chosen.epsilon) + " |")
     print("|---|" + "---|" * len(chosen.epsilon))
     pools = [_pools(seed) for seed in range(1, chosen.seeds + 1)]
-    for name in pools[0]:
+    for name in (name for name in pools[0] if re.search(chosen.only, name)):
         means = [
             statistics.mean(accuracy(pool[name], e, seed) for seed, pool in enumerate(pools, 1))
             for e in chosen.epsilon

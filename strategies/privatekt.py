@@ -219,7 +219,8 @@ class PrivateKT(CohortStrategy):
             answered = margin(np.maximum(self._counts(total), 0)) >= self.abstain_below
             if self.target == "hard":
                 values = plurality(values, self._rng("ties", number))
-        self.buffer.append((self.indices[answered], values[answered].astype(np.float32)))
+        if answered.any():  # noise may drown all of it
+            self.buffer.append((self.indices[answered], values[answered].astype(np.float32)))
         del self.buffer[: -self.buffer_rounds]
 
     def _counts(self, total: Integers) -> NDArray[np.float64]:

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from fl_app.config.composition import compose
+from fl_app.run.experiment import Experiment
 from learning.contribution import MalformedError
 from privacy.accounting import Threat, epsilon
 from privacy.budget import Budget
@@ -14,6 +16,7 @@ from schemes.privatekt.own_labels import OwnLabelCodec
 from tests.fl_app.running import run_inline
 
 SMALL = [
+    "strategy=privatekt",
     "engine=inline",
     "features=scattering",
     "features.components=30",
@@ -124,3 +127,11 @@ def test_nobody_is_asked_or_charged_where_labels_are_not_used(tmp_path):
     assert [row["answered"] for row in rows[1:]] == [0, 0]
     assert rows[-1]["epsilon_proven"] == 0
     assert not rows[-1]["failed"]
+
+
+def test_votes_that_noise_drowns_leave_the_model_as_it_was():
+    strategy = Experiment(compose([*SMALL, *SUMS])).strategy
+    model = strategy.initial_parameters()
+    strategy.task(1, model)
+    total = np.zeros(strategy.codec().shape, np.int64)
+    assert np.array_equal(strategy.update(1, model, total, 60), model)
