@@ -121,7 +121,7 @@ def test_in_simulations_too_a_slot_takes_the_classes_of_its_own_group(target):
 def ask(device: Device, *words: str, size: tuple[str, ...] = (), **changed):
     told = device.words(*SMALL, *size)
     model = np.zeros(model_size(told), np.float32)
-    content = question(model, arrays={"indices": np.arange(4)}, **changed)
+    content = question(model, arrays={"indices": np.arange(3)}, **changed)
     return report(device.ask([*told, *words], content))
 
 
@@ -178,7 +178,7 @@ def test_policy_is_read_anew_for_a_stored_reply_too(tmp_path):
     file = tmp_path / "policy.yaml"
     file.write_text(file.read_text().replace("2099", "2001"))
     told = device.words(*SMALL)
-    content = question(np.zeros(model_size(told), np.float32), arrays={"indices": np.arange(4)})
+    content = question(np.zeros(model_size(told), np.float32), arrays={"indices": np.arange(3)})
     assert "no policy that is valid" in report(device.ask(told, content, fresh=False))["reasons"][0]
 
 
@@ -252,7 +252,7 @@ def test_model_on_which_training_overflows_is_answered_all_the_same(tmp_path, st
             np.savez(tmp_path / f"{client}.npz", images=held["images"] * 0, labels=held["labels"])
     told = device.words(*SMALL, f"strategy={strategy}")
     model = np.full(model_size(told), 1e37, np.float32)
-    found = report(device.ask(told, question(model, arrays={"indices": np.arange(4)})))
+    found = report(device.ask(told, question(model, arrays={"indices": np.arange(3)})))
     assert found["clients"] == list(MINE), found
     assert len(device.charged()) == len(MINE)
 

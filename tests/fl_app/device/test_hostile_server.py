@@ -39,7 +39,7 @@ class Case:
 
 
 CASES = {
-    "privatekt": Case([*SMALL, "strategy.local.epochs=1"], {"indices": np.arange(4)}),
+    "privatekt": Case([*SMALL, "strategy.local.epochs=1"], {"indices": np.arange(3)}),
     "nbafl": Case(["strategy=nbafl", *SMALL]),
     "kd_dpfl": Case(["strategy=kd_dpfl", *SMALL, "strategy.labelling.epochs=1"], clients=(7,)),
     "kd_dpfl, labels": Case(

@@ -39,7 +39,7 @@ def ask(config, node_config, run_id=7, round=1):
     settings = NodeSettings.device(node_config, run_name(words, run_id))
     node = Node(agreed(words, settings.owner), settings)
     model = node.trainer.initial(np.random.default_rng(0))
-    arrays = ArrayRecord({"model": Array(model), "indices": Array(np.arange(4))})
+    arrays = ArrayRecord({"model": Array(model), "indices": Array(np.arange(3))})
     task = ConfigRecord({"round": round, "clients": [0]})
     reply = node.answer(RecordDict({"model": arrays, "task": task}))
     return node, dict(reply.config_records["report"])

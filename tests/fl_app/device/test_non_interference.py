@@ -21,12 +21,12 @@ from tests.fl_app.device_under_test import CLIENTS, MINE, OPEN, POOL, STRICT, De
 
 DATA = tuple(f"/{client}.npz" for client in MINE)
 EACH = 10  # questions to one configuration
-ROWS = {"indices": np.tile(np.arange(4), (CLIENTS, 1)), "clients": np.arange(CLIENTS)}
+ROWS = {"indices": np.tile(np.arange(3), (CLIENTS, 1)), "clients": np.arange(CLIENTS)}
 ONE_EPOCH = [*SMALL, "strategy.local.epochs=1"]
 CASES = {
     **test_hostile_server.CASES,
     "privatekt, disjoint": Case([*ONE_EPOCH, "strategy.answers=disjoint"], ROWS),
-    "privatekt, votes": Case([*ONE_EPOCH, "strategy.answers=votes"], {"indices": np.arange(4)}),
+    "privatekt, votes": Case([*ONE_EPOCH, "strategy.answers=votes"], {"indices": np.arange(3)}),
     "class_statistics": Case(
         [
             *("strategy=class_statistics", "features=none", "privacy.threat=local"),

@@ -25,7 +25,7 @@ def node_and_task(tmp_path, *overrides, strategy="privatekt"):
     parameters = node.trainer.initial(np.random.default_rng(0))
     arrays = {"model": Array(parameters)}
     if strategy == "privatekt":
-        arrays["indices"] = Array(np.arange(4))
+        arrays["indices"] = Array(np.arange(3))
     task = ConfigRecord({"round": 1, "clients": [0, 1]})
     return node, RecordDict({"model": ArrayRecord(arrays), "task": task})
 
