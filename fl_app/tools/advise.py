@@ -56,7 +56,15 @@ class Setting:
         noise, rounds = self.noise, rounds or self.noise.rounds
         exposures = rounds if self.all_exposed else min(noise.exposures, rounds)
         scheduled = scheduled or noise.scheduled
-        noise = replace(noise, rounds=rounds, exposures=exposures, scheduled=scheduled)
+        # As often as now, in proportion.
+        often = noise.participations * rounds * scheduled / (noise.rounds * noise.scheduled)
+        noise = replace(
+            noise,
+            rounds=rounds,
+            participations=min(rounds, math.ceil(often)),
+            exposures=exposures,
+            scheduled=scheduled,
+        )
         weights = [1 / scheduled] * scheduled
         if scheduled == len(self.sizes):
             weights = [size / sum(self.sizes) for size in self.sizes]

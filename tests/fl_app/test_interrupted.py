@@ -6,6 +6,7 @@ import sys
 # Ctrl-C at the first import of the command's own, as a person would press it.
 PRESSED = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from fl_app.__main__ import main
 
 class Presses:

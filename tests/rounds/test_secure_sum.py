@@ -83,8 +83,8 @@ def test_server_receives_masked_contributions_and_nothing_else_of_the_data(tmp_p
         for name, array in record.items()
     ]
     assert [name for name, _ in arrays] == ["masked"] * 6
-    # 4 labels of 10 classes and the weight, for 6 clients: 41 coordinates of 3 bits.
-    assert {array.shape for _, array in arrays} == {(1, (41 * 3 + 7) // 8)}
+    # 3 labels of 10 classes and the weight, for 6 clients: 31 coordinates of 3 bits.
+    assert {array.shape for _, array in arrays} == {(1, (31 * 3 + 7) // 8)}
     reports = [c.config_records["report"] for c in received if "report" in c.config_records]
     assert len(reports) == 6
     assert all(set(report) == {"clients", "refused", "reasons"} for report in reports)
