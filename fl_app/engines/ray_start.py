@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from fl_app.config import plugins
 from fl_app.engines.family import adopt_orphans, end_children
 from fl_app.engines.ray_fork import SOCKET, start_template
 
@@ -46,13 +47,17 @@ class Head:
 
     @classmethod
     def shared(cls, workers: int) -> Head | None:
-        """The one of this process, started on first use; None where it has another size."""
+        """The one of this process, started on first use; None where another kind is in use."""
+        kind = (workers, os.environ.get(plugins.VARIABLE, ""))
+        if cls._shared is not None and cls._shared.kind != kind and "ray" not in sys.modules:
+            cls._shared.stop()  # nobody has connected to it
         if cls._shared is None:
             cls._shared = cls(workers)
-        return cls._shared if cls._shared.workers == workers else None
+        return cls._shared if cls._shared.kind == kind else None
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        # Workers know the folders of plug-ins that were named when their head started.
+        self.kind = (workers, os.environ.get(plugins.VARIABLE, ""))
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         # Nobody else on this machine or network may run code in our workers.
