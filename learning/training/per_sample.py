@@ -65,10 +65,9 @@ class PerSampleGradients:
         for parameter in self._module.parameters():
             parameter.grad = None
             parameter.data = parameter.data.clone()
-        try:
-            self._wrapped = GradSampleModule(self._module, loss_reduction="sum")
-        except NotImplementedError as error:
-            raise ValueError(f"model={kind}: {error}") from error
+        if unsupported := GradSampleModule.validate(self._module):
+            raise ValueError(f"model={kind}: {unsupported[0]}")
+        self._wrapped = GradSampleModule(self._module, loss_reduction="sum")
         self._first = _first(self._module)
 
     def load(self) -> None:
