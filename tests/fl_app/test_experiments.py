@@ -19,8 +19,6 @@ def test_experiment_is_ready_to_start(name, data_root, monkeypatch):
     try:
         Experiment(config)
     except ConfigError as error:
-        if "install it (extra" in str(error):
-            pytest.skip(str(error))
         if not str(error).startswith(f"dataset: {config.dataset.name} is not in"):
             raise
         pytest.skip(f"MURMUR_DATA holds no {config.dataset.name}")
