@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.statement import Guarantee, Statement
@@ -248,4 +249,6 @@ def _utility(run: Run) -> str:
 
 def _version(run: Run) -> str:
     versions = run.provenance.get("versions", {})
-    return f"{versions.get('murmur', 'of unknown version')}, {run.provenance.get('commit') or ''}"
+    return (
+        f"{versions.get(DISTRIBUTION, 'of unknown version')}, {run.provenance.get('commit') or ''}"
+    )

@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
+import fl_app
 from fl_app.cli import main
 from privacy.statement import Statement
 from tests.fl_app.running import command, run_inline
@@ -39,6 +40,7 @@ def test_the_record_is_one_that_the_registry_takes(run, capsys):
     record = yaml.safe_load(capsys.readouterr().out)
     checked = jsonschema.Draft7Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
     assert [error.message for error in checked.iter_errors(record)] == []
+    assert f"Murmur {fl_app.version()}" in record["deployment"]["implementation"]["mechanisms"]
     statement = Statement.from_dict(json.loads((run / "privacy.json").read_text()))
     said = record["deployment"]["privacy_loss"]["privacy_parameters"]
     if statement.is_private or statement.guarantees[0].assumed_total:
