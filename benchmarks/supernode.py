@@ -14,6 +14,7 @@ import uvicorn
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import get_object_tree, no_object_id_recompute
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -75,8 +76,12 @@ class SuperNode:
         kind: str = "train",
         task_type: TaskType = TaskType.CLIENT_APP,
         late: float = 0.0,
+        broken_off: bool = False,
     ) -> int:
-        """Put in a task and, ``late`` seconds after it, its message; the task's number."""
+        """Put in a task and, ``late`` seconds after it, its message; the task's number.
+
+        ``broken_off``: the SuperLink was gone before the message's content had come.
+        """
         TaskIdentity.task_id = TaskIdentity.run_id = RUN
         TaskIdentity.node_id = 1
         message = Message(content, dst_node_id=NODE, message_type=kind, group_id="1")
@@ -84,7 +89,14 @@ class SuperNode:
         task = self.state.create_task(task_type.value, RUN, self.hash)
         assert task is not None
         time.sleep(late)
-        _insert_message(message, self.state, self.state.object_store)
+        store = self.state.object_store
+        if broken_off:
+            with no_object_id_recompute():
+                message.metadata.__dict__["_message_id"] = message.object_id
+                self.state.store_message(message)
+                store.preregister(RUN, get_object_tree(message))
+        else:
+            _insert_message(message, self.state, store)
         return task
 
     def reply(self, seconds: float = 60.0) -> Message:

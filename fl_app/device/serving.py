@@ -15,6 +15,7 @@ import hashlib
 import multiprocessing
 import time
 from collections.abc import Collection, Mapping
+from multiprocessing.synchronize import Event
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -40,26 +41,39 @@ class Device:
     def serve(self, runtime: Runtime) -> None:
         """Answer tasks one after the other, for ever; RuntimeApiError if the SuperNode refuses."""
         fork = multiprocessing.get_context("fork")
+        following = None
         while True:
-            task = runtime.claim()
+            task, following = following or runtime.claim(), None
             if task is None:
                 time.sleep(POLL_SECONDS)
                 continue
-            began = time.monotonic()
-            process = fork.Process(target=self.work, args=(task,))
+            began, pulled = time.monotonic(), fork.Event()
+            process = fork.Process(target=self.work, args=(task, pulled))
             process.start()
             try:
-                process.join()
+                # Where a SuperLink dies while a SuperNode receives a message, Flower 1.41 keeps the
+                # task, and the rest of its message never comes. It receives one message at a time,
+                # so a task that follows says that this one is lost.
+                while process.is_alive() and following is None:
+                    process.join(POLL_SECONDS)
+                    if process.is_alive() and not pulled.is_set():
+                        following = runtime.claim()
+                if following is not None:
+                    process.kill()  # it has begun nothing
             finally:
                 process.terminate()
+                process.join()
             ended = "answered" if process.exitcode == 0 else f"failed ({process.exitcode})"
+            if following is not None:
+                ended = "given up, its message did not come"
             print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
 
-    def work(self, task: Task) -> None:
-        """Answer one task, in a process of its own."""
+    def work(self, task: Task, pulled: Event) -> None:
+        """Answer one task, in a process of its own; ``pulled`` is set once all of it is here."""
         try:
             with task.open() as opened:
                 task_input = opened.pull()
+                pulled.set()
                 refusal = self.refusal(task, task_input)
                 reply = (
                     self.answer(task_input) if refusal is None else _refused(task_input, refusal)

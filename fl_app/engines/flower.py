@@ -158,7 +158,7 @@ class SuperLink:
         lost: dict[psutil.Process, float] = {}
         while flwr.poll() is None:
             time.sleep(LOOK_SECONDS)
-            seen |= {each: name for each in self._family() if (name := _part(each))}
+            seen |= parts(self._family())
             for each in seen.keys() - lost.keys():
                 if not each.is_running() or each.status() == psutil.STATUS_ZOMBIE:
                     lost[each] = time.monotonic()
@@ -202,6 +202,21 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def parts(family: list[psutil.Process]) -> dict[psutil.Process, str]:
+    """Those without which a run does not go on.
+
+    A process that one of them forks to start another program looks like its parent until then,
+    and may end at any time.
+    """
+    named = {each.pid: name for each in family if (name := _part(each))}
+    found = {}
+    for each in family:
+        with contextlib.suppress(psutil.Error):
+            if each.pid in named and named.get(each.ppid()) != named[each.pid]:
+                found[each] = named[each.pid]
+    return found
 
 
 def _part(process: psutil.Process) -> str | None:

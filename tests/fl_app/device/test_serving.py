@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def asked(files, *more):
 def answer(device, supernode):
     """Let ``device`` answer the task that waits, in this process; the reply."""
     task = Runtime(supernode.address, SECRET).claim()
-    device.work(task)
+    device.work(task, threading.Event())
     return supernode.reply()
 
 
@@ -146,7 +147,7 @@ def test_server_is_told_of_a_task_whose_process_died_before_it_had_begun(
     again = Runtime(supernode.address, SECRET).claim()
     assert again.number == task
     with pytest.raises(SystemExit):
-        Device(files.node_config).work(again)
+        Device(files.node_config).work(again, threading.Event())
     supernode.expire(task)
     assert "stopped responding" in supernode.reply().error.reason
 
@@ -208,3 +209,14 @@ def test_device_outlives_a_message_whose_process_dies(serving, supernode, files)
     os.kill(int(child), signal.SIGKILL)
     supernode.ask(content, kind="query.nothing")
     assert supernode.reply().has_error()
+
+
+def test_message_that_never_came_whole_is_given_up_for_the_next(serving, supernode, files):
+    """As in a SuperNode whose SuperLink died while it received a message: nothing is charged."""
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    lost = supernode.ask(content, broken_off=True)
+    wait_for(lambda: supernode.status(lost) == "running:", 60, "the task to be taken")
+    supernode.ask(content)
+    assert not supernode.reply().has_error()
+    assert len(files.charged()) == 1

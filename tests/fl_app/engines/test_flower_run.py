@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from safetensors.numpy import load_file
 
 from benchmarks.killed_processes import kill
 from benchmarks.loopback import wait_for
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
-from fl_app.engines.flower import SuperLink
+from fl_app.engines.flower import SuperLink, parts
 from fl_app.run.results import RunFolder
 from tests.fl_app.running import SMALL, run_inline
 
@@ -112,6 +113,28 @@ def processes_of(environment):
                 yield int(folder.name)
 
 
+FORKS = """
+import os, sys, time
+if os.fork() == 0:  # as long as it has not become another program, it looks like its parent
+    time.sleep(600)
+print("forked", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_part_of_a_run_forks_is_no_part_of_it():
+    command = [sys.executable, "-c", FORKS, "flwr-simulation"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"forked\n"
+            (child,) = psutil.Process(process.pid).children()
+            family = [psutil.Process(process.pid), child]
+            assert [each.pid for each in parts(family)] == [process.pid]
+        finally:
+            child.kill()
+            process.kill()
+
+
 @pytest.mark.federation
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_ended_run_leaves_nothing_running(tmp_path, flower, number):
@@ -130,7 +153,7 @@ def test_an_ended_run_leaves_nothing_running(tmp_path, flower, number):
 @pytest.mark.federation
 @pytest.mark.parametrize("victim", ["SuperExec", "simulation (ServerApp)"])
 def test_a_run_of_which_one_process_is_killed_ends_and_can_be_resumed(tmp_path, victim):
-    killed = kill(tmp_path, "flower", "local_only", 6, victim, seed=0)
+    killed = kill(tmp_path, "flower", "local_only", 60, victim, seed=0)  # none ends before that
     assert (killed.left, killed.status, killed.same) == (0, 1, True)
 
 
