@@ -117,6 +117,12 @@ def link_killed(
     return Outcome(lost, f"`murmur resume`: the same result; {paid(run)}", since(begin))
 
 
+def link_killed_behind_a_proxy(devices: Devices) -> Outcome:
+    """The same, where a device's connections are still accepted, and end within the handshake."""
+    with devices.network():
+        return link_killed(devices, _after_round_1)
+
+
 def murmur_stopped(devices: Devices) -> Outcome:
     """Whoever started the run ends it with SIGTERM, and resumes it."""
     run = devices.start(ALL)
@@ -233,6 +239,10 @@ DRILLS: dict[str, Drill] = {
         )
         for phase in ("mask", "confirm")
     },
+    "link-proxy": Drill(
+        "SuperLink killed after round 1, behind a proxy that still accepts connections",
+        link_killed_behind_a_proxy,
+    ),
     "murmur-stopped": Drill("`murmur` ended by SIGTERM within round 2", murmur_stopped),
     "network": Drill("device's network cut for 30 s", partial(network_cut, seconds=30)),
     "network-deadline": Drill(

@@ -65,7 +65,7 @@ def kill(
     process = draw.choice([p for p, name in family.items() if name == chosen])
     process.kill()
     begun, ended = time.monotonic(), None
-    replaced = engine == "ray" and chosen.startswith("worker")
+    replaced = chosen.startswith("worker")
     while time.monotonic() - begun < (240 if replaced else WITHIN):
         murmur.poll()
         if not list(marked(mark)):

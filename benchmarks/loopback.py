@@ -156,16 +156,16 @@ class Federation:
         pairs = {k: f'"{v}"' if isinstance(v, str) else v for k, v in config.items()}
         words = " ".join(f"{key}={value}" for key, value in pairs.items())
         runtime, secret = free_port(), str(self.folder / "supernode.secret")
-        command = ["flower-supernode", "--superlink", f"127.0.0.1:{port or self.port}"]
+        command = ["--superlink", f"127.0.0.1:{port or self.port}"]
         command += ["--root-certificates", str(ca or self.certificates / "ca.pem")]
         command += ["--auth-supernode-private-key", str(key), "--port", str(runtime), *options]
         name = f"node-{number}"
         if runs_sent_code:
-            return self._start(name, [*command, "--node-config", words])
+            return self._start(name, ["flower-supernode", *command, "--node-config", words])
         shared = ["--superexec-auth-secret-file", secret]
         device = ["murmur", "device", "--runtime-api-address", f"127.0.0.1:{runtime}", *shared]
         self._start(name, [*device, "--node-config", words], log=f"device-{number}")
-        return self._start(name, [*command, "--isolation", "process", *shared])
+        return self._start(name, ["murmur", "supernode", *command, *shared])
 
     def online(self) -> int:
         """How many nodes the SuperLink has."""

@@ -41,6 +41,7 @@ TOOLS = {
     "rerun": "do a run again, and compare its bits",
     "resume": "go on with a run that was interrupted",
     "statement": "print a run's privacy statement for a registry, an auditor or a patient",
+    "supernode": "Flower's SuperNode for a device: runs nothing that it is sent, never gives up",
 }
 
 

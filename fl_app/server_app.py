@@ -11,6 +11,7 @@ from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
+from fl_app.engines.lost_nodes import without_lost_nodes
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from learning.training.memory import keep_heap
@@ -35,6 +36,8 @@ def main(grid: Grid, context: Context) -> None:
     if config.federation.devices is not None:
         require_same(config, to_overrides(context.run_config))
         grid = with_tokens(grid)
+    else:
+        grid = without_lost_nodes(grid)
     folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
     with folder.claim():
         try:

@@ -1,8 +1,8 @@
 """``murmur device``: answer a SuperNode's messages with the Murmur that is installed here.
 
-Runs beside ``flower-supernode --isolation process --superexec-auth-secret-file FILE`` on the same
-machine, under an account of its own: the SuperNode holds the node's key and speaks to the server,
-this process holds the data and speaks to the SuperNode. The code that a server sends is not run.
+Runs beside ``murmur supernode --superexec-auth-secret-file FILE`` on the same machine, under an
+account of its own: the SuperNode holds the node's key and speaks to the server, this process holds
+the data and speaks to the SuperNode. The code that a server sends is not run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="murmur device",
         description="Answer a SuperNode's messages with the Murmur that is installed here; code "
-        "that a server sends is not run. Runs beside `flower-supernode --isolation process`, under "
+        "that a server sends is not run. Runs beside `murmur supernode`, under "
         "an account of its own: deploy/README.md.",
     )
     parser.add_argument(
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         type=Path,
         required=True,
         metavar="FILE",
-        help="as given to flower-supernode",
+        help="as given to murmur supernode",
     )
     parser.add_argument(
         "--runtime-api-address",

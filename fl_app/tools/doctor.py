@@ -18,7 +18,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.tools import checkup
 from fl_app.tools.checkup import FAIL, OK, SOON, WARN, Check, attempt
 
-_ISOLATED = "flower-supernode --isolation process, and murmur device beside it: deploy/README.md"
+_ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
 
 
 def main(argv: list[str]) -> int:
@@ -32,11 +32,11 @@ def main(argv: list[str]) -> int:
     device = kinds.add_parser("device", help="a machine that runs a SuperNode")
     device.add_argument("--node-config", default="", help="as given to murmur device")
     device.add_argument(
-        "--auth-supernode-private-key", type=Path, help="as given to flower-supernode"
+        "--auth-supernode-private-key", type=Path, help="as given to murmur supernode"
     )
     device.add_argument("--root-certificates", type=Path, help="as given to it: ca.pem")
     device.add_argument("--superlink", help="as given to it: HOST:PORT")
-    device.add_argument("--isolation", help="as given to it: process, or its default")
+    device.add_argument("--isolation", help="process with murmur supernode")
     device.add_argument("--superexec-auth-secret-file", type=Path, help="as given to it")
     device.add_argument("--trusted-entities", type=Path, help="as given to it")
     server = kinds.add_parser("server", help="the machine of the SuperLink")

@@ -2,7 +2,14 @@
 
 import pytest
 
-from benchmarks.drills import MASKED, in_phase, link_killed, network_cut, node_killed_in_phase
+from benchmarks.drills import (
+    MASKED,
+    in_phase,
+    link_killed,
+    link_killed_behind_a_proxy,
+    network_cut,
+    node_killed_in_phase,
+)
 from benchmarks.federation import federation_of_three
 
 pytestmark = pytest.mark.federation
@@ -24,6 +31,11 @@ def test_superlink_killed_in_a_secure_sum_is_gone_on_with_to_the_same_result(dev
     outcome = link_killed(devices, in_phase("confirm"), words=tuple(MASKED))
     assert "0 of 1 rounds kept" in outcome.lost
     assert outcome.recovered == "`murmur resume`: the same result; rounds paid for: [1, 1, 1]"
+
+
+def test_superlink_killed_behind_a_proxy_is_gone_on_with(devices):
+    """Flower's own SuperNode would stop asking for work: see ``fl_app/tools/supernode.py``."""
+    assert link_killed_behind_a_proxy(devices).recovered.startswith("`murmur resume`: the same")
 
 
 def test_device_killed_before_it_masks_is_left_out_of_the_sum(devices):

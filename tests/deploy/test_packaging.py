@@ -85,11 +85,11 @@ def test_every_service_starts_with_flags_and_paths_that_exist(name):
 def test_supernode_runs_nothing_that_it_is_sent_and_sees_no_data(name):
     service = SERVICES[name]
     found = options(service["command"])
-    assert found["--isolation"] == "process"
     assert mount_of(found["--superexec-auth-secret-file"], service)
     assert set(targets(service)) == {"/var/lib/murmur"} | {
         f"/run/secrets/{file}" for file in ("ca.pem", "node.key", "supernode.secret")
     }
+    assert service["entrypoint"] == ["murmur", "supernode"]
     device = SERVICES[name.replace("node", "device")]
     assert device["network_mode"] == f"service:{name}"
     assert device["entrypoint"] == ["murmur", "device"]
@@ -177,11 +177,11 @@ def test_units_start_with_flags_that_exist(unit):
     (command,) = re.findall(r"^ExecStart=(.+)$", text, re.M)
     program, *words = command.split()
     found = options(words)
-    tool = " device" if words[0] == "device" else ""
-    assert found.keys() <= flags(Path(program).name + tool)
+    tool = words[0] if Path(program).name == "murmur" else None
+    assert found.keys() <= flags(f"murmur {tool}" if tool else Path(program).name)
     if "supernode" in unit.name:
-        assert found["--isolation"] == "process" and "--superexec-auth-secret-file" in found
-    if tool:
+        assert tool == "supernode" and "--superexec-auth-secret-file" in found
+    if tool == "device":
         config = re.search(r"NODE_CONFIG='([^']+)'", text)
         words = node_words(config[1])
         assert set(words) == WORDS
