@@ -1,14 +1,14 @@
-"""Runs of several processes, one of which is killed at a random instant, and resumed."""
+"""Runs of several processes that are killed at random instants, and resumed each time they end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,7 @@ from fl_app.run.results import RunFolder
 MURMUR = str(Path(sys.executable).parent / "murmur")
 MAIN = "murmur"  # what the user started
 WITHIN = 10.0  # seconds in which everything must have ended
+PATIENCE = 240.0  # seconds for a run to start, or to go on
 # By a word of the command line; the first that fits.
 PARTS = {
     "ray": {
@@ -43,70 +44,129 @@ PARTS = {
 }
 
 
-def kill(
-    folder: Path, engine: str, strategy: str, rounds: int, victim: str | None, seed: int
-) -> Kill:
-    """Start a run, kill one of its processes, resume it; ``victim``: None draws one."""
-    draw, run = random.Random(seed), RunFolder(folder / "run")
-    words = words_of(strategy, rounds)
-    whole = RunFolder(folder / "whole")
+def kills(
+    folder: Path,
+    engine: str,
+    strategy: str,
+    count: int,
+    victims: tuple[str, ...] = (),
+    seed: int = 0,
+) -> list[Kill]:
+    """Kill a process of a run ``count`` times, each time after one to three more rounds.
+
+    A run that has ended is resumed; one that has finished is followed by another. ``victims``:
+    what to kill, in this order; without them each is drawn among all that live.
+    """
+    draw = random.Random(seed)
+    done: list[Kill] = []
+    for number in range(count):
+        if len(done) < count:
+            place = folder / str(number)
+            done += _kills(place, engine, strategy, count - len(done), victims[len(done) :], draw)
+    return done
+
+
+def _kills(
+    folder: Path,
+    engine: str,
+    strategy: str,
+    count: int,
+    victims: tuple[str, ...],
+    draw: random.Random,
+) -> list[Kill]:
+    """As many kills as one run lets have, but ``count`` at most."""
+    words = words_of(strategy, 40 + 10 * count)
+    whole, run = RunFolder(folder / "whole"), RunFolder(folder / "run")
     InlineEngine(nodes=2).run([*words, "engine=inline", f"run_dir={whole.path}"], whole)
-    mark = f"kills-{os.getpid()}-{seed}-{time.monotonic_ns()}"
-    command = [MURMUR, f"engine={engine}", "engine.workers=2", *words, f"run_dir={run.path}"]
-    with open(folder / "out", "wb") as output:
-        murmur = psutil.Popen(
-            command, env={**os.environ, "MARK": mark}, stdout=output, stderr=output
-        )
-    rows = draw.randrange(1, 4)
-    wait_for(lambda: len(run.rows()) >= rows or murmur.poll() is not None, 240, "a round")
-    time.sleep(draw.random() * 0.3)
-    family = dict(named(marked(mark), engine, murmur.pid))
-    chosen = victim or draw.choice(sorted(set(family.values())))
-    process = draw.choice([p for p, name in family.items() if name == chosen])
-    process.kill()
-    begun, ended = time.monotonic(), None
-    replaced = chosen.startswith("worker")
-    while time.monotonic() - begun < (240 if replaced else WITHIN):
-        murmur.poll()
-        if not list(marked(mark)):
-            ended = time.monotonic() - begun
+    last = len(whole.rows()) - 1
+    how = [f"engine={engine}", "engine.workers=2"]
+    living = Living([*how, *words, f"run_dir={run.path}"], folder / "out", engine)
+    done: list[Kill] = []
+    while len(done) < count:
+        living.wait_for_round(run, min(len(run.rows()) + draw.randrange(1, 4), last))
+        time.sleep(draw.random() * 0.3)
+        names = dict(living.named())
+        if run.metrics() is not None or not names:
             break
-        time.sleep(0.1)
-    left = list(marked(mark))
-    for each in left:
-        with contextlib.suppress(psutil.Error):
-            each.kill()
-    status = murmur.wait()
-    finished = run.metrics() is not None
-    if not finished:
-        # Flower's runtime takes a minute to start; the engines go on with each other's runs.
-        again = ["engine=inline", "engine.nodes=2"] if engine == "flower" else ["engine.workers=2"]
-        command = [MURMUR, "resume", str(run.path), *again]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stdout + done.stderr)
+        chosen = victims[len(done)] if victims else draw.choice(sorted(set(names.values())))
+        draw.choice([process for process, name in names.items() if name == chosen]).kill()
+        if chosen.startswith("worker"):
+            living.wait_for_round(run, min(len(run.rows()) + 1, last))
+            done.append(Kill(strategy, chosen, None, None, 0, same=False))
+            continue
+        seconds, left, status = living.end()
+        done.append(Kill(strategy, chosen, status, seconds, left, same=False))
+        if run.metrics() is not None:
+            break
+        living = Living(["resume", str(run.path), *how], folder / "out", engine)
+    living.finish(run)
     same = same_result(run.path, whole.path)
-    return Kill(strategy, chosen, status, None if finished else ended, len(left), same)
+    return [replace(each, same=same) for each in done]
 
 
-def marked(mark: str) -> Iterator[psutil.Process]:
-    """Every process that lives with ``mark`` in its environment."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            dead = process.status() == psutil.STATUS_ZOMBIE
-            if not dead and process.environ().get("MARK") == mark:
-                yield process
+@dataclass
+class Living:
+    """A `murmur` that was started with ``words``, and all that it has started."""
 
+    words: list[str]
+    output: Path
+    engine: str
+    murmur: psutil.Popen = field(init=False)
+    mark: str = field(init=False)
 
-def named(
-    processes: Iterator[psutil.Process], engine: str, murmur: int
-) -> Iterator[tuple[psutil.Process, str]]:
-    """Those that have a name; the ``murmur`` that was started is told by its id."""
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            name = next((name for word, name in PARTS[engine].items() if word in line), None)
-            if process.pid == murmur:
-                yield process, MAIN
-            elif name is not None:
-                yield process, name
+    def __post_init__(self) -> None:
+        self.mark = f"kills-{os.getpid()}-{time.monotonic_ns()}"
+        with open(self.output, "ab") as output:
+            self.murmur = psutil.Popen(
+                [MURMUR, *self.words],
+                env={**os.environ, "MARK": self.mark},
+                stdout=output,
+                stderr=output,
+            )
+
+    def wait_for_round(self, run: RunFolder, rows: int) -> None:
+        """Wait until the run has so many rows, or has ended."""
+        wait_for(
+            lambda: len(run.rows()) >= rows or self.murmur.poll() is not None, PATIENCE, "a round"
+        )
+
+    def named(self) -> Iterator[tuple[psutil.Process, str]]:
+        """Those that live and have a name."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                parts = PARTS[self.engine].items()
+                name = next((name for word, name in parts if word in line), None)
+                if process.pid == self.murmur.pid:
+                    yield process, MAIN
+                elif name is not None:
+                    yield process, name
+
+    def processes(self) -> Iterator[psutil.Process]:
+        """Every process that lives with the mark in its environment."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                dead = process.status() == psutil.STATUS_ZOMBIE
+                if not dead and process.environ().get("MARK") == self.mark:
+                    yield process
+
+    def end(self) -> tuple[float | None, int, int]:
+        """Wait until all have ended: after how many seconds, how many had not, the status."""
+        begun, seconds = time.monotonic(), None
+        while seconds is None and time.monotonic() - begun < WITHIN:
+            self.murmur.poll()
+            if list(self.processes()):
+                time.sleep(0.1)
+            else:
+                seconds = time.monotonic() - begun
+        left = list(self.processes())
+        for each in left:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        return seconds, len(left), int(self.murmur.wait())
+
+    def finish(self, run: RunFolder) -> None:
+        """Wait for the end of the run, which must be a good one."""
+        self.murmur.wait(PATIENCE)
+        if run.metrics() is None:
+            raise RuntimeError(self.output.read_text(errors="replace")[-3000:])

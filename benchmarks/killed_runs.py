@@ -49,11 +49,11 @@ RUNS = {
 
 @dataclass(frozen=True)
 class Kill:
-    """``seconds``: until all had ended; None: the run went on. ``left``: processes after 10 s."""
+    """``seconds``: until all had ended; ``left``: processes after 10 s. The run went on: None."""
 
     strategy: str
     victim: str
-    status: int
+    status: int | None
     seconds: float | None
     left: int
     same: bool

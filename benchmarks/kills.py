@@ -1,10 +1,10 @@
 """Runs that are killed: what is left behind, and whether resuming them gives the same result.
 
 ``python -m benchmarks.kills inline 20`` kills each algorithm's run in one process so many times
-(``benchmarks.killed_calls``). ``python -m benchmarks.kills ray 30`` kills a process of a run, drawn
-at random, at a random instant (SIGKILL), once for each of as many runs, over all algorithms;
-``python -m benchmarks.kills flower`` each kind of process of a run on Flower's own runtime once.
-Whatever is left is waited for 10 seconds at most. The run is then resumed and compared, bit for
+(``benchmarks.killed_calls``). ``python -m benchmarks.kills ray 20``, or ``flower 20``, kills a
+process of each algorithm's run so many times, each drawn at random, at a random instant (SIGKILL);
+without a number, each kind of process once. Whatever is left is waited for 10 seconds at most. A
+run that has ended is resumed, on the same engine, and killed again; its result is compared, bit for
 bit, with an uninterrupted one in one process. Prints the rows of two tables of
 ``docs/fire-drill.md``: by algorithm, and by kind of process.
 """
@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.killed_calls import kills
-from benchmarks.killed_processes import MAIN, PARTS, kill
+from benchmarks import killed_calls, killed_processes
+from benchmarks.killed_processes import MAIN, PARTS
 from benchmarks.killed_runs import RUNS, Kill
 
 
@@ -48,26 +48,26 @@ def by_process(engine: str, kills: Sequence[Kill]) -> Iterator[str]:
             str(len(chosen)),
             f"at most {max(took):.1f} s" if took else "the run went on",
             str(sum(each.left for each in chosen)),
-            ", ".join(sorted({str(each.status) for each in chosen})),
+            ", ".join(
+                sorted({"–" if each.status is None else str(each.status) for each in chosen})
+            ),
             equal(chosen),
         )
         yield f"| {' | '.join(cells)} |"
 
 
-def measured(engine: str, count: int, rounds: int, only: str) -> Iterator[Kill]:
-    """Each kill in a folder of its own; see the arguments of ``main``."""
-    if engine == "inline":
-        for strategy in RUNS:
-            with tempfile.TemporaryDirectory(prefix="murmur-kill-") as folder:
-                yield from kills(strategy, count or 20, Path(folder))
-        return
-    kinds = [MAIN, *dict.fromkeys(PARTS[engine].values())]
-    kinds = [name for name in kinds if only in name]
-    victims: list[str | None] = [None] * count if count else [*kinds]
-    for number, victim in enumerate(victims):
-        strategy = list(RUNS)[number % len(RUNS)]
-        with tempfile.TemporaryDirectory(prefix="murmur-kill-") as folder:
-            yield kill(Path(folder), engine, strategy, rounds, victim, number)
+def measured(engine: str, count: int, only: str) -> Iterator[Kill]:
+    """Each algorithm's kills in a folder of their own; see the arguments of ``main``."""
+    for strategy in [strategy for strategy in RUNS if only in strategy]:
+        with tempfile.TemporaryDirectory(prefix="murmur-kill-") as name:
+            folder = Path(name)
+            if engine == "inline":
+                yield from killed_calls.kills(strategy, count or 20, folder)
+            else:
+                kinds = () if count else (MAIN, *dict.fromkeys(PARTS[engine].values()))
+                yield from killed_processes.kills(
+                    folder, engine, strategy, count or len(kinds), kinds
+                )
 
 
 def main() -> None:
@@ -75,12 +75,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=["inline", *PARTS])
     parser.add_argument("kills", nargs="?", type=int, default=0, help="at random; 0: one of each")
-    parser.add_argument("--rounds", type=int, default=6, help="of runs on ray and flower")
-    parser.add_argument("--only", default="", help="one kind of process: a part of its name")
+    parser.add_argument("--only", default="", help="one algorithm: a part of its name")
     chosen = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     done: list[Kill] = []
-    for each in measured(chosen.engine, chosen.kills, chosen.rounds, chosen.only):
+    for each in measured(chosen.engine, chosen.kills, chosen.only):
         done.append(each)
         print(each, file=sys.stderr, flush=True)
     print("\n".join(by_strategy(chosen.engine, done)))
