@@ -58,7 +58,7 @@ def by_process(engine: str, kills: Sequence[Kill]) -> Iterator[str]:
 
 def measured(engine: str, count: int, only: str) -> Iterator[Kill]:
     """Each algorithm's kills in a folder of their own; see the arguments of ``main``."""
-    for strategy in [strategy for strategy in RUNS if only in strategy]:
+    for strategy in [only] if only else RUNS:
         with tempfile.TemporaryDirectory(prefix="murmur-kill-") as name:
             folder = Path(name)
             if engine == "inline":
@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=["inline", *PARTS])
     parser.add_argument("kills", nargs="?", type=int, default=0, help="at random; 0: one of each")
-    parser.add_argument("--only", default="", help="one algorithm: a part of its name")
+    parser.add_argument("--only", default="", choices=RUNS, help="one algorithm")
     chosen = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     done: list[Kill] = []
