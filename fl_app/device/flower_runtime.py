@@ -41,6 +41,7 @@ try:
         SuperExecAuthHttpInterceptor,
     )
     from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+    from flwr.supercore.retry import RetryInvoker, exponential
     from flwr.supercore.runtime import RuntimeHttpClient
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.supernode.runtime.run_clientapp import push_message
@@ -54,6 +55,7 @@ COMPONENT = "murmur-device"  # how this process is called in the SuperNode's log
 MESSAGE_SECONDS = 0.25  # a task exists before its message does
 MESSAGE_LOOKS = 80
 HEARTBEAT_SECONDS = 10.0  # a task is taken for dead 60 s after its last sign of life
+RETRY_SECONDS = 30.0  # a SuperNode closes connections that rest for 5 s, also one that is just used
 
 
 class RuntimeApiError(Exception):
@@ -136,7 +138,7 @@ class OpenTask:
     """
 
     def __init__(self, address: str, token: str) -> None:
-        self._client = _client(address, RuntimeTokenHttpInterceptor(token))
+        self._client = _client(address, RuntimeTokenHttpInterceptor(token), _patient())
         self._closed = threading.Event()
         pulse = _client(address, RuntimeTokenHttpInterceptor(token))
         threading.Thread(target=self._beat, args=(pulse,), daemon=True).start()
@@ -200,10 +202,23 @@ class OpenTask:
                 client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
 
 
-def _client(address: str, interceptor: ProtobufClientInterceptor) -> RuntimeHttpClient:
+def _patient() -> RetryInvoker:
+    """What tries a call again where the connection fails, and nothing else."""
+    return RetryInvoker(
+        lambda: exponential(base_delay=0.1, max_delay=5),
+        httpx.TransportError,
+        max_tries=None,
+        max_time=RETRY_SECONDS,
+    )
+
+
+def _client(
+    address: str, interceptor: ProtobufClientInterceptor, retry: RetryInvoker | None = None
+) -> RuntimeHttpClient:
     return RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=True,
         root_certificates=None,
         interceptors=[RuntimeVersionHttpInterceptor(component_name=COMPONENT), interceptor],
+        retry_invoker=retry,
     )

@@ -60,7 +60,7 @@ def guard(parent: int, folder: str, command: Sequence[str]) -> None:
     die_with_parent(signal.SIGTERM)
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _end_once)
     try:
         process = subprocess.Popen(command, preexec_fn=die_with_parent)
         while process.poll() is None and not orphaned(parent):
@@ -69,6 +69,12 @@ def guard(parent: int, folder: str, command: Sequence[str]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         end_children()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_once(number: int, _: object) -> None:
+    # The threads of a parent that is killed die one by one, and each sends the signal again.
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)
 
 
 def _prctl(option: int, value: int) -> None:

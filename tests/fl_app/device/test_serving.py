@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from flwr.supercore.constant import TaskType
@@ -132,6 +133,25 @@ def test_reply_that_does_not_arrive_leaves_the_task_to_expire(supernode, files, 
         answer(Device(files.node_config), supernode)
     assert supernode.status(task) == "running:"
     assert len(files.charged()) == 1
+
+
+def test_connection_that_rested_too_long_costs_no_answer(supernode, files, monkeypatch):
+    # A SuperNode closes it after 5 s, maybe just when the reply is to be pushed.
+    run_config, content = asked(files)
+    supernode.run(run_config)
+    supernode.ask(content)
+    send, calls = httpx.Client.send, []
+
+    def closed(client, request, **options):
+        if request.url.path.endswith("push-messages"):
+            calls.append(request)
+            if len(calls) == 1:
+                raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        return send(client, request, **options)
+
+    monkeypatch.setattr(httpx.Client, "send", closed)
+    assert not answer(Device(files.node_config), supernode).has_error()
+    assert len(calls) == 2 and len(files.charged()) == 1
 
 
 def test_server_is_told_of_a_task_whose_process_died_before_it_had_begun(
