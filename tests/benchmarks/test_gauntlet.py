@@ -30,6 +30,22 @@ def test_a_bug_is_noticed_and_taken_out_again_and_no_bug_is_not_noticed(tmp_path
         gauntlet.Bug("none", file, "no such text", "").plant(root)
 
 
+def test_what_fails_without_the_bug_as_well_or_only_once_is_no_witness(tmp_path):
+    (tmp_path / "code_under_test.py").write_text("promise = True\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_code_under_test.py").write_text(
+        "import pathlib\nfrom code_under_test import promise\n\n"
+        "def test_always_fails():\n    assert False\n\n"
+        "def test_fails_once():\n    mark = pathlib.Path('mark')\n"
+        "    seen = mark.exists()\n    mark.touch()\n    assert seen\n\n"
+        "def test_the_promise():\n    assert promise\n"
+    )
+    broken = gauntlet.Bug("broken", "code_under_test.py", "True", "False")
+    assert gauntlet.caught_by(broken, tmp_path) == (
+        "tests/test_code_under_test.py::test_the_promise"
+    )
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("bug", gauntlet.bugs(), ids=lambda bug: bug.bug)
 def test_every_planted_bug_is_noticed(tmp_path, bug):
