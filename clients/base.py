@@ -135,6 +135,11 @@ class Client(ABC):
         """``train``, then ``privatize``; overridden where noise belongs inside the training."""
         return self.privatize(self.train(task, data), task, noise)
 
+    @property
+    def noise_in_training(self) -> bool:
+        """Whether ``answer`` is more than ``train`` and then ``privatize``."""
+        return type(self).answer is not Client.answer
+
     def weight(self, client: int) -> int:
         """The release's weight in the sum; 1 unless the algorithm weighs clients by ``size``."""
         return 1

@@ -117,6 +117,11 @@ class NbAFLClient(LocalSgdClient):
         model = model if np.isfinite(model).all() else anchor
         return self.privatize(clip_l2(model, self.noise.clip), task, noise)
 
+    @property
+    def noise_in_training(self) -> bool:
+        """See ``Client``."""
+        return self.schedule is not None
+
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``; not where the noise goes into the training."""
         if self.schedule is None:

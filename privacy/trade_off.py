@@ -6,8 +6,11 @@ N(μ, 1) (Dong, Roth and Su 2022). Any threshold's error rates then bound μ fro
     μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR)
 
 (Nasr et al., "Tight auditing of differentially private machine learning", USENIX Security 2023).
-Where counting events shows ε up to about ln(runs), this shows any; but the ε is that of a Gaussian
+Where counting events shows ε up to about ln(runs), this shows more; but the ε is that of a Gaussian
 with this μ, which is a bound for the mechanism only where its trade-off is Gaussian.
+
+Where the outputs themselves are normal with one variance, as those of added Gaussian noise are, the
+distance of their means shows a μ of any size.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from scipy.special import chdtri, ndtri, stdtrit
 
 from privacy.accounting.hockey_stick import log_delta
 from privacy.accounting.search import decreasing_root
@@ -40,8 +43,7 @@ def gaussian_fit(
         confidence: of μ's bound: two Clopper–Pearson bounds, each with half of the error. The
             threshold is chosen on half of the runs, the other half measures.
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
+    _require_delta(delta)
     x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
     if x[0::2].mean() < other[0::2].mean():
         x, other = -x, -other
@@ -53,10 +55,46 @@ def gaussian_fit(
     return epsilon_of_mu(mu, delta) if mu > 0 else 0.0
 
 
+def normal_fit(
+    outputs_x: ArrayLike,
+    outputs_x_prime: ArrayLike,
+    delta: float,
+    confidence: float = 0.999,
+) -> float:
+    """ε at ``delta`` of two normal laws of one variance, by their moments; 0 if none is shown.
+
+    μ is the distance of the means in standard deviations. Student's bound on the former and the χ²
+    bound on the latter, each with half of the error, are exact for normal outputs.
+
+    Args:
+        outputs_x: one real number per independent run on x, shape (n,), as for ``audit``.
+        outputs_x_prime: the same for the neighbour x', shape (m,).
+        delta: the δ of the claim, in (0, 1).
+        confidence: of the bound.
+    """
+    _require_delta(delta)
+    x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
+    error, freedom = (1 - confidence) / 2, x.size + other.size - 2
+    squares = x.size * float(x.var()) + other.size * float(other.var())
+    gap = abs(float(x.mean() - other.mean()))
+    if squares == 0:
+        return math.inf if gap else 0.0
+    # Two-sided, for the sign of the distance is taken from the same runs.
+    student = float(stdtrit(freedom, 1 - error / 2))
+    least = gap - student * math.sqrt(squares / freedom * (1 / x.size + 1 / other.size))
+    mu = least / math.sqrt(squares / float(chdtri(freedom, 1 - error)))
+    return epsilon_of_mu(mu, delta) if mu > 0 else 0.0
+
+
 def epsilon_of_mu(mu: float, delta: float) -> float:
     """ε at ``delta`` of one Gaussian of sensitivity / σ = ``mu``."""
     most = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1
     return decreasing_root(lambda e: float(log_delta(e, mu)) - math.log(delta), 0.0, most)
+
+
+def _require_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
 
 
 def _least_mu(x: np.ndarray, other: np.ndarray, threshold: float, error: float) -> float:

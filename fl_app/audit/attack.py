@@ -13,7 +13,7 @@ from fl_app.audit.neighbours import Pair
 from fl_app.audit.views import View
 from privacy.audit import Audit, audit
 from privacy.noise import NoiseGenerator
-from privacy.trade_off import gaussian_fit
+from privacy.trade_off import gaussian_fit, normal_fit
 
 _TRIED = 32  # releases of each neighbour that show how well a pair is told apart
 
@@ -22,24 +22,40 @@ _TRIED = 32  # releases of each neighbour that show how well a pair is told apar
 class Finding:
     """What an attack achieved with ``runs`` releases of each neighbour.
 
-    ``counted`` rests on nothing but the runs; ``fitted`` is the ε of a Gaussian trade-off.
+    ``counted`` rests on nothing but the runs; ``fitted`` is the ε of normal outputs of one variance
+    where ``is_normal`` says that they are, else of a Gaussian trade-off.
     """
 
     neighbours: str
     runs: int
     counted: Audit
     fitted: float
+    is_normal: bool
+
+    @property
+    def shown(self) -> float:
+        """The largest ε that rests on nothing uncertain but the runs."""
+        return max(self.counted.epsilon, self.fitted if self.is_normal else 0.0)
 
 
-def attack(view: View, pairs: Sequence[Pair], delta: float, runs: int, scouts: int) -> Finding:
+def attack(
+    view: View, pairs: Sequence[Pair], delta: float, runs: int, scouts: int, is_normal: bool
+) -> Finding:
     """Attack with the pair that is told apart best; ``scouts`` releases of each find out how.
 
-    Directions come from draws of their own, so the runs that measure stay fresh.
+    ``is_normal``: what is seen is the data's numbers plus normal noise of one variance. Directions
+    come from draws of their own, so the runs that measure stay fresh.
     """
     tried = [(pair, _direction(view, pair, scouts)) for pair in pairs]
     pair, direction = max(tried, key=lambda each: _separation(view, *each))
     one, other = _both(view, pair, direction, runs)
-    return Finding(pair.name, runs, audit(one, other, delta), gaussian_fit(one, other, delta))
+    return Finding(
+        pair.name,
+        runs,
+        counted=audit(one, other, delta),
+        fitted=(normal_fit if is_normal else gaussian_fit)(one, other, delta),
+        is_normal=is_normal,
+    )
 
 
 def _direction(view: View, pair: Pair, scouts: int) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ class Messages:
 
     def __init__(self, client: Client, task: Task) -> None:
         self.client, self.task, self.codec = client, task, client.codec(task)
-        self.trains_alone = type(client).answer is Client.answer
+        self.trains_alone = not client.noise_in_training
         self._trained: dict[int, tuple[LocalData, NDArray]] = {}
 
     def __call__(self, source: Source, noise: NoiseGenerator) -> NDArray:

@@ -108,6 +108,33 @@ def test_a_budget_for_each_round_that_should_be_for_the_run_is_caught(audited, m
     assert found.counted.epsilon > bound
 
 
+PRIVATEKT_PAPER = [*SMALL, "privacy.epsilon=5", "strategy.K=2", "federation.num_rounds=6"]
+NBAFL_PAPER = [
+    "experiment=digits_nbafl",
+    "engine=inline",
+    "privacy.calibration=paper",
+    "privacy.epsilon=50",
+    "privacy.delta=0.01",
+    "strategy.exposures=1",
+    "federation.num_rounds=1",
+    "strategy.local.epochs=5",
+]
+
+
+def test_privatekt_s_claim_for_a_run_is_refuted_by_counting_what_happened(audited):
+    config = compose(PRIVATEKT_PAPER)
+    assert Experiment(config).strategy.claimed_epsilon() == (5.0, 5.0)
+    [(bound, found)] = audited(PRIVATEKT_PAPER, 6_000, together=True)
+    assert 5.0 < found.counted.epsilon <= bound
+
+
+def test_nbafl_s_claim_is_refuted_by_one_record_and_said_to_be(capsys):
+    assert main([*NBAFL_PAPER, "--runs", "100"]) == 1
+    shown = capsys.readouterr()
+    assert "claimed ε   50 for one release" in shown.out and "The claim is refuted" in shown.out
+    assert "an assumption is false" in shown.err
+
+
 def careless(self, update, task, noise):
     return RandomizedResponse(2 * 3.0, 10).privatize(update, noise)
 
