@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.engines.family import die_with_parent
+
 PROJECT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 POLL_SECONDS = 0.2
@@ -238,6 +240,7 @@ class Federation:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=die_with_parent,  # also where this process is killed
             )
         self.started.append(process)
         return process

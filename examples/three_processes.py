@@ -1,6 +1,6 @@
 """A federation of separate processes on this machine: a server and two devices, with TLS.
 
-    python examples/three_processes.py [FOLDER]
+    python -m examples.three_processes [FOLDER]      (in the project's folder)
 
 Everything is as on real machines (`deploy/README.md`): certificates, a SuperLink that admits
 enrolled nodes only, a key for each device, an owner's policy and ledger on each, and data that the

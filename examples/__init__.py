@@ -1,0 +1,1 @@
+"""Pages that run; a package, so that `python -m examples.NAME` finds none of another project."""
