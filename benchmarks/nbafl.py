@@ -1,14 +1,16 @@
 """NbAFL's figures, one command each: ``python -m benchmarks.nbafl FIGURE``.
 
-Prints a Markdown table (mean and standard deviation over seeds) and draws the picture.
+Prints a Markdown table (mean and standard deviation over seeds) and draws the picture, a line for
+each of ``--modes``: what bounds the change by one record (``privacy.sensitivity``).
 
 * ``epsilon``: accuracy against ε. * ``clients``: against N at fixed m. * ``rounds``: against T,
-  with the advisor's optimum. * ``scheduling``: against K. * ``clip``: against C.
+  with the advisor's optimum. * ``scheduling``: against K. * ``clip``: against C. * ``proximal``:
+  against μ.
 * ``proven``: what the paper's calibration proves of its own settings (no training, no picture).
 * ``sensitivity``: the two modes that rest on no assumption, at ε = 8 (no picture).
 
 All but the last run the experiments ``conf/experiment/nbafl_*.yaml`` in this process, and need
-``MURMUR_DATA``.
+``MURMUR_DATA``. Runs go into ``--runs FILE``; those that are there are not repeated.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
+from benchmarks.machine import describe_machine
 from benchmarks.pictures import canvas, curve, save
+from benchmarks.runs import RunFile, print_table, run_once, spread
 from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.population import build_trainer, population
@@ -72,6 +78,13 @@ FIGURES = {
     "clip": Figure(
         "nbafl_clip", "clip C", ("2", "5", "10", "15", "20", "40"), _key("strategy.clip")
     ),
+    "proximal": Figure("nbafl_mnist", "μ", ("0", "0.1", "1", "10"), _key("strategy.proximal_mu")),
+}
+# The paper's calibration is for the paper's sensitivity; the other two are proven.
+MODES = {
+    "paper": [],
+    "dpsgd": ["privacy.sensitivity=dpsgd", "privacy.calibration=proven", "strategy.exposures=null"],
+    "worst": ["privacy.sensitivity=worst", "privacy.calibration=proven", "strategy.exposures=null"],
 }
 HEAD = (
     "accuracy",
@@ -91,62 +104,87 @@ class Point:
     value: str
     accuracies: tuple[float, ...]
     losses: tuple[float, ...]
-    epsilons: tuple[str, str, str, str]
+    epsilons: tuple[str, ...]
     seconds: float
 
     def row(self) -> list[str]:
         """Cells of the table."""
         return [
             self.value,
-            _spread(self.accuracies),
-            _spread(self.losses),
+            spread(self.accuracies),
+            spread(self.losses),
             *self.epsilons,
             f"{self.seconds:.0f}",
         ]
 
 
-def draw(figure: Figure, seeds: Sequence[int], extra: list[str], picture: Path) -> None:
-    """Run a figure's jobs, print its table row by row, draw it."""
-    print(f"| {figure.label} | {' | '.join(HEAD)} |")
-    print("|" + " --- |" * (len(HEAD) + 1))
-    points = []
-    for value in figure.values:
-        points.append(_point(figure, value, seeds, extra))
-        print(f"| {' | '.join(points[-1].row())} |", flush=True)
+def draw(
+    figure: Figure,
+    modes: Sequence[str],
+    seeds: Sequence[int],
+    extra: list[str],
+    file: RunFile,
+    picture: Path,
+) -> None:
+    """Run a figure's jobs, print its table, draw it."""
+    points = {
+        mode: [
+            _point(figure, value, seeds, [*MODES[mode], *extra], file) for value in figure.values
+        ]
+        for mode in modes
+    }
+    for mode, found in points.items():
+        print(f"\nsensitivity: {mode}\n")
+        print_table([figure.label, *HEAD], [point.row() for point in found])
     advised = _advised(figure, extra) if figure is FIGURES["rounds"] else None
     if advised is not None:
         print(f"\nThe advisor's optimum, from 10 rounds without noise: T = {advised}.")
+    print(f"\nseeds {list(seeds)}; {describe_machine('torch')}")
     _plot(figure, points, advised, picture)
 
 
-def _point(figure: Figure, value: str, seeds: Sequence[int], extra: list[str]) -> Point:
-    overrides = [f"experiment={figure.experiment}", *figure.overrides(value), *extra]
-    runs = [_run([*overrides, f"seed={seed}"]) for seed in seeds]
-    rows = [run.rows()[-1] for run, _ in runs]
-    metrics = [run.metrics() or {} for run, _ in runs]
-    by_threat = {g["threat"]: g for g in runs[0][0].guarantees()}
-    outsider, server = by_threat["outsider"], by_threat["local"]
-    for _, folder in runs:
-        folder.cleanup()
+def _point(
+    figure: Figure, value: str, seeds: Sequence[int], extra: list[str], file: RunFile
+) -> Point:
+    words = [f"experiment={figure.experiment}", *figure.overrides(value), *extra]
+    runs = [
+        file.get({"words": words, "seed": seed}, partial(_measure, [*words, f"seed={seed}"]))
+        for seed in seeds
+    ]
     return Point(
         value,
-        tuple(row["accuracy"] for row in rows),
-        tuple(row.get("loss", float("inf")) for row in rows),
-        (
-            show_epsilon(outsider["claimed_total"]),
-            show_epsilon(outsider["assumed_total"]),
-            show_epsilon(server["assumed_total"]),
-            show_epsilon(server["proven_total"]),
-        ),
-        statistics.mean(m["seconds"] for m in metrics),
+        tuple(run["accuracy"] for run in runs),
+        tuple(run["loss"] for run in runs),
+        tuple(runs[0]["epsilons"]),
+        statistics.mean(run["seconds"] for run in runs),
     )
+
+
+def _measure(words: Sequence[str]) -> dict[str, Any]:
+    """Scores after the last round; ε as shown: claimed, assumed (outsider, server), proven."""
+    run = run_once(["keep_checkpoints=false", *words])
+    by_threat = {guarantee["threat"]: guarantee for guarantee in run["guarantees"]}
+    server = by_threat["local"]
+    outsider = by_threat.get("outsider", server)
+    shown = [
+        (outsider, "claimed_total"),
+        (outsider, "assumed_total"),
+        (server, "assumed_total"),
+        (server, "proven_total"),
+    ]
+    last = run["rows"][-1]
+    return {
+        "accuracy": last["accuracy"],
+        "loss": last.get("loss", float("inf")),
+        "epsilons": [show_epsilon(guarantee[name]) for guarantee, name in shown],
+        "seconds": run["metrics"]["seconds"],
+    }
 
 
 def _run(overrides: list[str]) -> tuple[RunFolder, tempfile.TemporaryDirectory]:
     parent = tempfile.TemporaryDirectory()
     folder = RunFolder(Path(parent.name) / "run")
-    words = ["keep_checkpoints=false", *overrides, f"run_dir={folder.path}"]
-    InlineEngine(workers=1).run(words, folder)
+    InlineEngine(workers=1).run([*overrides, f"run_dir={folder.path}"], folder)
     return folder, parent
 
 
@@ -156,9 +194,13 @@ def _advised(figure: Figure, extra: list[str]) -> int:
     return advise([f"experiment={figure.experiment}", *extra], estimate_rounds=10).best_rounds
 
 
-def _plot(figure: Figure, points: list[Point], advised: int | None, picture: Path) -> None:
+def _plot(
+    figure: Figure, points: dict[str, list[Point]], advised: int | None, picture: Path
+) -> None:
     drawing, [axes] = canvas()
-    curve(axes, [point.value for point in points], [point.accuracies for point in points])
+    for mode, found in points.items():
+        label = mode if len(points) > 1 else None
+        curve(axes, [p.value for p in found], [p.accuracies for p in found], label)
     if advised is not None:
         axes.axvline(advised, linestyle="--", color="tab:gray", label=f"advised: {advised}")
     axes.set(xlabel=figure.label, ylabel="accuracy on the test set", title=figure.experiment)
@@ -170,11 +212,6 @@ def proven() -> None:
     print("| ε claimed | ε proven |\n| --- | --- |")
     for nominal, exact in claimed_against_proven(0.01, (0.5, 1.0, 50.0, 60.0, 100.0)).items():
         print(f"| {nominal:g} | {exact:.4g} |")
-
-
-def _spread(values: Sequence[float]) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.4f} ± {deviation:.4f}"
 
 
 def sensitivity(seeds: Sequence[int], extra: Sequence[str]) -> None:
@@ -191,7 +228,7 @@ def sensitivity(seeds: Sequence[int], extra: Sequence[str]) -> None:
             tested.append(metrics["accuracy"])
             proven = show_epsilon(metrics["epsilon_proven"])
             folder.cleanup()
-        print(f"| {mode} | {_spread(validated)} | {_spread(tested)} | {proven} |", flush=True)
+        print(f"| {mode} | {spread(validated)} | {spread(tested)} | {proven} |", flush=True)
 
 
 def _validation_accuracy(run: RunFolder, config: DictConfig) -> float:
@@ -211,6 +248,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("figure", choices=(*FIGURES, "proven", "sensitivity"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=["paper"])
+    parser.add_argument("--runs", type=Path, help="file of the runs")
+    parser.add_argument("--name", help="of the picture; default: nbafl_FIGURE")
     parser.add_argument("--out", type=Path, default=Path("docs/img"), help="folder of the picture")
     parser.add_argument("overrides", nargs="*", default=[], help="further Hydra overrides")
     options = parser.parse_intermixed_args()
@@ -220,8 +260,11 @@ def main() -> None:
     if options.figure == "sensitivity":
         sensitivity(options.seeds, options.overrides)
         return
-    picture = options.out / f"nbafl_{options.figure}.png"
-    draw(FIGURES[options.figure], options.seeds, options.overrides, picture)
+    with tempfile.TemporaryDirectory() as folder:
+        file = RunFile(options.runs or Path(folder) / "runs.jsonl")
+        picture = options.out / f"{options.name or 'nbafl_' + options.figure}.png"
+        figure = FIGURES[options.figure]
+        draw(figure, options.modes, options.seeds, options.overrides, file, picture)
 
 
 if __name__ == "__main__":

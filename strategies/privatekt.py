@@ -20,6 +20,7 @@ Everything after step 2 is post-processing of randomised labels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,7 @@ class PrivateKT(CohortStrategy):
         K: int,
         buffer_rounds: int,
         target: str,
+        sampling: str,
         first_round: str,
         use_labels: bool,
         abstain_below: float,
@@ -78,8 +80,9 @@ class PrivateKT(CohortStrategy):
             raise ValueError(f"target={target!r}: must be 'hard', 'soft' or 'posterior'")
         if answers == "disjoint" and target != "posterior":
             raise ValueError(f"target={target!r}: answers=disjoint needs 'posterior'")
-        if first_round not in ("uniform", "entropy"):
-            raise ValueError(f"first_round={first_round!r}: must be 'uniform' or 'entropy'")
+        for name, value in (("sampling", sampling), ("first_round", first_round)):
+            if value not in ("uniform", "entropy"):
+                raise ValueError(f"{name}={value!r}: must be 'uniform' or 'entropy'")
         if learner not in ("sgd", "ridge"):
             raise ValueError(f"learner={learner!r}: must be 'sgd' or 'ridge'")
         self.self_training = SelfTraining(**self_training)
@@ -106,7 +109,7 @@ class PrivateKT(CohortStrategy):
         elif spreading is not None or refits:
             raise ValueError("spreading and refits: need learner=ridge")
         self.K, self.buffer_rounds, self.target = K, buffer_rounds, target
-        self.uniform_start = first_round == "uniform"
+        self.uniform_rounds = int(first_round == "uniform") if sampling == "entropy" else math.inf
         self.use_labels, self.abstain_below = use_labels, abstain_below
         self.finetuning = Distillation(**finetuning)
         self.classes, self.way = self.trainer.num_classes, answers
@@ -174,7 +177,7 @@ class PrivateKT(CohortStrategy):
             return {"indices": rows, "clients": clients}, {}
         rng = self._rng("transfer data", number)
         weights = np.zeros(pool)
-        if number > 1 or not self.uniform_start:
+        if number > self.uniform_rounds:
             self.trainer.load(model)
             weights = entropy(self.trainer.logits(self.setup.public))
         self.indices = draw(weights, self.K, rng)

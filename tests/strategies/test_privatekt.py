@@ -31,6 +31,7 @@ SETTINGS = {
     "K": 4,
     "buffer_rounds": 3,
     "target": "hard",
+    "sampling": "entropy",
     "first_round": "uniform",
     "use_labels": True,
     "abstain_below": 0.0,
@@ -107,6 +108,29 @@ def test_round_one_draws_uniformly_and_later_ones_by_entropy():
     assert picked > 150
     even = sum(49 in draw(np.zeros(50), 4, np.random.default_rng(seed)) for seed in range(200))
     assert even < 40
+
+
+@pytest.mark.parametrize(
+    ("changed", "by_entropy"),
+    [
+        ({}, [False, True, True]),
+        ({"first_round": "entropy"}, [True, True, True]),
+        ({"sampling": "uniform"}, [False, False, False]),
+        ({"sampling": "uniform", "first_round": "entropy"}, [False, False, False]),
+    ],
+)
+def test_settings_say_in_which_rounds_images_are_drawn_by_entropy(monkeypatch, changed, by_entropy):
+    seen = []
+
+    def watched(utility, count, rng):
+        seen.append(bool(utility.any()))
+        return draw(utility, count, rng)
+
+    monkeypatch.setattr("strategies.privatekt.draw", watched)
+    strategy = server(**changed)
+    for number in (1, 2, 3):
+        strategy.task(number, strategy.initial_parameters())
+    assert seen == by_entropy
 
 
 def test_transfer_images_are_distinct_and_within_the_pool():
@@ -219,6 +243,7 @@ def test_small_cohort_is_pointed_out():
         ({"K": 0}, ["K=0"]),
         ({"buffer_rounds": 0}, ["buffer_rounds=0"]),
         ({"target": "medium"}, ["target='medium'", "soft"]),
+        ({"sampling": "best"}, ["sampling='best'", "entropy"]),
         ({"first_round": "never"}, ["first_round='never'", "entropy"]),
         ({"finetuning": {"passes": 1, "learning_rate": 0}}, ["learning_rate=0"]),
     ],
