@@ -32,6 +32,7 @@ TOOLS = {
     "doctor": "check a device or a server, and say what is missing",
     "export": "write the public pool that devices need a copy of",
     "enrol": "enter a device's key and its clients into the server's table",
+    "epsilon": "the ε at which protected evaluation results stay close to the true ones",
     "experiments": "list the settings that are ready to run, with time and expected result",
     "ledger": "print or verify a device's ledger",
     "onnx": "write a run's model as ONNX",

@@ -257,6 +257,28 @@ def test_secure_sums_and_client_side_scores_of_a_strategys_own_are_refused():
         Experiment(config)
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ("laplace", 230260.0, True, "silhouette")),
+        (
+            ["unsupervised.eval_type=DAVIES_BOULDIN_SCORE"],
+            ("laplace", 230260.0, True, "davies_bouldin"),
+        ),
+        (["encrypt.laplace_eval.laplace_eval_eps=7"], ("laplace", 7, True, "silhouette")),
+        (["encrypt.privacy_eval_type=NOT_ENCRYPT"], ("none", 230260.0, False, "silhouette")),
+        (["unsupervised.eval_type=BEST"], ("laplace", 230260.0, True, "BEST")),
+    ],
+)
+def test_mindspores_own_keys_are_ours_in_other_words(words, expected):
+    it = compose(
+        ["strategy=clustering", "evaluation=mindspore", *(f"evaluation.{w}" for w in words)]
+    )
+    result = it.evaluation.result
+    found = (result.privacy, result.epsilon, result.seed_compat, it.evaluation.metric)
+    assert found == expected
+
+
 def test_run_reports_protected_clustering_and_charges_it(tmp_path):
     run = run_inline(
         tmp_path / "run",
