@@ -3,19 +3,22 @@
 Everything but the method is the same: data, partition, model, rounds, seeds. Each row is one run;
 rows are appended to OUT/results.jsonl as they end, runs already there are not repeated, and a
 table over the seeds is printed at the end. Pseudo-label accuracy needs the labels that the public
-pool has lost; they are looked up here, after the run, and no run ever sees them.
+pool has lost; they are looked up here, after the run, and no run ever sees them. ``--choose RATE``
+compares learning rates instead, on training examples that neither pool nor client has.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import pictures
+from benchmarks.runs import RunFile, print_table, run_once, spread
 from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.run.population import population
@@ -70,6 +73,7 @@ PLAIN_UNEVEN = {"mnist_small": 0.2, "mnist": 0.2, "pneumonia": 0.05}
 # The same for the special client where it needs no noise; its batches are small, being free.
 PLAIN_SPECIAL = {"mnist_small": 0.2, "mnist": 0.2, "pneumonia": 0.05}
 PLAIN_BATCH = 50
+VALIDATION = 5000  # examples of --choose; PneumoniaMNIST's pool and clients leave none
 METHODS = {
     "KD-DPFL, tight": ["strategy=kd_dpfl", "strategy.spending.mode=tight"],
     "KD-DPFL, conservative, r=1.5": ["strategy=kd_dpfl"],
@@ -96,12 +100,14 @@ METHODS = {
 }
 
 
-def overrides(setting: str, method: str, epsilon: float, alpha: str, seed: int) -> list[str]:
-    """The command line of one run."""
+def overrides(
+    setting: str, method: str, epsilon: float, alpha: str, seed: int, rate: float | None = None
+) -> list[str]:
+    """The command line of one run; ``rate`` in place of the learning rates of the tables above."""
     words = [f"privacy.epsilon={epsilon:g}", *METHODS[method], *SETTINGS[setting]]
     words += [f"partition.alpha={alpha}", f"seed={seed}", "engine=inline"]
     plain = PLAIN if alpha == "null" else PLAIN_UNEVEN
-    rate = (plain if "privacy.epsilon=inf" in words else NOISY)[setting]
+    rate = rate or (plain if "privacy.epsilon=inf" in words else NOISY)[setting]
     if "strategy=nbafl" in words:
         return [w for w in words if not w.startswith("model.")] + [
             "model=cnn_tanh",
@@ -145,6 +151,31 @@ def measure(words: list[str], folder: Path) -> dict[str, object]:
     }
 
 
+def choose(options: argparse.Namespace) -> None:
+    """Each method's accuracy on validation data, by learning rate; first seed, ε and partition."""
+    file = RunFile(options.out / "chosen.jsonl")
+    epsilon, alpha, seed = options.epsilon[0], options.alpha[0], options.seeds[0]
+    held_out = [
+        f"federation.validation={VALIDATION}",
+        "federation.score=validation",
+    ]
+    lines = []
+    for method in options.methods:
+        cells = []
+        for rate in options.choose:
+            words = overrides(options.setting, method, epsilon, alpha, seed, rate)
+            words += [*held_out, *options.extra]
+            row = file.get({"words": words}, partial(_validate, words))
+            cells.append(f"{row['score']:.4f}")
+        lines.append([method, *cells])
+    print(f"\naccuracy on {VALIDATION} validation examples, ε = {epsilon:g}, seed {seed}\n")
+    print_table(["learning rate", *(f"{rate:g}" for rate in options.choose)], lines)
+
+
+def _validate(words: Sequence[str]) -> dict[str, float]:
+    return {"score": run_once(words)["rows"][-1]["accuracy"]}
+
+
 def pseudo_label_accuracy(run: RunFolder, config) -> float | None:
     """Share of the pseudo-labels that are right; None without any."""
     checkpoint = run.load_checkpoint()
@@ -174,7 +205,7 @@ def table(rows: list[dict]) -> str:
         groups = mine[0]["epsilon_by_group"]
         proven = ", ".join(_number(groups.get(group)) for group in ("large", "general"))
         claimed = _number(mine[0]["epsilon_claimed"])
-        cells = [_spread(mine, key) for key in ("accuracy", "auc", "pseudo_label_accuracy")]
+        cells = [_over_runs(mine, key) for key in ("accuracy", "auc", "pseudo_label_accuracy")]
         lines.append(f"| {method} | {' | '.join(cells)} | {proven} | {claimed} | {len(mine)} |")
     return "\n".join(lines)
 
@@ -205,12 +236,9 @@ def draw(setting: str, rows: list[dict], picture: Path) -> None:
     pictures.save(drawing, picture)
 
 
-def _spread(rows: list[dict], key: str) -> str:
+def _over_runs(rows: list[dict], key: str) -> str:
     values = [row[key] for row in rows if row[key] is not None]
-    if not values:
-        return "–"
-    mean = f"{statistics.mean(values):.3f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.3f}"
+    return spread(values, 3) if values else "–"
 
 
 def _number(value: object) -> str:
@@ -226,26 +254,27 @@ def main() -> None:
     parser.add_argument("--alpha", nargs="+", default=["null"], help="null: IID; or Dirichlet")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument(
+        "--choose", type=float, nargs="+", metavar="RATE", help="compare, on validation data"
+    )
     parser.add_argument("--with", dest="extra", nargs="*", default=[], help="more overrides")
     parser.add_argument("--picture", type=Path, help="also draw the tables, as this file")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    store = options.out / "results.jsonl"
-    rows = [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
+    if options.choose:
+        if options.setting == "pneumonia":
+            parser.error("pneumonia: pool and clients leave no examples to choose on")
+        choose(options)
+        return
+    file = RunFile(options.out / "results.jsonl")
     for seed in options.seeds:
         for epsilon in options.epsilon:
             for alpha in options.alpha:
                 for method in options.methods:
                     key = {"method": method, "epsilon": epsilon, "alpha": alpha, "seed": seed}
-                    if any(all(row[k] == v for k, v in key.items()) for row in rows):
-                        continue
                     words = overrides(options.setting, method, epsilon, alpha, seed)
-                    folder = options.out / f"run-{len(rows):03d}"
-                    row = {**key, **measure([*words, *options.extra], folder)}
-                    rows.append(row)
-                    with store.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
-                    print(json.dumps(row), flush=True)
+                    folder = options.out / f"run-{len(file.rows):03d}"
+                    file.get(key, partial(measure, [*words, *options.extra], folder))
+    rows = file.rows
     for epsilon in options.epsilon:
         for alpha in options.alpha:
             chosen = [r for r in rows if (r["epsilon"], r["alpha"]) == (epsilon, alpha)]
