@@ -75,7 +75,7 @@ def _kills(
     draw: random.Random,
 ) -> list[Kill]:
     """As many kills as one run lets have, but ``count`` at most."""
-    words = words_of(strategy, 40 + 10 * count)
+    words = words_of(strategy, max(60, 4 * count))
     whole, run = RunFolder(folder / "whole"), RunFolder(folder / "run")
     InlineEngine(nodes=2).run([*words, "engine=inline", f"run_dir={whole.path}"], whole)
     last = len(whole.rows()) - 1
@@ -90,7 +90,7 @@ def _kills(
             break
         chosen = victims[len(done)] if victims else draw.choice(sorted(set(names.values())))
         draw.choice([process for process, name in names.items() if name == chosen]).kill()
-        if chosen.startswith("worker"):
+        if engine == "ray" and chosen.startswith("worker"):  # it is replaced
             living.wait_for_round(run, min(len(run.rows()) + 1, last))
             done.append(Kill(strategy, chosen, None, None, 0, same=False))
             continue

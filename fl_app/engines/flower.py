@@ -5,7 +5,7 @@ this machine alone, with the installation of dependencies switched off (this env
 them, and with torch they are gigabytes). It has its own FLWR_HOME, so the user's Flower
 configuration has no effect on it, and it takes commands from this process only
 (``private_superlink``). All of it ends with this process (``family``), or as soon as one of the
-run's processes is killed; only a worker is started anew (``flower_simulation``).
+run's processes is killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import tomli_w
 from fl_app.config.composition import CONF
 from fl_app.config.run_config import to_run_config
 from fl_app.engines.family import adopt_orphans, end_children
-from fl_app.engines.flower_simulation import write_script
 from fl_app.engines.packing import copy_app
 from fl_app.engines.private_superlink import refuses_strangers, write_token
 from fl_app.engines.ray_start import ENVIRONMENT
@@ -51,6 +50,7 @@ PARTS = {
     "flwr-simulation": "Flower's simulation, with the ServerApp in it,",
     "gcs_server": "Ray's GCS",
     "raylet/raylet": "Ray's raylet",
+    "ray::ClientAppActor": "one of Flower's workers, which it does not replace,",
 }
 START_TIMEOUT = 180.0  # seconds: on a crowded machine imports alone take a minute
 
@@ -105,13 +105,11 @@ class SuperLink:
         port = _free_port()
         self.address = f"127.0.0.1:{port}"
         write_token(self.home, self.address)
-        write_script(self.home / "bin")
         connection = {"address": self.address, "insecure": True}
         flower = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
         (self.home / "config.toml").write_text(tomli_w.dumps(flower))
         # Flower's Ray as well takes nothing from strangers.
         private = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        places = self.home / "bin", Path(sys.executable).parent, os.environ.get("PATH", "")
         self.environment = {
             **ENVIRONMENT,
             **({} if "RAY_ADDRESS" in os.environ else private),
@@ -120,7 +118,7 @@ class SuperLink:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_TELEMETRY_ENABLED": os.environ.get("FLWR_TELEMETRY_ENABLED", "0"),
-            "PATH": os.pathsep.join(map(str, places)),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         }
         python = [sys.executable, "-P", "-m"]
         command = [*python, "fl_app.engines.private_superlink", str(port)]

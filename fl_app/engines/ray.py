@@ -16,8 +16,11 @@ from flwr.app import Context, Message
 from fl_app.config import plugins
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import Head, start_ray
-from fl_app.engines.workers import RETRIES, WorkerEngine
+from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
+
+# Times that a message goes to a worker again after one died with it; its clients pay once.
+RETRIES = 5
 
 
 class RayEngine(WorkerEngine):

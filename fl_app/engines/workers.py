@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 
-# Times that a message goes to a worker again after one died with it; its clients pay once.
-RETRIES = 5
-
 
 class WorkerEngine:
     """``workers`` processes serve ``nodes`` virtual SuperNodes.
