@@ -6,6 +6,7 @@ import opendp.prelude as dp
 import pytest
 from scipy import stats
 
+from privacy.accounting import epsilon
 from privacy.events import RandomizedResponseEvent
 from privacy.mechanisms import RandomizedResponse
 from privacy.mechanisms.randomized_response import _lie_threshold
@@ -185,3 +186,8 @@ def test_debiasing_refuses_empty_rows_and_other_shapes():
 
 def test_event_is_one_label():
     assert RandomizedResponse(2.5, 10).event() == RandomizedResponseEvent(2.5, 10)
+
+
+def test_a_release_of_several_labels_costs_all_of_them():
+    release = RandomizedResponse(2.5, 10).release(3)
+    assert epsilon(release, 0.0).epsilon == pytest.approx(7.5)
