@@ -27,6 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fl_app.config.allowed_classes import strange_class
+from fl_app.config.compute_choices import decide
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.help_text import CONF
 from fl_app.config.overrides import one_line, parsed
@@ -109,6 +110,7 @@ def finished(config: DictConfig) -> DictConfig:
             if isinstance(node, DictConfig):
                 node.pop(SERVER_MAY_SET, None)
         OmegaConf.resolve(config)
+        decide(config)
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     _check_run(config)

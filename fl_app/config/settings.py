@@ -109,12 +109,14 @@ class FederationSettings:
 class ComputeSettings:
     """``conf/compute``: what a process computes with; results depend on it by rounding at most.
 
-    ``stack``: clients that a node trains at once. ``mixed_precision``: of their stack.
+    ``stack``: clients that a node trains at once. ``mixed_precision``: of their stack. ``fused``:
+    whether a first convolution and its pooling are one compiled kernel, on a processor.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     stack: int = 1
     mixed_precision: bool = False
+    fused: bool = False
 
     def __post_init__(self) -> None:
         if self.stack < 1:

@@ -34,6 +34,7 @@ from fl_app.run.population import (
     population,
 )
 from learning.features import Features
+from learning.training.fused_kernels import available
 from learning.training.memory import keep_heap
 from privacy.events import ComposedEvent, NonPrivateEvent
 from privacy.ledger import Charge, Ledger, LedgerError
@@ -249,7 +250,7 @@ def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:
     """What to compute with: a device's owner says so, and not the server."""
     if settings.owner is None:
         return build(config.compute, "compute")
-    return ComputeSettings(settings.owner.compute)
+    return ComputeSettings(settings.owner.compute, fused=available())
 
 
 _local = threading.local()

@@ -28,6 +28,7 @@ from learning.data.datasets import DataError, Dataset
 from learning.data.public_pool import split_public
 from learning.features import Components, Features, featured
 from learning.seeding import experiment_rng
+from learning.training.fused_kernels import available
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
 from rounds.client_state import ClientState
@@ -108,6 +109,11 @@ def build_trainer(
             "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
             "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
         )
+    if compute.fused and not available():
+        raise ConfigError(
+            "compute.fused=True: needs llvmlite (pip install 'murmur-fl[fast]'); with "
+            "compute.fused=false the result is the same but for rounding"
+        )
     model = build_model(config.model)
     try:
         return Trainer(
@@ -117,6 +123,7 @@ def build_trainer(
             device=compute.device,
             inference_threads=inference_threads,
             mixed_precision=compute.mixed_precision,
+            fused=compute.fused,
         )
     except ValueError as error:
         key = "" if str(error).startswith("model=") else "model."

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
 from fl_app.config.composition import compose, key_names, unlike_defaults
+from fl_app.config.compute_choices import decided
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.paths import absolute_paths, new_run_dir, quoted
@@ -52,7 +53,7 @@ def prepare(
     if path is None:
         path = new_run_dir(config.results_dir) if config.run_dir is None else Path(config.run_dir)
     words = [word for word in overrides if not word.startswith("run_dir=")]
-    words += [*absolute_paths(config, base), f"run_dir={quoted(base / path)}"]
+    words += [*absolute_paths(config, base), *decided(config), f"run_dir={quoted(base / path)}"]
     if config.run_name is None:
         words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run
     experiment, engine = validated(overrides), build(config.engine, "engine")

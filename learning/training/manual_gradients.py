@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from learning.layers import Dropout, Flatten
 from learning.training.flat import FlatModel
+from learning.training.fused_block import FusedBlock, FusedStage
 from learning.training.gradient import Backend
 from learning.training.manual_layers import (
     ActivationStage,
@@ -96,14 +97,19 @@ class Plan:
 
 
 class ManualBackend(Backend):
-    """Works for modules that ``supports`` accepts."""
+    """Works for modules that ``supports`` accepts.
+
+    ``fused``: whether a first convolution and what follows it is compiled as one stage, on a CPU.
+    """
 
     guard = torch.inference_mode
 
-    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self, flat: FlatModel, input_shape: tuple[int, int, int], fused: bool = False
+    ) -> None:
         channels, height, width = input_shape
         self._flat = flat
-        self._layers: list[tuple[str, nn.Module, torch.Size]] = []
+        self._layers: list[tuple[str, nn.Module | FusedBlock, torch.Size]] = []
         # Channels-last, as PyTorch sees it: its kernels choose their layout by the strides.
         x = flat.vector.new_zeros(1, height, width, channels).permute(0, 3, 1, 2)
         flat.module.eval()
@@ -118,6 +124,10 @@ class ManualBackend(Backend):
             del self._layers[0]
         first, shape = self._layers[0][1:]
         self._image = shape if len(shape) == 3 else None
+        if fused and flat.vector.is_cpu and self._image is not None:
+            block = FusedBlock.beginning(list(flat.module.children()), shape)
+            if block is not None:
+                self._layers[: block.size] = [(self._layers[0][0], block, shape)]
         self.wants_ones = isinstance(first, nn.Linear) and first.bias is not None
         # Convolutions whose bias is added after the pooling that follows.
         self._late = {
@@ -158,6 +168,9 @@ class ManualBackend(Backend):
                 case nn.Linear():
                     own, moved = _affine(parameters, name), _affine(targets, name)
                     stage = LinearStage(own, moved, batch, out, index == 0)
+                case FusedBlock():
+                    own, moved = _affine(parameters, name), _affine(targets, name)
+                    stage = FusedStage(layer, own, moved, batch)
                 case nn.Conv2d():
                     own, moved = _affine(parameters, name), _affine(targets, name)
                     if _is_strided(layer):

@@ -23,7 +23,7 @@ from learning.training.batches import (
     target_matrix,
 )
 from learning.training.flat import FlatModel
-from learning.training.gradient import AutogradBackend
+from learning.training.gradient import AutogradBackend, Backend
 from learning.training.manual_gradients import ManualBackend, supports
 from learning.training.memory import as_tensor
 from learning.training.optimiser import Optimisation, Optimiser
@@ -54,6 +54,8 @@ class Trainer:
         inference_threads: how many batches of ``logits`` are computed at a time, each by
             ``threads`` of their own; the results do not depend on it.
         mixed_precision: whether ``stack`` computes products in bfloat16.
+        fused: whether a network's first convolution, its pooling and its activation are trained as
+            one compiled kernel; see ``learning.training.fused_kernels``.
 
     Raises:
         ValueError: a setting is outside its range or the images are too small for the model.
@@ -69,6 +71,7 @@ class Trainer:
         threads: int = 1,
         inference_threads: int = 1,
         mixed_precision: bool = False,
+        fused: bool = False,
     ) -> None:
         self.input_shape = _input_shape(input_shape)
         if num_classes < 2:
@@ -90,10 +93,10 @@ class Trainer:
         self._flat = FlatModel(module, self._device)
         self._module = self._flat.module
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        default = ManualBackend if supports(self._module) else AutogradBackend
         # A model whose steps are more than a gradient's brings its own backend.
-        backend = getattr(module, "backend", default)
-        self._backend = backend(self._flat, self.input_shape)
+        self._backend = getattr(module, "backend", partial(_backend, fused=fused))(
+            self._flat, self.input_shape
+        )
         self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
@@ -287,6 +290,12 @@ class Trainer:
         if values.shape != (self.num_parameters,):
             raise ValueError(f"{name}={values.shape}: must have shape ({self.num_parameters},)")
         return as_tensor(values).to(self._device)
+
+
+def _backend(flat: FlatModel, input_shape: tuple[int, int, int], fused: bool) -> Backend:
+    if supports(flat.module):
+        return ManualBackend(flat, input_shape, fused)
+    return AutogradBackend(flat, input_shape)
 
 
 def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:

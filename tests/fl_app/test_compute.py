@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fl_app.config import composition
 from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
@@ -10,6 +11,7 @@ from fl_app.device.node import Node
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.population import build_trainer, population
+from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from privacy.ledger import Ledger
 
@@ -90,12 +92,36 @@ def test_a_stack_that_fails_is_reported_client_by_client(tmp_path, monkeypatch) 
         (["compute.device=tpu"], "compute.device=tpu"),
         (["compute.mixed_precision=true"], "compute.mixed_precision=True"),
         (["compute=gpu"], "compute=gpu: unknown"),
+        (["compute.fused=maybe"], "compute.fused=maybe"),
     ],
 )
 def test_bad_settings_are_named(settings, message) -> None:
     with pytest.raises(ConfigError) as caught:
         build(compose([*SMALL, *settings]).compute, "compute")
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
+    tmp_path, monkeypatch, installed
+) -> None:
+    monkeypatch.setattr("fl_app.config.compute_choices.available", lambda: installed)
+    composition._compose.cache_clear()
+    try:
+        ready = prepare([*SMALL, f"run_dir={tmp_path}"])
+        assert compose(ready.overrides).compute.fused is installed
+        monkeypatch.undo()  # a worker on which something else is installed
+        composition._compose.cache_clear()
+        assert compose(ready.overrides).compute.fused is installed
+    finally:
+        composition._compose.cache_clear()
+
+
+def test_without_its_compiler_a_fused_run_says_what_to_do(monkeypatch) -> None:
+    monkeypatch.setattr("fl_app.run.population.available", lambda: False)
+    config = compose([*SMALL, "compute.fused=true"])
+    with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs llvmlite"):
+        build_trainer(config, population(config).dataset)
 
 
 def test_without_a_gpu_compute_cuda_says_what_to_do(monkeypatch) -> None:
