@@ -2,7 +2,8 @@
 
 Same model, same data in memory, same batch sizes, one thread each. The plain loop is what anybody
 writes: shuffled indices, ``cross_entropy``, ``backward``, ``torch.optim.SGD``, no ``DataLoader``.
-Against it ``Trainer`` as it is without extras, and with ``compute.fused``. Each lives in a process
+Against it ``Trainer`` as it is without extras, and with ``compute.fused``,
+and with bfloat16 where model and processor can. Each lives in a process
 of its own, since the heap's settings concern a whole process, and they take turns; a figure is the
 median of the processor's time over the repeats. Prints Markdown.
 """
@@ -27,6 +28,7 @@ from torch.nn import functional
 from benchmarks.machine import describe_machine
 from learning import models
 from learning.layers import Dropout
+from learning.training.backends import Precision
 from learning.training.memory import keep_heap
 from learning.training.trainer import Trainer
 
@@ -106,10 +108,10 @@ def plain(case: Case) -> Callable[[], object]:
     return run
 
 
-def ours(case: Case, fused: bool = False) -> Callable[[], object]:
+def ours(case: Case, fused: bool = False, precision: Precision = "fp32") -> Callable[[], object]:
     """``learning.training.trainer.Trainer``, a client's call: load, train, take the parameters."""
     keep_heap()
-    trainer = Trainer(case.build(), case.input_shape, 10, fused=fused)
+    trainer = Trainer(case.build(), case.input_shape, 10, fused=fused, precision=precision)
     rng = np.random.default_rng(0)
     start = trainer.initial(rng)
     images, labels = case.data()
@@ -124,7 +126,12 @@ def ours(case: Case, fused: bool = False) -> Callable[[], object]:
     return run
 
 
-COMPETITORS = {"plain": plain, "Trainer": ours, "fused": partial(ours, fused=True)}
+COMPETITORS: dict[str, Callable[[Case], Callable[[], object]]] = {
+    "plain": plain,
+    "Trainer": ours,
+    "fused": partial(ours, fused=True),
+    "fused, bf16": partial(ours, fused=True, precision="auto"),
+}
 
 
 def serve(name: str, connection: Connection) -> None:

@@ -6,18 +6,32 @@ config.yaml and handed to every process among the overrides, instead of being ea
 
 from __future__ import annotations
 
+from typing import Literal
+
 from omegaconf import DictConfig
 
 from learning.training.fused_kernels import available
 
 
 def decide(config: DictConfig) -> None:
-    """Replace ``auto`` in a writable configuration by what this installation has."""
+    """Replace ``auto`` in a writable configuration by what installation and processor have."""
     compute = config.get("compute")
-    if isinstance(compute, DictConfig) and compute.get("fused") == "auto":
+    if not isinstance(compute, DictConfig):
+        return
+    if compute.get("fused") == "auto":
         compute.fused = available()
+    if compute.get("precision") == "auto":
+        compute.precision = fastest_precision()
 
 
 def decided(config: DictConfig) -> list[str]:
     """Overrides that say the same on every machine."""
-    return [f"compute.fused={str(config.compute.fused).lower()}"]
+    compute = config.compute
+    return [f"compute.fused={str(compute.fused).lower()}", f"compute.precision={compute.precision}"]
+
+
+def fastest_precision() -> Literal["fp32", "bf16"]:
+    """Bf16 where this processor computes in it."""
+    from learning.training.half_precision import has_bfloat16  # PyTorch, only where it is asked for
+
+    return "bf16" if has_bfloat16() else "fp32"

@@ -17,13 +17,14 @@ MACHINE = (
     "sweep",
     "keep_checkpoints",
     "engine",
-    "compute",  # but for rounding
+    "compute",  # but for rounding; see PRECISION
     "tracking",
     "about",
     "dataset.root",
     "dataset.cache",
     "dataset.download",
 )
+PRECISION = "compute.precision"  # bfloat16 is more than another rounding
 FILES = ("dataset.path", "privacy.policy")  # work on another file is other work
 
 
@@ -34,6 +35,9 @@ def job_key(config: DictConfig, base: Path) -> str:
     for name in MACHINE:
         node, last = _parent(settings, name)
         node.pop(last, None)
+    precision = OmegaConf.select(config, PRECISION, default="fp32")
+    if precision != "fp32":
+        settings["precision"] = precision
     for name in FILES:
         node, last = _parent(settings, name)
         if node.get(last) is not None:

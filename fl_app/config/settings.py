@@ -111,18 +111,22 @@ class ComputeSettings:
 
     ``stack``: clients that a node trains at once. ``mixed_precision``: of their stack. ``fused``:
     whether a first convolution and its pooling are one compiled kernel, on a processor.
+    ``precision``: of the convolutions after the first, on a processor.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     stack: int = 1
     mixed_precision: bool = False
     fused: bool = False
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
 
     def __post_init__(self) -> None:
         if self.stack < 1:
             raise ValueError(f"stack={self.stack}: must be at least 1")
         if self.mixed_precision and self.stack == 1:
             raise ValueError("mixed_precision=True: is that of a stack; set compute.stack above 1")
+        if self.precision == "bf16" and self.stack > 1:
+            raise ValueError("precision=bf16: is for clients one by one; set compute.stack=1")
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,8 @@ def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:
     """What to compute with: a device's owner says so, and not the server."""
     if settings.owner is None:
         return build(config.compute, "compute")
-    return ComputeSettings(settings.owner.compute, fused=available())
+    owner = settings.owner
+    return ComputeSettings(owner.compute, fused=available(), precision=owner.precision)
 
 
 _local = threading.local()

@@ -40,14 +40,15 @@ class OwnerSettings:
     ``shape``: (C, H, W) of the images; ``classes``: how many, or their names in the order of their
     labels; ``sizes``: every client's number of examples, if the owners have published these.
     ``inputs``, ``label``: columns, where the data are tables. ``num_clients``: how many clients the
-    federation has, if its owners say so. ``compute``: what trains, cpu or cuda. ``sums``: what the
-    owner asks of secure sums.
+    federation has, if its owners say so. ``compute``: what trains, cpu or cuda. ``precision``: of
+    convolutions, see conf/compute. ``sums``: what the owner asks of secure sums.
     """
 
     clients: tuple[int, ...]
     data: str | None
     public: str | None
     compute: Literal["cpu", "cuda"] = "cpu"
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
     sums: OwnerRules = field(default_factory=OwnerRules)
     shape: tuple[int, ...] | None = None
     classes: int | tuple[str, ...] | None = None
@@ -66,6 +67,9 @@ class OwnerSettings:
         compute = node_config.get("compute", "cpu")
         if compute not in ("cpu", "cuda"):
             raise DeviceError("compute in this device's node-config: must be cpu or cuda")
+        precision = node_config.get("precision", "fp32")
+        if precision not in ("fp32", "bf16", "auto"):
+            raise DeviceError("precision in this device's node-config: must be fp32, bf16 or auto")
         shape, sizes = _numbers(node_config, "shape"), _numbers(node_config, "sizes")
         people = _numbers(node_config, "num_clients") or (None,)
         if len(people) > 1 or people[0] == 0 or (sizes and people[0] not in (None, len(sizes))):
@@ -80,6 +84,7 @@ class OwnerSettings:
             None if data is None else str(data),
             None if public is None else str(public),
             compute,
+            precision,
             _sum_rules(node_config),
             shape,
             _classes(node_config.get("classes")),

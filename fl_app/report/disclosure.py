@@ -221,7 +221,11 @@ def _what(run: Run, statement: Statement) -> str:
     data = str(run.config.get("dataset", {}).get("_target_", "")).rpartition(".")[2]
     deployed = str(run.config.get("engine", {}).get("_target_", "")).endswith("DeployEngine")
     where = "on devices" if deployed else "in a simulation of devices"
-    return f"A model trained by {statement.algorithm} {where}, data set {data or 'not named'}."
+    half = not deployed and run.config.get("compute", {}).get("precision") == "bf16"
+    return (
+        f"A model trained by {statement.algorithm} {where}, data set {data or 'not named'}"
+        f"{', compute.precision=bf16' if half else ''}."
+    )
 
 
 def _rounds(run: Run) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fl_app.config.job_key import PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import show_epsilon
 
@@ -116,6 +117,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _matters(key: str) -> bool:
+    if key == PRECISION:
+        return True
     return key not in _NO_SETTING and key.replace("/", ".").split(".")[0] not in _NO_GROUP
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fl_app import DISTRIBUTION
 from fl_app.config.errors import ConfigError
-from fl_app.config.job_key import MACHINE
+from fl_app.config.job_key import MACHINE, PRECISION
 from learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 
 FORMAT = 1  # of the file; another one is refused
@@ -107,9 +107,10 @@ class Checkpoint:
         the data (federation.devices) may be missing: engine=deploy fills it in, and the ServerApp
         compares it then.
         """
-        old, new = _flat(self.settings), _flat(settings)
+        old, new = {PRECISION: "fp32", **_flat(self.settings)}, _flat(settings)
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
+            machine = machine and key != PRECISION
             told = key.startswith("federation.devices.") and new.get(key) is None
             if not machine and not told and key != _EXTENDABLE and old.get(key) != new.get(key):
                 raise ConfigError(

@@ -124,10 +124,11 @@ def build_trainer(
             inference_threads=inference_threads,
             mixed_precision=compute.mixed_precision,
             fused=compute.fused,
+            precision=compute.precision,
         )
     except ValueError as error:
-        key = "" if str(error).startswith("model=") else "model."
-        raise ConfigError(f"{key}{error}") from error
+        group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")
+        raise ConfigError(f"{group}{error}") from error
 
 
 def build_model(node: DictConfig) -> Callable[..., nn.Module]:

@@ -19,6 +19,12 @@ from learning.layers import Dropout, Flatten
 from learning.training.flat import FlatModel
 from learning.training.fused_block import FusedBlock, FusedStage
 from learning.training.gradient import Backend
+from learning.training.half_precision import (
+    HALF,
+    HalfConvolutionStage,
+    WidenStage,
+    computes_half,
+)
 from learning.training.manual_layers import (
     ActivationStage,
     Affine,
@@ -30,7 +36,7 @@ from learning.training.manual_layers import (
     Stage,
     pair,
 )
-from learning.training.patches import PatchConvolutionStage
+from learning.training.patches import PatchConvolutionStage, is_strided
 from learning.training.pooling import max_pool_stage
 
 # Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
@@ -100,12 +106,17 @@ class ManualBackend(Backend):
     """Works for modules that ``supports`` accepts.
 
     ``fused``: whether a first convolution and what follows it is compiled as one stage, on a CPU.
+    ``half``: whether convolutions after the first compute in bfloat16.
     """
 
     guard = torch.inference_mode
 
     def __init__(
-        self, flat: FlatModel, input_shape: tuple[int, int, int], fused: bool = False
+        self,
+        flat: FlatModel,
+        input_shape: tuple[int, int, int],
+        fused: bool = False,
+        half: bool = False,
     ) -> None:
         channels, height, width = input_shape
         self._flat = flat
@@ -136,8 +147,10 @@ class ManualBackend(Backend):
             if isinstance(layer, nn.Conv2d)
             and isinstance(following, nn.MaxPool2d)
             and layer.bias is not None
-            and not _is_strided(layer)
+            and not is_strided(layer)
         }
+        later = self._layers[1:]
+        self._half = {name for name, layer, _ in later if half and computes_half(layer)}
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
@@ -173,22 +186,33 @@ class ManualBackend(Backend):
                     stage = FusedStage(layer, own, moved, batch)
                 case nn.Conv2d():
                     own, moved = _affine(parameters, name), _affine(targets, name)
-                    if _is_strided(layer):
+                    if is_strided(layer):
                         size = (batch, *shape)
                         stage = PatchConvolutionStage(layer, own, moved, size, index == 0)
                     else:
                         if name in self._late:
                             own, moved = (own[0], None), (moved[0], None)
-                        stage = ConvolutionStage(layer, own, moved, index == 0)
+                        if name in self._half:
+                            size, following = (batch, *shape), self._layers[index + 1]
+                            if not isinstance(following[1], nn.MaxPool2d):
+                                stages.insert(0, WidenStage(vector, (batch, *following[2]), out))
+                            stage = HalfConvolutionStage(layer, own, moved, size)
+                        else:
+                            stage = ConvolutionStage(layer, own, moved, index == 0)
                 case nn.MaxPool2d():
                     before, after = self._layers[index - 1][0], self._layers[index + 1][2]
                     if before in self._late:
                         bias = f"{before}.bias"
                         late = BiasStage(parameters[bias], targets[bias], (batch, *after), out)
                         stages.insert(0, late)
+                        out = None
+                    like = vector
+                    if before in self._half:
+                        like = vector.new_empty(0, dtype=HALF)
+                        stages.insert(0, WidenStage(vector, (batch, *after), out))
                     # A convolution's gradient needs its input, and its output no more.
                     reuse = isinstance(self._layers[index - 1][1], nn.Conv2d)
-                    stage = max_pool_stage(layer, vector, (batch, *shape), reuse)
+                    stage = max_pool_stage(layer, like, (batch, *shape), reuse)
                 case nn.ReLU() | nn.Tanh():
                     stage = ActivationStage(layer, out)
                 case Dropout():
@@ -198,11 +222,6 @@ class ManualBackend(Backend):
             stages.insert(0, stage)
             out = stage.input
         return Plan(stages, logits)
-
-
-def _is_strided(layer: nn.Conv2d) -> bool:
-    unpadded = layer.padding == (0, 0) and layer.dilation == (1, 1)
-    return unpadded and min(layer.stride) > 1
 
 
 def _affine(views: dict[str, Tensor], layer: str) -> Affine:

@@ -133,7 +133,7 @@ class ConvolutionStage(Stage):
         )
         self._x = None
         for target, gradient in zip(self._targets, gradients, strict=False):
-            move(target, gradient, scale, retention)
+            move(target, gradient.to(target.dtype), scale, retention)
         return None if dx is None else dx.permute(0, 2, 3, 1)
 
 

@@ -85,6 +85,12 @@ class PatchConvolutionStage(Stage):
         return self._dx
 
 
+def is_strided(layer: nn.Conv2d) -> bool:
+    """Whether ``PatchConvolutionStage`` is the way to compute ``layer``."""
+    unpadded = layer.padding == (0, 0) and layer.dilation == (1, 1)
+    return unpadded and min(layer.stride) > 1
+
+
 def _as_matrix(weight: Tensor) -> Tensor:
     """(out, in, height, width) as (out, height * width * in), a view of ``FlatModel``'s layout."""
     return weight.permute(0, 2, 3, 1).view(len(weight), -1)

@@ -16,6 +16,7 @@ from learning.inference import Inference
 from learning.initialisation import initialise
 from learning.layers import Dropout
 from learning.seeding import seeded_torch
+from learning.training.backends import Precision, backend_for
 from learning.training.batches import (
     BatchLoader,
     count_steps,
@@ -23,8 +24,6 @@ from learning.training.batches import (
     target_matrix,
 )
 from learning.training.flat import FlatModel
-from learning.training.gradient import AutogradBackend, Backend
-from learning.training.manual_gradients import ManualBackend, supports
 from learning.training.memory import as_tensor
 from learning.training.optimiser import Optimisation, Optimiser
 from learning.training.resident import ResidentImages
@@ -54,6 +53,8 @@ class Trainer:
         inference_threads: how many batches of ``logits`` are computed at a time, each by
             ``threads`` of their own; the results do not depend on it.
         mixed_precision: whether ``stack`` computes products in bfloat16.
+        precision: ``fp32``, or ``bf16`` for the convolutions after the first in ``train``, in
+            which parameters and their updates stay float32; ``auto``: bf16 where it can be.
         fused: whether a network's first convolution, its pooling and its activation are trained as
             one compiled kernel; see ``learning.training.fused_kernels``.
 
@@ -72,6 +73,7 @@ class Trainer:
         inference_threads: int = 1,
         mixed_precision: bool = False,
         fused: bool = False,
+        precision: Precision = "fp32",
     ) -> None:
         self.input_shape = _input_shape(input_shape)
         if num_classes < 2:
@@ -93,10 +95,7 @@ class Trainer:
         self._flat = FlatModel(module, self._device)
         self._module = self._flat.module
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        # A model whose steps are more than a gradient's brings its own backend.
-        self._backend = getattr(module, "backend", partial(_backend, fused=fused))(
-            self._flat, self.input_shape
-        )
+        self._backend = backend_for(self._flat, self.input_shape, fused, precision)
         self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
@@ -290,12 +289,6 @@ class Trainer:
         if values.shape != (self.num_parameters,):
             raise ValueError(f"{name}={values.shape}: must have shape ({self.num_parameters},)")
         return as_tensor(values).to(self._device)
-
-
-def _backend(flat: FlatModel, input_shape: tuple[int, int, int], fused: bool) -> Backend:
-    if supports(flat.module):
-        return ManualBackend(flat, input_shape, fused)
-    return AutogradBackend(flat, input_shape)
 
 
 def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:

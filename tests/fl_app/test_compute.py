@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from fl_app.config import composition
 from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.job_key import job_key
 from fl_app.device.node import Node
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
+from fl_app.run.checkpoint import Checkpoint
 from fl_app.run.population import build_trainer, population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
@@ -92,6 +95,8 @@ def test_a_stack_that_fails_is_reported_client_by_client(tmp_path, monkeypatch) 
         (["compute.device=tpu"], "compute.device=tpu"),
         (["compute.mixed_precision=true"], "compute.mixed_precision=True"),
         (["compute=gpu"], "compute=gpu: unknown"),
+        (["compute.precision=fp16"], "compute.precision=fp16"),
+        (["compute.precision=bf16", STACK], "compute.precision=bf16: is for clients one by one"),
         (["compute.fused=maybe"], "compute.fused=maybe"),
     ],
 )
@@ -105,7 +110,8 @@ def test_bad_settings_are_named(settings, message) -> None:
 def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
     tmp_path, monkeypatch, installed
 ) -> None:
-    monkeypatch.setattr("fl_app.config.compute_choices.available", lambda: installed)
+    for place in ("fl_app.config.compute_choices", "fl_app.run.population"):
+        monkeypatch.setattr(f"{place}.available", lambda: installed)
     composition._compose.cache_clear()
     try:
         ready = prepare([*SMALL, f"run_dir={tmp_path}"])
@@ -115,6 +121,36 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
         assert compose(ready.overrides).compute.fused is installed
     finally:
         composition._compose.cache_clear()
+
+
+@pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
+def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
+    monkeypatch.setattr("learning.training.half_precision.has_bfloat16", lambda: has)
+    composition._compose.cache_clear()
+    try:
+        assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen
+    finally:
+        composition._compose.cache_clear()
+
+
+def test_a_processor_without_bfloat16_is_named_before_the_run(monkeypatch) -> None:
+    monkeypatch.setattr("learning.training.backends.has_bfloat16", lambda: False)
+    config = compose([*SMALL, "model=cnn_16", "compute.precision=bf16"])
+    with pytest.raises(ConfigError, match=r"^compute\.precision=bf16: this processor does not"):
+        build_trainer(config, population(config).dataset)
+
+
+def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
+    """A sweep has both, and a resumed run keeps its own."""
+    configs = [compose([*SMALL, *more]) for more in ([], ["compute.precision=bf16"])]
+    assert len({job_key(config, tmp_path) for config in configs}) == 2
+    settings = [OmegaConf.to_container(config) for config in configs]
+    checkpoint = Checkpoint(0, np.zeros(0), {}, {}, settings[0], [], [])
+    checkpoint.require_settings(settings[0])
+    with pytest.raises(
+        ConfigError, match=r"^compute\.precision=bf16: this run was started with fp32"
+    ):
+        checkpoint.require_settings(settings[1])
 
 
 def test_without_its_compiler_a_fused_run_says_what_to_do(monkeypatch) -> None:
@@ -154,3 +190,6 @@ def test_a_devices_owner_and_not_the_server_says_what_computes(tmp_path) -> None
     assert node.trainer.flat.vector.device.type == "cpu"
     with pytest.raises(DeviceError, match="compute in this device's node-config"):
         OwnerSettings.of({"clients": "3", "compute": "tpu"})
+    with pytest.raises(DeviceError, match="precision in this device's node-config"):
+        OwnerSettings.of({"clients": "3", "precision": "fp16"})
+    assert OwnerSettings.of({"clients": "3", "precision": "auto"}).precision == "auto"
