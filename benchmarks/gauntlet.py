@@ -56,6 +56,8 @@ class Bug:
         path = Path("tests") / self.file
         near = sorted(root.glob(str(path.with_name(f"test_{path.stem}*.py"))))
         yield [str(one.relative_to(root)) for one in near]
+        named = sorted(set(root.glob(f"tests/**/test_*{path.stem}.py")) - set(near))
+        yield [str(one.relative_to(root)) for one in named]
         yield [str(path.parent)] if (root / path.parent).is_dir() else []
         yield list(WATCHERS)
 

@@ -1,7 +1,7 @@
-"""What an adversary sees of one client in one round, made by the code that releases it.
+"""What an adversary sees of one client in one round or in all, made by the code that releases it.
 
 A view turns one client's data, or its absence, and a noise stream into one vector of numbers: the
-client's message, a secure sum, or the next model.
+client's messages, secure sums, or the model after them.
 """
 
 from __future__ import annotations
@@ -66,61 +66,74 @@ class Messages:
 
 
 def view_of(
-    threat: Threat, event: Event, strategy: CohortStrategy, messages: Messages, known: Source
+    threat: Threat,
+    event: Event,
+    strategy: CohortStrategy,
+    messages: Messages,
+    known: Source,
+    count: int,
 ) -> View | None:
-    """What the adversary of ``threat`` sees of a release that costs ``event``; None: not written.
+    """What the adversary of ``threat`` sees of a client over ``count`` rounds; None: not written.
 
-    ``known``: what the other clients of a sum hold, as far as the adversary is concerned.
+    Messages and sums of the rounds are added up: for noise of one scale nothing is lost by that. Of
+    models it is the last one. ``event``: what one release costs. ``known``: what the other clients
+    of a sum hold, as far as the adversary is concerned.
     """
     if threat in (Threat.LOCAL, Threat.OUTSIDER):
-        return lambda source, noise: messages(source, noise).ravel().astype(np.float64)
+        return _added(messages, count)
     if threat is Threat.SECURE_AGGREGATION and isinstance(event, SecurelySummedEvent):
-        return _sums(messages, event.honest_clients, known)
+        return _added(_sums(messages, event.honest_clients, known), count)
     if threat is Threat.CENTRAL:
-        return _models(strategy, messages)
+        return _model(strategy, messages, count)
     return None
 
 
-def over(view: View, rounds: int) -> View:
-    """What the adversary has of a client that was asked the same in ``rounds`` rounds: their sum.
-
-    For noise of one scale nothing is lost by adding up.
-    """
-
-    def seen(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
-        total = view(source, noise)
-        for _ in range(rounds - 1):
-            total = total + view(source, noise)
-        return total
-
-    return seen
-
-
-def _sums(messages: Messages, honest: int, known: Source) -> View:
-    """The sum over ``honest`` clients: of the others only the noise is unknown."""
-
+def _added(seen: Callable[[Source, NoiseGenerator], NDArray], rounds: int) -> View:
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
-        total = messages(source, noise)
-        for _ in range(honest - 1):
-            total = total + messages(known, noise)
+        total = seen(source, noise)
+        for _ in range(rounds - 1):
+            total = total + seen(source, noise)
         return total.ravel().astype(np.float64)
 
     return view
 
 
-def _models(strategy: CohortStrategy, messages: Messages) -> View:
-    """The next model, where the server adds the noise; what other clients send is known."""
-    before, setup, model = strategy.state(), strategy.setup, messages.task.model
-    rate = setup.cohorts.cohorts().rate or 1.0
+def _sums(
+    messages: Messages, honest: int, known: Source
+) -> Callable[[Source, NoiseGenerator], NDArray]:
+    """The sum over ``honest`` clients: of the others only the noise is unknown."""
+
+    def view(source: Source, noise: NoiseGenerator) -> NDArray:
+        total = messages(source, noise)
+        for _ in range(honest - 1):
+            total = total + messages(known, noise)
+        return total
+
+    return view
+
+
+def _model(strategy: CohortStrategy, messages: Messages, rounds: int) -> View:
+    """The model after ``rounds`` rounds, where the server adds the noise.
+
+    What other clients send is known; the client sends the same whenever it is asked (a canary).
+    """
+    before, setup, client = strategy.state(), strategy.setup, messages.task.client
+    rate = setup.cohorts.cohorts().rate
+    numbers = range(1, rounds + 1)
+    scheduled = {n for n in numbers if rate is None and client in strategy.cohort(n)}
 
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
         strategy.restore(before)
-        # Where cohorts are secret samples, nobody knows whether the client was asked.
-        asked = rate == 1 or int(noise.uint32(1)[0]) < rate * 2**32
         strategy.setup = replace(setup, seeded_noise=noise.is_seeded)
         try:
-            total = messages(source if asked else None, noise)
-            return strategy.update(1, model, total, setup.cohort_size).astype(np.float64)
+            model = messages.task.model
+            for number in numbers:
+                # Where cohorts are secret samples, nobody knows whether the client was asked.
+                drawn = rate is not None and int(noise.uint32(1)[0]) < rate * 2**32
+                asked = drawn or number in scheduled
+                total = messages(source if asked else None, noise)
+                model = strategy.update(number, model, total, setup.cohort_size)
+            return model.astype(np.float64)
         finally:
             strategy.setup = setup
 

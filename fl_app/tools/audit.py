@@ -2,11 +2,10 @@
 
 Every adversary of the privacy statement is given what it sees: a client's message, a secure sum, or
 the next model (``fl_app.audit.views``), for two neighbours of the claim's own unit and adjacency
-(``fl_app.audit.neighbours``). Messages and sums are attacked twice: one release, and all of a
-client's over the run. What it achieves is a lower bound on ε with 99.9% confidence: above the
+(``fl_app.audit.neighbours``). Each is attacked twice: one release, and all of a client's over the
+run, of models the last one. What it achieves is a lower bound on ε with 99.9% confidence: above the
 proven figure it shows a broken mechanism or proof, far below it an attack that is not the worst
-one; above what a paper claims it refutes the paper. Models trained over many rounds are not
-attacked.
+one; above what a paper claims it refutes the paper.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 from clients.base import Task
 from fl_app.audit.attack import Finding, attack
 from fl_app.audit.neighbours import candidate_pairs, results_apart
-from fl_app.audit.views import Messages, over, view_of
+from fl_app.audit.views import Messages, view_of
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
@@ -43,6 +42,7 @@ from privacy.events import (
     SecurelySummedEvent,
 )
 from privacy.neighbours import Unit
+from privacy.noise import NoiseGenerator
 from privacy.releases import releases
 from privacy.statement import Exposure, Guarantee, Statement
 from strategies.base import CohortStrategy
@@ -71,6 +71,18 @@ class Bound:
         claimed = exposure.claimed_per_round if releases == 1 else exposure.claimed_total
         clients = {"the client": RepeatedEvent(exposure.per_round, releases)}
         exposure = replace(exposure, clients=clients, sizes={})
+        return cls._said(exposure, statement, releases, claimed)
+
+    @classmethod
+    def of_last_model(cls, strategy: CohortStrategy, rounds: int) -> Bound:
+        """What the statement says of all models, after a run of ``rounds`` rounds."""
+        [models] = [e for e in strategy.exposures() if e.threat is Threat.CENTRAL]
+        return cls._said(models, strategy.statement(), rounds, models.claimed_total)
+
+    @classmethod
+    def _said(
+        cls, exposure: Exposure, statement: Statement, releases: int, claimed: float | None
+    ) -> Bound:
         said = Guarantee.of(exposure, statement.delta, statement.unit, statement.adjacency)
         if said.assumed_total is None:
             return cls(releases, said.proven_total, is_assumed=False, claimed=claimed)
@@ -115,7 +127,7 @@ def findings(
     node.client.event(task)  # a task that it would refuse is not attacked either
     messages, delta = Messages(node.client, task), strategy.setup.budget.delta
     _take_part(strategy)  # what a paper claims may depend on the rounds
-    fast, statement = messages.trains_alone, strategy.statement()
+    fast, statement, fresh = messages.trains_alone, strategy.statement(), strategy.state()
     for exposure in strategy.exposures():
         claim = next(releases(exposure.per_round))
         data = node_data(node, task.client)
@@ -123,24 +135,31 @@ def findings(
         pairs = candidate_pairs(data, classes, claim.unit, claim.adjacency)
         if fast and claim.unit is Unit.CLIENT:
             pairs.append(results_apart(messages.largest(data), claim.adjacency))
-        view = view_of(exposure.threat, exposure.per_round, strategy, messages, data)
-        for count in _releases(strategy, task, exposure.threat):
+        threat, event = exposure.threat, exposure.per_round
+        for count in _releases(strategy, task, threat):
+            strategy.restore(fresh)
+            view = view_of(threat, event, strategy, messages, data, count)
             bound, found = Bound.of(exposure, statement, count), None
+            if view is not None and threat is Threat.CENTRAL and count > 1:
+                view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
+                bound = Bound.of_last_model(strategy, count)
             if view is not None and math.isfinite(bound.epsilon):
                 seen = runs or max(LEAST, (RUNS if fast else RUNS_TRAINED) // count)
                 scouts = SCOUTS if fast else SCOUTS_TRAINED
                 # Noise that is added last, to what is seen as it is; a server's goes on into steps.
-                normal = fast and exposure.threat is not Threat.CENTRAL
-                normal = normal and is_gaussian(exposure.per_round, sampled=False)
-                found = attack(over(view, count), pairs, delta, seen, scouts, normal)
+                normal = fast and threat is not Threat.CENTRAL
+                normal = normal and is_gaussian(event, sampled=False)
+                found = attack(view, pairs, delta, seen, scouts, normal)
             yield exposure, bound, found
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
-    """How many releases are attacked together: one, and all that a client makes in the run."""
+    """How many releases are attacked together: one, and all of the run."""
     rounds = range(1, strategy.setup.budget.rounds + 1)
+    if threat is Threat.CENTRAL:
+        return sorted({1, len(rounds)})
     asked = sum(task.client in strategy.cohort(number) for number in rounds)
-    together = threat not in (Threat.CENTRAL, Threat.SHUFFLE) and asked > 1
+    together = threat is not Threat.SHUFFLE and asked > 1
     return [1, asked] if together else [1]
 
 
@@ -176,6 +195,8 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     print(f"against {exposure.adversary}")
     finite = math.isfinite(bound.epsilon)
     what = "one release" if bound.releases == 1 else f"a client's {bound.releases} releases"
+    if exposure.threat is Threat.CENTRAL and bound.releases > 1:
+        what = f"the model after {bound.releases} rounds"
     if bound.claimed is not None:
         print(f"  claimed ε   {show_epsilon(bound.claimed)} for {what}")
     shown = show_epsilon(bound.epsilon if finite else "infinity")
