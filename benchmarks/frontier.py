@@ -3,7 +3,8 @@
 Every row is a run of Murmur itself in this process, appended to FILE as a line of JSON; a row that
 is there already is not run again. ``--only REGEX`` runs the rows whose name (METHOD | SETTING | ε |
 SEED) it finds, ``--show`` prints the tables (Markdown), ``--picture FILE`` draws them, and
-``--choose`` compares on validation data what class statistics may release. Needs ``MURMUR_DATA``.
+``--choose`` compares candidates (``frontier_candidates``) on validation data. Needs
+``MURMUR_DATA``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
+from benchmarks.frontier_candidates import CANDIDATES, COMPARED, Candidates
 from benchmarks.frontier_rows import (
-    CANDIDATES,
-    CHOICES,
     EPSILONS,
     METHODS,
     PANELS,
@@ -66,23 +66,24 @@ def measure(
 
 
 def candidates(only: str) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Class statistics on validation data, first seed, by name and candidate."""
+    """What is compared on validation data, first seed, by name and candidate."""
     score = "federation.score=validation"
     return {
         f"{row.name} | {name}": partial(row.run, [*words, score])
         for row in _compared(only)
-        for name, words in CANDIDATES[SETTINGS[row.setting].clients].items()
+        for name, words in _candidates(row).items()
     }
+
+
+def _candidates(row: Row) -> Candidates:
+    return CANDIDATES.get(row.method, {}).get(SETTINGS[row.setting].clients, {})
 
 
 def _compared(only: str) -> list[Row]:
     return [
         row
         for row in rows(only)
-        if row.method == "class statistics"
-        and row.setting in CHOICES
-        and row.epsilon < math.inf
-        and row.seed == SEEDS[0]
+        if row.setting in COMPARED and row.epsilon < math.inf and row.seed == SEEDS[0]
     ]
 
 
@@ -116,14 +117,14 @@ def show(path: Path) -> None:
 def show_choice(path: Path, only: str) -> None:
     """Accuracy on validation data by candidate, best first."""
     done = load(path)
-    print("\n| class statistics | on validation data |\n|---|---|")
+    print("\n| | on validation data |\n|---|---|")
     for row in _compared(only):
-        names = CANDIDATES[SETTINGS[row.setting].clients]
+        names = _candidates(row)
         found = [(done.get(f"{row.name} | {name}", {}).get("accuracy"), name) for name in names]
         known = sorted(((value, name) for value, name in found if value is not None), reverse=True)
         if known:
             said = ", ".join(f"{name} {value:.3f}" for value, name in known)
-            print(f"| {row.setting}, ε = {row.epsilon:g} | {said} |")
+            print(f"| {row.method}: {row.setting}, ε = {row.epsilon:g} | {said} |")
 
 
 def _cell(values: list[float]) -> str:

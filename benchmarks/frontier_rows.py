@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import frontier_candidates
 from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.run.results import RunFolder
 
-EPSILONS = (0.5, 1, 2, 4, 8, math.inf)
+EPSILONS = (*frontier_candidates.EPSILONS, math.inf)
 SEEDS = (1, 2, 3)
 SPLITS = {"iid": ("partition=iid",)} | {
     f"dirichlet {a}": ("partition=dirichlet", f"partition.alpha={a}") for a in (0.5, 0.1)
@@ -29,10 +30,7 @@ LINEAR = ["features=scattering", "model=linear"]
 
 @dataclass(frozen=True)
 class Setting:
-    """``clients`` of ``data``, their words; components of the features, graph and local models.
-
-    ``statistics``: words of class statistics by ε.
-    """
+    """``clients`` of ``data``, their words; components of the features, graph and local models."""
 
     name: str
     data: str
@@ -41,7 +39,6 @@ class Setting:
     features: int = 400
     graph: int = 200
     local: int | str = 50
-    statistics: Callable[[float], list[str]] = lambda epsilon: []
 
     def overrides(self) -> list[str]:
         """What every run of it has in common."""
@@ -61,37 +58,6 @@ class Setting:
         ]
 
 
-def released(components: int) -> list[str]:
-    """Class statistics of the first features."""
-    return [f"strategy.components={components}"]
-
-
-def places(components: int) -> list[str]:
-    """Class statistics of places in the pool's graph, all classes of a client alike."""
-    return [*released(components), "strategy.coordinates=pool", "strategy.balance=1"]
-
-
-# What class statistics release: the candidates of ``--choose``, by the number of clients.
-CANDIDATES = {
-    100: {"places 14": places(14), "places 24": places(24)}
-    | {f"features {count}": released(count) for count in (50, 200)},
-    1000: {f"features {count}": released(count) for count in (50, 100, 200, 400)},
-}
-CHOICES = (  # where candidates are compared: the partitions that the figures are asked for
-    "mnist 1000, dirichlet 0.5",
-    "mnist 100, dirichlet 0.1",
-    "fashion_mnist 1000, dirichlet 0.5",
-    "fashion_mnist 100, dirichlet 0.1",
-)
-
-
-def _chosen(data: str, clients: int) -> Callable[[float], list[str]]:
-    if clients == 100:
-        return lambda epsilon: places(14) if epsilon < math.inf else []
-    few = {0.5: 50, 1: 50, 2: 100, 4: 100, 8: 200} if data == "fashion_mnist" else {0.5: 100}
-    return lambda epsilon: released(few[epsilon]) if epsilon in few else []
-
-
 def _settings() -> list[Setting]:
     digits = ("federation.public=360",)
     made = [
@@ -106,14 +72,13 @@ def _settings() -> list[Setting]:
                 clients,
                 # 48,000 are shared out: 48 or 480 for each client.
                 ("federation.public=10000", "federation.validation=2000", *words),
-                statistics=_chosen(data, clients),
             )
             for clients in (1000, 100)
             for name, words in SPLITS.items()
         ]
     small = ("federation.public=1000", "federation.validation=2000", *SPLITS["dirichlet 0.5"])
     made.append(Setting("mnist 1000, dirichlet 0.5, pool of 1000", "mnist", 1000, small))
-    hospitals = ("federation.public=500", "partition=iid")
+    hospitals = ("federation.public=500", "federation.validation=500", "partition=iid")
     made.append(Setting("pneumonia_mnist 25", "pneumonia_mnist", 25, hospitals, 100))
     return made
 
@@ -123,8 +88,7 @@ SETTINGS = {setting.name: setting for setting in _settings()}
 
 def _class_statistics(setting: Setting, epsilon: float) -> list[str]:
     graph = f"strategy.spreading.components={setting.graph}"
-    words = ["strategy=class_statistics", *setting.sums(), "federation.num_rounds=1", graph]
-    return [*words, *setting.statistics(epsilon)]
+    return ["strategy=class_statistics", *setting.sums(), "federation.num_rounds=1", graph]
 
 
 def _privatekt(setting: Setting) -> list[str]:
@@ -227,6 +191,9 @@ class Row:
         quick = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
         words = METHODS[self.method].words(setting, self.epsilon)
         words = [words[0], *setting.overrides(), *words[1:]]  # a reference has its own clients
+        words += frontier_candidates.chosen(
+            self.method, self.setting, setting.clients, self.epsilon
+        )
         return [*words, *budget, *(more or []), *quick]
 
     def run(self, more: list[str] | None = None) -> dict[str, Any]:
