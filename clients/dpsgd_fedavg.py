@@ -42,6 +42,11 @@ class DpSgdClient(Client):
     ) -> None:
         super().__init__(setup)
         require_separate_examples(setup.trainer)
+        if views > 1 and tuple(setup.trainer.input_shape[1:]) == (1, 1):
+            raise ValueError(
+                f"views={views}: are shifts of an image by pixels, which features have not; set "
+                "strategy.local.views=1 or features=none"
+            )
         releases = setup.budget.releases
         self.settings = DpSgd(lot_size, clipping_norm, learning_rate, views, average)
         self.schedule = LotSchedule(lot_size, epochs, SENSITIVITY, releases)

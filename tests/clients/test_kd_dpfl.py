@@ -1,5 +1,7 @@
 """KD-DPFL's client half: labels once, by any mechanism; own budgets; hostile tasks refused."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -217,3 +219,11 @@ def test_dpsgd_alone_shares_the_budget_over_the_rounds_or_spends_it_each_round(
     each = DpSgdClient(setup, **settings)
     assert 1.9 < epsilon(each.event(asked), 1e-5).epsilon <= 2.0 * (1 + 1e-9)
     assert run.weight(0) == 60
+
+
+def test_views_of_features_are_refused(tmp_path):
+    features = Trainer(partial(mlp, hidden=[]), (16, 1, 1), CLASSES)
+    settings = {"epochs": 1, "lot_size": 5, "clipping_norm": 1.0, "learning_rate": 1.0}
+    DpSgdClient(setup_of(features, tmp_path), **settings, views=1)
+    with pytest.raises(ValueError, match="views=4"):
+        DpSgdClient(setup_of(features, tmp_path), **settings, views=4)
