@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 # What a candidate's run has beyond its method's words, by name.
-Candidates = Mapping[str, list[str]]
+Candidates = dict[str, list[str]]
 
 
 def _released(components: int, coordinates: str = "features", balance: float = 0.5) -> list[str]:
@@ -71,8 +71,6 @@ _CHOSEN: Mapping[tuple[str, str], Mapping[float, str]] = {
     | {2: "features 200", 4: "features 100", 8: "features 200"},
     ("class statistics", "fashion_mnist 100"): {0.5: "features 20", 1: "features 20"}
     | {2: "places 24", 4: "features 50", 8: "features 100"},
-    ("averaged updates", "mnist 1000"): dict.fromkeys(EPSILONS, "30 features, C = 2"),
-    ("DP-FedAvg", "mnist 1000"): dict.fromkeys(EPSILONS, "30 features, C = 2"),
     ("DP-SGD", "pneumonia_mnist 25"): dict.fromkeys(EPSILONS, "10 features, rate 4"),
 }
 
