@@ -93,11 +93,7 @@ def _candidates(row: Row) -> Candidates:
 
 
 def _compared(only: str) -> list[Row]:
-    return [
-        row
-        for row in rows(only)
-        if row.setting in COMPARED and row.epsilon < math.inf and row.seed == SEEDS[0]
-    ]
+    return [row for row in rows(only) if row.setting in COMPARED and row.epsilon < math.inf]
 
 
 def cells(path: Path) -> dict[tuple[str, str], dict[float, list[float]]]:

@@ -66,11 +66,13 @@ EPSILONS = (0.5, 1, 2, 4, 8)
 # The candidate of a row, by ε; where none is named, its method's own words are all.
 _CHOSEN: Mapping[tuple[str, str], Mapping[float, str]] = {
     ("class statistics", "mnist 1000"): {0.5: "features 100"},
-    ("class statistics", "mnist 100"): dict.fromkeys(EPSILONS, "places 14") | {1: "places 24"},
+    ("class statistics", "mnist 100"): dict.fromkeys(EPSILONS, "places 14"),
     ("class statistics", "fashion_mnist 1000"): {0.5: "features 50", 1: "features 50"}
     | {2: "features 200", 4: "features 100", 8: "features 200"},
-    ("class statistics", "fashion_mnist 100"): {0.5: "features 20", 1: "features 20"}
-    | {2: "places 24", 4: "features 50", 8: "features 100"},
+    ("class statistics", "fashion_mnist 100"): dict.fromkeys((0.5, 1, 2), "features 20")
+    | {4: "features 50", 8: "features 100"},
+    ("averaged updates", "mnist 1000"): dict.fromkeys(EPSILONS, "30 features, C = 2"),
+    ("DP-FedAvg", "mnist 1000"): dict.fromkeys(EPSILONS, "30 features, C = 2"),
     ("DP-SGD", "pneumonia_mnist 25"): dict.fromkeys(EPSILONS, "10 features, rate 4"),
 }
 
