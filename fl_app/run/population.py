@@ -37,7 +37,7 @@ from rounds.schedule import Schedule
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient
 
-_PARTS = 5  # a pilot holds out one part in so many of the public examples
+_PARTS = 10  # a pilot holds out one part in so many of the public examples
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def _held_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of nobody, to score models on, and the rows that clients share out.
 
-    In a pilot both are public: a fifth of the pool, and draws with replacement from the rest.
+    In a pilot both are public: a tenth of the pool, and draws with replacement from the rest.
     """
     if federation.pilot is None:
         if federation.validation >= len(private):

@@ -37,7 +37,7 @@ def test_a_pilot_holds_public_examples_alone_and_is_scored_on_others():
     assert drawn <= public - held_out
     assert held_out < public
     assert len(people.public) == len(public) - len(held_out)
-    assert people.dataset.test.images.shape == (60, 20, 1, 1)
+    assert people.dataset.test.images.shape == (30, 20, 1, 1)
 
 
 def test_images_are_those_of_the_same_population():
