@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Flower has its own way to end
     make = fleet_http_connection.make_simple_http_retry_invoker
     fleet_http_connection.make_simple_http_retry_invoker = lambda: patient(make())
-    sys.argv = ["flower-supernode", *argv, "--isolation", "process"]
+    sys.argv = ["murmur supernode", *argv, "--isolation", "process"]
     flower_supernode()
     return 0
 
