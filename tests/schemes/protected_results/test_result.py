@@ -173,9 +173,11 @@ def test_pure_noise_has_a_rows_shape_and_knows_no_label(privacy):
 
 
 def test_counts_cost_what_was_asked_for_and_refuse_what_are_no_counts():
-    for unit in ("client", "record"):
+    for unit, changed in (("client", 50), ("record", 1)):
         it = ProtectedCounts(1.0, unit, 50)
         assert epsilon(it.event(), 0.0).epsilon == pytest.approx(1.0, rel=1e-3)
+        # Each changed prediction moves both counts; a Laplace variable deviates by √2 scales.
+        assert it.deviation(1) == pytest.approx(2**0.5 * 2 * changed, rel=1e-3)
         assert it.privatize(np.array([30, 20]), NoiseGenerator.seeded(1)).shape == (2,)
     with pytest.raises(ValueError, match=r"^epsilon=33"):
         ProtectedCounts(33.0, "record", 50)
