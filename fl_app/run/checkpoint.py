@@ -107,7 +107,7 @@ class Checkpoint:
         the data (federation.devices) may be missing: engine=deploy fills it in, and the ServerApp
         compares it then.
         """
-        old, new = {PRECISION: "fp32", **_flat(self.settings)}, _flat(settings)
+        old, new = ({PRECISION: "fp32", **_flat(each)} for each in (self.settings, settings))
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
             machine = machine and key != PRECISION
