@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+
+from rounds.grid_around import GridAround
 
 
 def with_tokens(grid: Grid) -> Grid:
@@ -21,13 +23,7 @@ def with_tokens(grid: Grid) -> Grid:
     return cast(Grid, _TokenGrid(grid))
 
 
-class _TokenGrid:
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
+class _TokenGrid(GridAround):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:

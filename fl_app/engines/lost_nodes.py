@@ -8,13 +8,14 @@ one that no uninterrupted run has.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from rounds.errors import RunError
+from rounds.grid_around import GridAround
 from rounds.untrusted_text import said
 
 
@@ -23,13 +24,7 @@ def without_lost_nodes(grid: Grid) -> Grid:
     return cast(Grid, _WholeGrid(grid))
 
 
-class _WholeGrid:
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
+class _WholeGrid(GridAround):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
