@@ -1,5 +1,6 @@
 """`murmur audit`: never above the proof, close to it where the mechanism is tight, and no fake."""
 
+import itertools
 import json
 
 import numpy as np
@@ -50,7 +51,18 @@ RECORDS = [
 
 
 @pytest.fixture
-def audited(tmp_path):
+def repeatable(monkeypatch):
+    """The operating system's noise is the same every time, and still nobody's seed."""
+    keys = itertools.count()
+    monkeypatch.setattr(
+        NoiseGenerator,
+        "from_os",
+        classmethod(lambda cls: cls(next(keys).to_bytes(32, "big"), is_seeded=False)),
+    )
+
+
+@pytest.fixture
+def audited(tmp_path, repeatable):
     """(bound, finding) of each attack on a configuration, of one release or of all together."""
 
     def run(words, runs, together=False):
@@ -79,7 +91,7 @@ def test_measured_epsilon_of_a_sum_and_of_messages_stays_below_the_bounds(audite
 
 def test_measured_epsilon_of_published_models_stays_below_the_bound(audited):
     [(bound, found)] = audited(CENTRAL, 1_500)
-    assert 0.2 * bound < found.fitted <= bound and found.counted.epsilon <= bound
+    assert 0.3 * bound < found.fitted <= bound and found.counted.epsilon <= bound
 
 
 LAST_MODEL = [*CENTRAL, "privacy.per=run", "federation.num_rounds=4"]
@@ -89,7 +101,7 @@ def test_measured_epsilon_of_the_last_model_stays_below_the_bound_of_all_rounds(
     [(one, _)] = audited(LAST_MODEL, 200)
     [(bound, found)] = audited(LAST_MODEL, 800, together=True)
     assert one < bound == pytest.approx(3.0, rel=0.02)
-    assert 0.1 * bound < found.fitted <= bound and found.counted.epsilon <= bound
+    assert 0.2 * bound < found.fitted <= bound and found.counted.epsilon <= bound
 
 
 def test_a_last_model_with_noise_in_its_first_round_alone_is_caught(audited, monkeypatch):
@@ -127,9 +139,9 @@ def test_a_budget_for_each_round_that_should_be_for_the_run_is_caught(audited, m
     monkeypatch.setattr(
         PrivateKTClient,
         "privatize",
-        lambda self, update, task, noise: RandomizedResponse(4.0, 10).privatize(update, noise),
+        lambda self, update, task, noise: RandomizedResponse(6.0, 10).privatize(update, noise),
     )
-    [(bound, found)] = audited([*ROUNDS, "privacy.epsilon=4"], 10_000, together=True)
+    [(bound, found)] = audited(ROUNDS, 10_000, together=True)
     assert found.counted.epsilon > bound
 
 
@@ -149,7 +161,7 @@ NBAFL_PAPER = [
 def test_privatekt_s_claim_for_a_run_is_refuted_by_counting_what_happened(audited):
     config = compose(PRIVATEKT_PAPER)
     assert Experiment(config).strategy.claimed_epsilon() == (5.0, 5.0)
-    [(bound, found)] = audited(PRIVATEKT_PAPER, 6_000, together=True)
+    [(bound, found)] = audited(PRIVATEKT_PAPER, 12_000, together=True)
     assert 5.0 < found.counted.epsilon <= bound
 
 
