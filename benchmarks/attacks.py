@@ -29,8 +29,9 @@ from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
 from fl_app.engines.inline import serve
+from fl_app.run.clients import build_trainer
 from fl_app.run.experiment import Experiment
-from fl_app.run.population import build_trainer, population
+from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from fl_app.tools.audit import first_task, node_data

@@ -24,7 +24,8 @@ from benchmarks.machine import describe_machine
 from benchmarks.pictures import canvas, save
 from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
-from fl_app.run.population import build_trainer, population
+from fl_app.run.clients import build_trainer
+from fl_app.run.population import population
 from fl_app.run.results import RunFolder
 from learning.clustering import assignments
 from learning.clustering_scores import METRICS, Verdict, judge

@@ -26,13 +26,8 @@ from fl_app.device.node_settings import REFUSED, NodeSettings, log_error
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
-from fl_app.run.population import (
-    Population,
-    build_client,
-    build_evaluator,
-    build_trainer,
-    population,
-)
+from fl_app.run.clients import build_client, build_evaluator, build_trainer
+from fl_app.run.population import Population, population
 from learning.features import Features
 from learning.training.fused_kernels import available
 from learning.training.memory import keep_heap

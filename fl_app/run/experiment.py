@@ -19,17 +19,11 @@ from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.checkpoint import Checkpoint, digest
+from fl_app.run.clients import build_client, build_evaluator, build_trainer, promises
 from fl_app.run.health import RunHealth
 from fl_app.run.model_file import describe
 from fl_app.run.own_parts import metrics_of, require_scored, require_usable, start_of
-from fl_app.run.population import (
-    Population,
-    build_client,
-    build_evaluator,
-    build_trainer,
-    population,
-    promises,
-)
+from fl_app.run.population import Population, population
 from fl_app.run.provenance import note_end, note_start
 from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.tracking import Tracker

@@ -8,34 +8,21 @@ and each device builds its own population (``fl_app.device.data``).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
 
-from clients.base import Client, ClientSetup
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
-from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
+from fl_app.config.settings import FederationSettings
 from fl_app.device.terms import DeviceTerms
 from learning.data.datasets import DataError, Dataset
 from learning.data.public_pool import split_public
 from learning.features import Components, Features, featured
 from learning.seeding import experiment_rng
-from learning.training.fused_kernels import available
-from learning.training.trainer import Trainer
-from privacy.budget import Budget
-from rounds.client_state import ClientState
-from rounds.schedule import Schedule
-
-if TYPE_CHECKING:
-    from clients.protected_evaluation import EvaluationClient
 
 _PARTS = 10  # a pilot holds out one part in so many of the public examples
 
@@ -90,103 +77,6 @@ def _described(config: DictConfig, *more: str) -> str:
     keys = ("dataset", "partition", "federation", "seed", *more)
     needed = OmegaConf.create({key: config[key] for key in keys})
     return OmegaConf.to_yaml(needed, resolve=True)
-
-
-def build_trainer(
-    config: DictConfig,
-    dataset: Dataset,
-    inference_threads: int = 1,
-    compute: ComputeSettings | None = None,
-) -> Trainer:
-    """The model of ``config.model`` for this data set, ready to train.
-
-    ``compute``: that of a device's owner; None: that of the configuration.
-    """
-    if compute is None:
-        compute = build(config.compute, "compute")
-    if compute.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
-            "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
-        )
-    if compute.fused and not available():
-        raise ConfigError(
-            "compute.fused=True: needs llvmlite (pip install 'murmur-fl[fast]'); with "
-            "compute.fused=false the result is the same but for rounding"
-        )
-    model = build_model(config.model)
-    try:
-        return Trainer(
-            model,
-            dataset.input_shape,
-            dataset.num_classes,
-            device=compute.device,
-            inference_threads=inference_threads,
-            mixed_precision=compute.mixed_precision,
-            fused=compute.fused,
-            precision=compute.precision,
-        )
-    except ValueError as error:
-        group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")
-        raise ConfigError(f"{group}{error}") from error
-
-
-def build_model(node: DictConfig) -> Callable[..., nn.Module]:
-    """What makes the model of ``conf/model``'s settings; where it starts is the server's affair."""
-    own = {key: value for key, value in node.items() if key != "start"}
-    return build(OmegaConf.create(own), "model")
-
-
-def build_client(
-    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
-) -> Client:
-    """The client class of ``config.strategy``, with its tools and its budget."""
-    setup = _client_setup(config, people, trainer, state_folder)
-    client: Client = build(config.strategy.client, "strategy", setup)
-    if trainer.num_buffers and not client.keeps_statistics:
-        raise ConfigError(
-            f"model={type(trainer.flat.module).__name__}: keeps statistics over batches (batch "
-            f"normalisation), which strategy={config.strategy.name} neither sends nor protects; "
-            "use group normalisation, or put the normalisation layers in evaluation mode (.eval())"
-        )
-    return client
-
-
-def build_evaluator(
-    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
-) -> EvaluationClient | None:
-    """The client half of ``config.evaluation``; None where nothing is evaluated on clients."""
-    if config.evaluation.client is None:
-        return None
-    setup = _client_setup(config, people, trainer, state_folder)
-    return build(config.evaluation.client, "evaluation", setup)
-
-
-def promises(config: DictConfig) -> tuple[Budget, Schedule]:
-    """The budget of one client, and who is asked when."""
-    privacy: PrivacySettings = build(config.privacy, "privacy")
-    federation: FederationSettings = build(config.federation, "federation")
-    schedule = federation.schedule_of(config.seed)
-    try:
-        return privacy.budget(schedule), schedule
-    except ValueError as error:
-        raise ConfigError(f"federation.{error}") from error
-
-
-def _client_setup(
-    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
-) -> ClientSetup:
-    test, (budget, schedule) = people.dataset.test, promises(config)
-    return ClientSetup(
-        trainer=trainer,
-        public=people.public,
-        test=(test.images, test.labels) if len(test) else None,
-        budget=budget,
-        seed=config.seed,
-        memory=ClientState(state_folder),
-        client_sizes=people.sizes,
-        cohorts=schedule.cohorts(),
-    )
 
 
 @functools.lru_cache(maxsize=2)

@@ -182,7 +182,8 @@ def _advice(
 
 def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedConstants | None]:
     """The setting, the number of classes, and the estimate if ``rounds`` is not 0."""
-    from fl_app.run.population import build_client, build_trainer, population
+    from fl_app.run.clients import build_client, build_trainer
+    from fl_app.run.population import population
 
     if config.strategy.name != "nbafl":
         raise ConfigError(f"strategy={config.strategy.name}: the bound is NbAFL's")

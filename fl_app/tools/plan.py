@@ -71,7 +71,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
 
     Raises ValueError or ConfigError where the needs cannot be met.
     """
-    from fl_app.run.population import promises
+    from fl_app.run.clients import promises
     from learning.training.per_sample import SENSITIVITY
 
     federation: FederationSettings = build(config.federation, "federation")

@@ -17,7 +17,7 @@ from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.device.terms import pool_digest
-from fl_app.run.population import build_model
+from fl_app.run.clients import build_model
 from learning.training.trainer import Trainer
 from privacy.ledger import Ledger
 

@@ -13,7 +13,8 @@ from fl_app.device.node import Node
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.checkpoint import Checkpoint
-from fl_app.run.population import build_trainer, population
+from fl_app.run.clients import build_trainer
+from fl_app.run.population import population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
 from privacy.ledger import Ledger
@@ -110,7 +111,7 @@ def test_bad_settings_are_named(settings, message) -> None:
 def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
     tmp_path, monkeypatch, installed
 ) -> None:
-    for place in ("fl_app.config.compute_choices", "fl_app.run.population"):
+    for place in ("fl_app.config.compute_choices", "fl_app.run.clients"):
         monkeypatch.setattr(f"{place}.available", lambda: installed)
     composition._compose.cache_clear()
     try:
@@ -154,7 +155,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
 
 
 def test_without_its_compiler_a_fused_run_says_what_to_do(monkeypatch) -> None:
-    monkeypatch.setattr("fl_app.run.population.available", lambda: False)
+    monkeypatch.setattr("fl_app.run.clients.available", lambda: False)
     config = compose([*SMALL, "compute.fused=true"])
     with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs llvmlite"):
         build_trainer(config, population(config).dataset)

@@ -11,8 +11,8 @@ import pytest
 from clients.base import Task, TaskError
 from fl_app.config.composition import compose, groups
 from fl_app.config.errors import ConfigError
+from fl_app.run.clients import build_client
 from fl_app.run.experiment import Experiment
-from fl_app.run.population import build_client
 
 EPSILON = 3.0
 THREATS = ("local", "secure_aggregation", "central")

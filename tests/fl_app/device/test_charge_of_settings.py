@@ -27,7 +27,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import CHOICES, agreed
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.run.population import Population, build_client, build_evaluator, build_trainer
+from fl_app.run.clients import build_client, build_evaluator, build_trainer
+from fl_app.run.population import Population
 from learning.data.datasets import Dataset, Examples
 from learning.features import fit
 from learning.features.dataset import with_components
