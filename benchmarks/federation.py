@@ -42,7 +42,7 @@ class Devices:
     def __init__(self, federation: Federation) -> None:
         self.federation, self.runs = federation, 0
 
-    def start(self, *words: str, timeout: float = 600) -> Attempt:
+    def start(self, *words: str, timeout: float = 300) -> Attempt:
         """Start a run whose rounds wait ``timeout`` seconds for answers."""
         self.runs += 1
         folder = self.federation.folder / f"run-{self.runs}"

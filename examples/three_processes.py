@@ -25,6 +25,7 @@ WORDS = [
     f"federation.num_clients={DEVICES}",
     "federation.public=400",
     "federation.num_rounds=2",
+    "federation.round_timeout=300",  # seconds; who is silent is asked again after half of it
 ]
 
 

@@ -17,6 +17,7 @@ from fl_app.run.results import RunFolder
 from learning.training.memory import keep_heap
 from rounds.errors import RunError
 from rounds.message_tokens import with_tokens
+from rounds.redelivery import with_redelivery
 from rounds.reply_limit import limit_replies
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
@@ -35,7 +36,7 @@ def main(grid: Grid, context: Context) -> None:
     config = from_run_config(context.run_config)
     if config.federation.devices is not None:
         require_same(config, to_overrides(context.run_config))
-        grid = with_tokens(grid)
+        grid = with_tokens(with_redelivery(grid))
     else:
         grid = without_lost_nodes(grid)
     folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))

@@ -22,7 +22,7 @@ WORDS = [
     "federation.num_clients=3",
     "federation.public=400",
     "federation.quorum=1.0",
-    "federation.round_timeout=600",
+    "federation.round_timeout=300",
     "privacy.noise=seeded",
     "strategy.local.epochs=1",
 ]

@@ -40,5 +40,5 @@ def test_superlink_killed_behind_a_proxy_is_gone_on_with(devices):
 
 def test_device_killed_before_it_masks_is_left_out_of_the_sum(devices):
     # No deadline: the round ends as soon as the SuperLink knows that the device is gone.
-    outcome = node_killed_in_phase(devices, "share", timeout=600)
+    outcome = node_killed_in_phase(devices, "share", timeout=300)
     assert outcome.recovered.startswith("the sum of 2 counted; rounds paid for: [1, 1, 0]")

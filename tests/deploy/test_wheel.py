@@ -14,7 +14,13 @@ from privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
 
 pytestmark = pytest.mark.federation
-WORDS = ["dataset=digits", "federation.num_clients=2", "federation.num_rounds=1", "strategy=fedavg"]
+WORDS = [
+    "dataset=digits",
+    "federation.num_clients=2",
+    "federation.num_rounds=1",
+    "federation.round_timeout=300",
+    "strategy=fedavg",
+]
 ENGINES = {"ray": ["engine.workers=1"], "flower": [], "inline": []}
 
 
