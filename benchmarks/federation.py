@@ -128,7 +128,7 @@ class Attempt:
     def finish(self) -> None:
         """Wait for the end of the run, which must be a good one."""
         if self.process.wait(PATIENCE) or self.folder.metrics() is None:
-            raise RuntimeError(self.devices.federation.log("murmur")[-2000:])
+            raise RuntimeError(self.devices.federation.story())
 
     def charges(self) -> list[int]:
         """For how many rounds each device has paid; RuntimeError if for any of them twice."""

@@ -207,6 +207,12 @@ class Federation:
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def story(self, lines: int = 40) -> str:
+        """The last lines that everybody has written, for whoever asks why something failed."""
+        ends = ((log.name, log.read_text(errors="replace")) for log in self.folder.glob("*.log"))
+        tails = [f"--- {name}\n" + "\n".join(t.splitlines()[-lines:]) for name, t in sorted(ends)]
+        return "\n".join(tails)
+
     def close(self) -> None:
         """Stop everything."""
         for log in self.folder.glob("*.log"):

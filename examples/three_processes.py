@@ -40,7 +40,7 @@ def main(folder: Path) -> Path:
         wait_for(lambda: federation.online() == DEVICES, 300, "the devices")
         run = folder / "run"
         if federation.murmur(*federation.words, *WORDS, f"run_dir={run}").wait(1200):
-            raise RuntimeError(federation.log("murmur"))
+            raise RuntimeError(federation.story())
     return run
 
 

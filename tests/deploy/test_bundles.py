@@ -39,7 +39,7 @@ def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path
     if bundle is not None:
         words.append(f"engine.bundle='{bundle}'")
     command = [*federation.words, "strategy=privatekt", *words]
-    assert federation.murmur(*command).wait(ENDS) == 0, federation.log("murmur")
+    assert federation.murmur(*command).wait(ENDS) == 0, federation.story()
     (_, row) = RunFolder(folder).rows()
     assert row["answered"] == answers
     if bundle is None:

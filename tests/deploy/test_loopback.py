@@ -29,7 +29,7 @@ def weights(folder):
 def test_devices_give_the_result_of_a_simulation_bit_for_bit(federation, tmp_path, name):
     words, folder = [*WORDS, *RUNS[name]], tmp_path / f"devices-{name}"
     command = [*federation.words, *words, f"run_dir={folder}"]
-    assert federation.murmur(*command).wait(ENDS) == 0, federation.log("murmur")
+    assert federation.murmur(*command).wait(ENDS) == 0, federation.story()
     run_inline(tmp_path / "inline", *words, small=["engine=inline"])
     assert weights(folder) == weights(tmp_path / "inline")
     rows = [RunFolder(place).rows() for place in (folder, tmp_path / "inline")]

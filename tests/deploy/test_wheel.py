@@ -95,7 +95,7 @@ def test_a_server_and_a_device_that_were_installed_from_it(installed, elsewhere)
         wait_for(lambda: federation.online() == 2, 300, "the devices")
         run = elsewhere / "run"
         command = [*federation.words, *WORDS, "federation.quorum=1.0", f"run_dir={run}"]
-        assert federation.murmur(*command).wait(ENDS) == 0, federation.log("murmur")
+        assert federation.murmur(*command).wait(ENDS) == 0, federation.story()
         call(installed / "murmur", "report", run, cwd=elsewhere)
     assert load_file(run / "model.safetensors")
     for client in range(2):
