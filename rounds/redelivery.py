@@ -24,7 +24,8 @@ LOOK_SECONDS = 3  # between two looks for answers, as in Flower's own grid
 def with_redelivery(grid: Grid) -> Grid:
     """``grid``, which asks once more whoever is silent for half of the time that it waits.
 
-    A reply names the message that was sent first. What is sent again is not in ``bytes_down``.
+    Whom Flower reports as gone has answered, with that error. A reply names the message that was
+    sent first. What is sent again is not in ``bytes_down``.
     """
     return cast(Grid, _RepeatingGrid(grid))
 

@@ -6,21 +6,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from rounds import redelivery
 from rounds.redelivery import with_redelivery
+from tests.clock import Clock
 
 NODES = (101, 102)
-
-
-class Clock:
-    """Time that passes by sleeping only."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
 
 
 class Grid:

@@ -21,7 +21,9 @@ from fl_app.run.results import RunFolder
 from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
 from privacy.ledger import Ledger
+from rounds import redelivery
 from rounds.errors import RunError
+from tests.clock import Clock
 from tests.fl_app.running import run_inline
 from tests.node_keys import openssh, told
 
@@ -80,8 +82,44 @@ class Devices(InlineGrid):
         return [NodeInfo(node_id=n, public_key=told(n - FIRST_NODE)) for n in self.get_node_ids()]
 
 
+class Losing(Devices):
+    """A network that loses whatever is sent for the first time, or the answer to it."""
+
+    known = frozenset()
+
+    def push_messages(self, messages):
+        sent = list(messages)
+        new = [m for m in sent if m.metadata.group_id not in self.known]
+        self.known |= {message.metadata.group_id for message in new}
+        super().push_messages(self.delivered(sent, new))
+        for message in new:
+            self._replies.pop(message.metadata.message_id, None)
+        for number, message in enumerate(sent):
+            if not message.metadata.message_id:
+                message.metadata.__dict__["_message_id"] = f"lost-{len(self.known)}-{number}"
+        return [message.metadata.message_id for message in sent]
+
+
+class LosingMessages(Losing):
+    def delivered(self, sent, new):
+        return [message for message in sent if message not in new]
+
+
+class LosingAnswers(Losing):
+    def delivered(self, sent, new):
+        return sent
+
+
 def run_devices(
-    files, folder, *words, off=(), name="run", hosted=(0, 1, 2), usual=WORDS, **changed
+    files,
+    folder,
+    *words,
+    off=(),
+    name="run",
+    hosted=(0, 1, 2),
+    usual=WORDS,
+    network=Devices,
+    **changed,
 ):
     """A run of that name over devices whose states are in ``folder``; its own folder.
 
@@ -111,7 +149,7 @@ def run_devices(
         run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config
     )
     with ThreadPoolExecutor(1) as pool:
-        server_app(Devices(run_config, configs, pool, off), context)
+        server_app(network(run_config, configs, pool, off), context)
     return RunFolder(folder / name)
 
 
@@ -119,9 +157,15 @@ def weights(folder):
     return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
 
 
+@pytest.mark.parametrize("network", [Devices, LosingMessages, LosingAnswers])
 @pytest.mark.parametrize("name", RUNS)
-def test_devices_give_the_result_of_a_simulation_bit_for_bit(files, tmp_path, name):
-    own = run_devices(files, tmp_path, *RUNS[name])
+def test_devices_give_the_result_of_a_simulation_bit_for_bit(
+    files, tmp_path, monkeypatch, name, network
+):
+    """Also where Flower loses everything once: whoever is silent is asked again, and pays once."""
+    monkeypatch.setattr(redelivery, "time", Clock())
+    monkeypatch.setattr(redelivery, "LOOK_SECONDS", 0.01)
+    own = run_devices(files, tmp_path, *RUNS[name], network=network)
     words = [word for word in RUNS[name] if "devices" not in word]
     simulated = run_inline(tmp_path / "inline", *WORDS, *words, small=["engine=inline"])
     assert weights(own.path) == weights(simulated.path)
