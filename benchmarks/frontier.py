@@ -123,6 +123,20 @@ def show(path: Path) -> None:
             print(f"| {method}: {setting} | " + " | ".join(cells_shown) + " |")
 
 
+def show_costs(path: Path) -> None:
+    """Median seconds of a run, and what one client sends, by algorithm and setting."""
+    done = load(path)
+    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows():
+        if row.name in done:
+            measured.setdefault((row.method, row.setting), []).append(done[row.name])
+    print("\n| | seconds | runs | kB a client sends |\n|---|---|---|---|")
+    for (method, setting), runs in measured.items():
+        seconds = statistics.median(run["seconds"] for run in runs)
+        sent = runs[-1]["bytes_up_per_client"] / 1000  # the same in all of them
+        print(f"| {method}: {setting} | {seconds:.0f} | {len(runs)} | {sent:.1f} |")
+
+
 def show_asked(path: Path) -> None:
     """The best mean of all seeds beside what was to be reached at least."""
     found = cells(path)
@@ -212,6 +226,7 @@ def main() -> None:
         measure(arguments.rows, jobs, arguments.minutes)
     show(arguments.rows)
     show_asked(arguments.rows)
+    show_costs(arguments.rows)
     if arguments.picture is not None:
         draw(arguments.rows, arguments.picture)
 
