@@ -9,12 +9,13 @@ can build a model, and nothing else. (A device accepts no ``_target_`` from a se
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same language, read faster
 Slot = tuple[str, str]  # where in the configuration, and the class that is built there
 
 
@@ -39,13 +40,36 @@ def _slots(node: Any, place: str) -> Iterator[Slot]:
             yield from _slots(value, place)
 
 
+@functools.lru_cache(maxsize=64)
+def classes_of(conf: tuple[Path, ...], group: str, name: str) -> Mapping[str, str]:
+    """The classes that ``name.yaml`` of ``group`` names, by where, and those of what it builds on.
+
+    As Hydra composes them, which takes a hundred times as long; empty without such a file.
+    """
+    root = next((root for root in conf if (root / group / f"{name}.yaml").is_file()), None)
+    if root is None:
+        return {}
+    content, slots = _read(root, root / group / f"{name}.yaml")
+    defaults = content.get("defaults", [])
+    found: dict[str, str] = {}
+    for base in defaults if "_self_" in defaults else [*defaults, "_self_"]:
+        if base == "_self_":
+            found.update(slots)
+        elif isinstance(base, str):
+            found.update(classes_of(conf, group, base))
+    return found
+
+
 @functools.lru_cache(maxsize=4)
 def _known(conf: Path) -> frozenset[Slot]:
-    found: set[Slot] = set()
-    for path in conf.rglob("*.yaml"):
-        text = path.read_text(encoding="utf-8")
-        folder = path.parent.relative_to(conf).parts
-        # Hydra's own marker: such a file holds paths from the top, others those of their group.
-        place = "" if "@package _global_" in text else ".".join(folder)
-        found.update(_slots(yaml.safe_load(text), place))
-    return frozenset(found)
+    return frozenset(slot for path in conf.rglob("*.yaml") for slot in _read(conf, path)[1])
+
+
+def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
+    """A file's content, and the classes that it names."""
+    text = path.read_text(encoding="utf-8")
+    content = yaml.load(text, Loader=_LOADER) or {}
+    # Hydra's own marker: such a file holds paths from the top, others those of their group.
+    whole = "@package _global_" in text
+    place = "" if whole else ".".join(path.parent.relative_to(conf).parts)
+    return content, list(_slots(content, place))

@@ -48,6 +48,8 @@ def test_overrides_survive_the_way_through_a_run_config():
         ("strategie=fedavg", ["strategie=fedavg", "strategy"]),
         ("privacy.epsilon=1,2", ["murmur -m", "privacy.epsilon=1,2"]),
         ("nonsense", ["nonsense", "key=value"]),
+        ("strategy.name=fedavg", ["strategy.name=fedavg", "not the name of the strategy"]),
+        ("strategy.client._target_=clients.fedavg.FedAvgClient", ["strategy.name=privatekt"]),
     ],
 )
 def test_wrong_key_names_key_value_and_nearest(override, words):
