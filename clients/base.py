@@ -10,10 +10,11 @@ The host (``fl_app.device.node``) drives each client through the same steps, in 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,18 @@ class Task:
     purpose: str = "train"
 
 
+class Canary(NamedTuple):
+    """Two results of training, as far apart as clipping allows, and how to tell their releases.
+
+    ``direction``: its inner product with a release, in the integers that are summed, is larger of
+    ``result`` than of ``opposite``; it begins with the model's parameters where those are sent.
+    """
+
+    result: NDArray
+    opposite: NDArray
+    direction: NDArray[np.int8]
+
+
 class ClientMemory(Protocol):
     """What clients remember from round to round, on their own disk (``rounds.client_state``).
 
@@ -79,6 +92,20 @@ class ClientSetup:
     memory: ClientMemory
     client_sizes: tuple[int, ...] | None = None
     cohorts: Cohorts = field(default_factory=Cohorts)
+
+
+def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> Canary:
+    """Random signs of ``norm`` on every ``count``-th entry of (size,), and their opposite.
+
+    No entry belongs to two canaries, so that none disturbs another.
+    """
+    if count > size:
+        raise ValueError(f"audit.canaries={count}: must be at most {size}, the size of an answer")
+    signs = np.zeros(size, np.int8)
+    rng, own = experiment_rng(seed, "canary", client=name), signs[name % count :: count]
+    own[:] = 2 * rng.integers(2, size=len(own), dtype=np.int8) - 1
+    result = signs * (norm / math.sqrt(len(own)))
+    return Canary(result, -result, signs)
 
 
 class TaskError(ValueError):
@@ -139,6 +166,10 @@ class Client(ABC):
     def noise_in_training(self) -> bool:
         """Whether ``answer`` is more than ``train`` and then ``privatize``."""
         return type(self).answer is not Client.answer
+
+    def canary(self, task: Task, name: int, count: int) -> Canary:
+        """What number ``name`` of ``count`` has for ``audit=canaries``, by the run's seed."""
+        raise TypeError(f"{type(self).__name__}: has no canaries")
 
     def weight(self, client: int) -> int:
         """The release's weight in the sum; 1 unless the algorithm weighs clients by ``size``."""

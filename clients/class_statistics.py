@@ -7,13 +7,16 @@ the server sends is not used. Whatever the server says of coordinates, the norm 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from learning.contribution import Codec
 from learning.linear_model import require_linear
 from privacy.events import Event
+from privacy.mechanisms import clip_l2
 from privacy.noise import NoiseGenerator
 from schemes.class_statistics.coordinates import located
 from schemes.class_statistics.moments import moments
@@ -78,6 +81,12 @@ class ClassStatisticsClient(Client):
         if not np.all(np.isfinite(places)):
             raise TaskError("coordinates: must be finite")
         return places
+
+    def canary(self, task: Task, name: int, count: int) -> Canary:
+        """Matrices (k, C) of norm 1."""
+        canary = vector_canary(math.prod(self.release.shape), 1.0, self.setup.seed, name, count)
+        result = clip_l2(canary.result, 1.0).reshape(self.release.shape)
+        return Canary(result, -result, canary.direction)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray[np.int64]:
         """The matrix as integers, noised."""

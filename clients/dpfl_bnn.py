@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from learning.contribution import BitCodec, Codec, WeightCodec
 from learning.evaluation import evaluate_logits
 from learning.seeding import experiment_rng
@@ -160,6 +160,14 @@ class DPFLBNNClient(Client):
         state = {"weights": trained, "normalisation": statistics}
         self.setup.memory.save(task.client, task.round, state)
         return trained
+
+    def canary(self, task: Task, name: int, count: int) -> Canary:
+        """Weights of random signs; of this round's coordinates, where not all are sent."""
+        signs = vector_canary(self.trainer.num_parameters, 1, self.setup.seed, name, 1).direction
+        drawn = experiment_rng(self.setup.seed, COORDINATES, task.round)
+        sent = self.release.coordinates(drawn)
+        weights = signs.astype(np.float32)
+        return Canary(weights, -weights, signs if sent is None else signs[sent])
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The noisy bits of this round's coordinates; the report as it is."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, Task, TaskError
+from clients.base import Canary, ClientSetup, Task, TaskError, vector_canary
 from clients.local_sgd import LocalSgdClient
 from learning.contribution import Codec, Parts, WeightCodec
 from learning.grid_codec import vector_codec
@@ -67,6 +67,14 @@ class FedAvgClient(LocalSgdClient):
         bound = WeightCodec(1).bound
         finite = np.nan_to_num(update, nan=0.0, posinf=bound, neginf=-bound).clip(-bound, bound)
         return self.protection.release(finite, self._clip(task), noise)
+
+    def canary(self, task: Task, name: int, count: int) -> Canary:
+        """Updates of the clipping norm."""
+        canary = vector_canary(
+            self.parts.size, self._clip(task) or self.protection.clip, self.setup.seed, name, count
+        )
+        direction = np.append(canary.direction, np.zeros(self.protection.extra, np.int8))
+        return canary._replace(direction=direction)
 
     def weight(self, client: int) -> int:
         """n_i where sizes are public and nothing is protected; else every client counts alike."""

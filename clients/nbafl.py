@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import Canary, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_sgd import LocalSgdClient
 from learning.grid_codec import GridCodec
 from learning.training.dpsgd import DpSgd
@@ -139,6 +139,12 @@ class NbAFLClient(LocalSgdClient):
         if not self.noise.is_noisy:
             return steps
         return self.noise.mechanism.privatize_integers(steps, noise)
+
+    def canary(self, task: Task, name: int, count: int) -> Canary:
+        """Models of norm C."""
+        return vector_canary(
+            self.trainer.num_parameters, self.noise.clip, self.setup.seed, name, count
+        )
 
     def weight(self, client: int) -> int:
         """|D_i|, public in this algorithm."""

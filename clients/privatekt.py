@@ -14,15 +14,17 @@ arrived and from the client's own budget, never from the server.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.base import Canary, ClientSetup, LocalData, Task, TaskError
 from clients.local_sgd import LocalSgdClient
 from learning.contribution import Codec
 from learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
+from learning.seeding import experiment_rng
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
 from schemes.privatekt.answers import ABSTAINED, Answers, LabelQuery, answers_of
@@ -102,6 +104,17 @@ class PrivateKTClient(LocalSgdClient):
     ) -> NDArray[np.int64]:
         """The protected labels."""
         return self._answers(task).privatize(update, self._place(task), noise)
+
+    def canary(self, task: Task, name: int, count: int) -> Canary:
+        """Labels (K,) at random, and the next class of each."""
+        classes, asked = self.trainer.num_classes, len(self._images(task))
+        rng = experiment_rng(self.setup.seed, "canary", client=name)
+        labels = rng.integers(classes, size=asked)
+        others = (labels + 1) % classes
+        cells = np.zeros((math.prod(self._answers(task).codec.shape) // classes, classes), np.int8)
+        rows = self._place(task) * asked + np.arange(asked)
+        cells[rows, labels], cells[rows, others] = 1, -1
+        return Canary(labels, others, cells)
 
     def _answers(self, task: Task) -> Answers:
         images = self._images(task)

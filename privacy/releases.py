@@ -58,3 +58,13 @@ def as_release(event: Event) -> Release:
         return Release(event, Unit.RECORD, Adjacency.REPLACE_SPECIAL)
     unsure = isinstance(event, DiscreteGaussianEvent)
     return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, (UNRECORDED,) if unsure else ())
+
+
+def is_gaussian(event: Event, sampled: bool = True) -> bool:
+    """Whether the noise of ``event`` is Gaussian; ``sampled``: even where clients are sampled."""
+    if isinstance(event, ComposedEvent):
+        return all(is_gaussian(each, sampled) for each in event.events)
+    if isinstance(event, Release | RepeatedEvent | SecurelySummedEvent | PoissonSampledEvent):
+        taken = sampled or not isinstance(event, PoissonSampledEvent)
+        return taken and is_gaussian(event.event, sampled)
+    return isinstance(event, DiscreteGaussianEvent)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from privacy.accounting import Adjacency, Spend, Threat, Unit, epsilon
+from privacy.canaries import CanaryAudit
 from privacy.events import ComposedEvent, Event, RepeatedEvent
 from privacy.releases import assumptions_of
 from privacy.statement_text import render
@@ -28,7 +29,8 @@ class Exposure:
     name, all that the client released in the run (``by_participations``); phases such as training
     and evaluation compose with ``ComposedEvent``. ``sizes``: how many clients a name stands for,
     where it is not 1. ``claimed_*``: ε of the paper's own theorem, None where it makes no claim.
-    ``measured``: a lower bound on the ε of ``per_round``, found by an audit. ``assumptions``: what
+    ``measured``: a lower bound on the ε of ``per_round``, found by an audit; ``canaries``: what
+    those of the run found about the whole of it. ``assumptions``: what
     the adversary's view rests on, beside what the releases state themselves. ``notes``: what else
     a reader of the figures should know.
     """
@@ -40,6 +42,7 @@ class Exposure:
     claimed_per_round: float | None = None
     claimed_total: float | None = None
     measured: float | None = None
+    canaries: CanaryAudit | None = None
     assumptions: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -87,6 +90,7 @@ class Guarantee:
     clients: dict[str, float]
     sizes: dict[str, int]
     measured: float | None = None
+    canaries: CanaryAudit | None = None
     assumptions: tuple[str, ...] = ()
     assumed_per_round: float | None = None
     assumed_total: float | None = None
@@ -143,6 +147,7 @@ class Guarantee:
             clients=clients,
             sizes=sizes,
             measured=exposure.measured,
+            canaries=exposure.canaries,
             assumptions=tuple(rests_on),
             assumed_per_round=assumed(exposure.per_round) if rests_on else None,
             assumed_total=max(map(assumed, events)) if rests_on else None,
@@ -251,6 +256,8 @@ def _guarantee(plain: Mapping[str, Any]) -> Guarantee:
     values["threat"] = Threat(values["threat"])
     values["assumptions"] = tuple(values["assumptions"])
     values["notes"] = tuple(values.get("notes", ()))
+    if (found := values.get("canaries")) is not None:
+        values["canaries"] = CanaryAudit(**{key: _number(item) for key, item in found.items()})
     return Guarantee(**values)
 
 
@@ -259,7 +266,7 @@ def _number(value: Any) -> Any:
 
 
 def _jsonable(value: Any) -> Any:
-    if isinstance(value, Guarantee):
+    if isinstance(value, Guarantee | CanaryAudit):
         return {f.name: _jsonable(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, StrEnum):
         return value.value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from privacy.accounting import Adjacency, Unit
 
 if TYPE_CHECKING:
+    from privacy.canaries import CanaryAudit
     from privacy.statement import Guarantee, Statement
 
 _MAX_LINES = 25
@@ -66,12 +67,26 @@ def _describe(g: Guarantee) -> list[str]:
         if g.measured > g.proven_per_round:
             found += "; this is MORE THAN PROVEN: do not rely on this statement"
         lines.append(found)
+    if g.canaries is not None:
+        found = f"  canaries:   {said_of_canaries(g.canaries)}"
+        if g.canaries.at_least > g.at_best:
+            found += "; this is MORE THAN STATED: do not rely on this statement"
+        lines.append(found)
     if math.isfinite(g.at_best):
         lines.append(f"  in words: {odds(g.at_best)}")
         if g.at_best < g.proven_total:
             without = _sure(g.proven_total) if math.isfinite(g.proven_total) else "certain"
             lines[-1] += f"; {without} without the assumption"
     return lines
+
+
+def said_of_canaries(found: CanaryAudit) -> str:
+    """What the canary clients of a run measured."""
+    said = f"at least {_number(found.at_least)} over the run, by {found.count} canary clients"
+    if found.estimate is None:
+        return said
+    low, middle, high = map(_number, (found.low, found.estimate, found.high))
+    return f"{said}; about {middle} ({low} to {high}) if what is seen of them is normal"
 
 
 def odds(epsilon: float) -> str:

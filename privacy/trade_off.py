@@ -73,16 +73,51 @@ def normal_fit(
         confidence: of the bound.
     """
     _require_delta(delta)
+    return _or_none(_distances(outputs_x, outputs_x_prime, (1 - confidence) / 2)[0], delta)
+
+
+def normal_interval(
+    outputs_x: ArrayLike,
+    outputs_x_prime: ArrayLike,
+    delta: float,
+    confidence: float = 0.999,
+) -> tuple[float, float, float]:
+    """ε of the same two laws, at least, as estimated and at most; arguments as for ``normal_fit``.
+
+    The estimate is that of Andrew et al., "One-shot empirical privacy estimation for federated
+    learning", ICLR 2024, where the outputs are the scores of canaries in and out of one run.
+    """
+    _require_delta(delta)
+    low, middle, high = _distances(outputs_x, outputs_x_prime, (1 - confidence) / 3)
+    return _or_none(low, delta), _or_none(middle, delta), _or_none(high, delta)
+
+
+def _distances(
+    outputs_x: ArrayLike, outputs_x_prime: ArrayLike, error: float
+) -> tuple[float, float, float]:
+    """The means' distance over the standard deviation: at least, as estimated, at most.
+
+    ``error``: of the bound on the means' distance, and of either bound on the variance.
+    """
     x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
-    error, freedom = (1 - confidence) / 2, x.size + other.size - 2
+    freedom = x.size + other.size - 2
     squares = x.size * float(x.var()) + other.size * float(other.var())
     gap = abs(float(x.mean() - other.mean()))
     if squares == 0:
-        return math.inf if gap else 0.0
+        return (math.inf,) * 3 if gap else (0.0,) * 3
+    deviation = math.sqrt(squares / freedom)
     # Two-sided, for the sign of the distance is taken from the same runs.
     student = float(stdtrit(freedom, 1 - error / 2))
-    least = gap - student * math.sqrt(squares / freedom * (1 / x.size + 1 / other.size))
-    mu = least / math.sqrt(squares / float(chdtri(freedom, 1 - error)))
+    margin = student * deviation * math.sqrt(1 / x.size + 1 / other.size)
+    least = (gap - margin) / math.sqrt(squares / float(chdtri(freedom, 1 - error)))
+    most = (gap + margin) / math.sqrt(squares / float(chdtri(freedom, error)))
+    return least, gap / deviation, most
+
+
+def _or_none(mu: float, delta: float) -> float:
+    """ε of ``mu``; 0 where none is shown."""
+    if math.isinf(mu):
+        return mu
     return epsilon_of_mu(mu, delta) if mu > 0 else 0.0
 
 

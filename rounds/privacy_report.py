@@ -14,6 +14,7 @@ from rounds.secure_sum import secure_exposure
 from rounds.setup import ServerSetup
 
 if TYPE_CHECKING:
+    from rounds.canaries import Canaries
     from rounds.client_evaluation import ClientEvaluation
 
 
@@ -38,6 +39,7 @@ class PrivacyReport(ABC):
     participations: Counter[int]
     least_survivors: int
     evaluation: ClientEvaluation | None
+    canaries: Canaries | None
 
     @abstractmethod
     def release_event(self) -> Event:
@@ -77,6 +79,8 @@ class PrivacyReport(ABC):
         if self.evaluation is not None:
             exposures = self.evaluation.compose(exposures)
             warnings = [*warnings, *self.evaluation.warnings()]
+        if self.canaries is not None:
+            exposures = self.canaries.compose(exposures)
         return Statement.of(
             algorithm=self.algorithm,
             unit=self.unit,

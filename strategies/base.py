@@ -35,9 +35,10 @@ from rounds.untrusted_text import said
 from strategies.algorithm import Algorithm, Parameters
 
 if TYPE_CHECKING:
+    from rounds.canaries import Canaries
     from rounds.client_evaluation import ClientEvaluation
 
-_EVALUATION = "evaluation."  # begins the names of its part of a snapshot
+_EVALUATION, _CANARIES = "evaluation.", "canaries."  # begin the names of their parts of a snapshot
 PATIENCE = 3  # rounds without a single answer after which a run ends
 
 
@@ -57,6 +58,8 @@ class CohortStrategy(Algorithm, Strategy):
         self.blame = Blame(int(setup.secure_sums.liars * setup.num_clients))
         self.model: Parameters = np.zeros(0, np.float32)
         self.evaluation: ClientEvaluation | None = None
+        self.canaries: Canaries | None = None
+        self.told: tuple[dict[str, NDArray], dict[str, int]] = {}, {}  # in this round's task
 
     def switch_on(self, evaluation: ClientEvaluation) -> None:
         """Let ``evaluation`` ask clients after a round; ValueError where it does not fit."""
@@ -78,11 +81,13 @@ class CohortStrategy(Algorithm, Strategy):
     def snapshot(self) -> dict[str, NDArray]:
         """All that a checkpoint holds beside model and participations."""
         evaluation = {} if self.evaluation is None else self.evaluation.state()
+        canaries = {} if self.canaries is None else self.canaries.state()
         return {
             **self.state(),
             "least_survivors": np.array([self.least_survivors], np.int64),
             **self.blame.state(),
             **{f"{_EVALUATION}{name}": values for name, values in evaluation.items()},
+            **{f"{_CANARIES}{name}": values for name, values in canaries.items()},
         }
 
     def resume(self, snapshot: Mapping[str, NDArray]) -> None:
@@ -90,10 +95,11 @@ class CohortStrategy(Algorithm, Strategy):
         state = dict(snapshot)
         self.least_survivors = int(state.pop("least_survivors")[0])
         self.blame.restore({"blame": state.pop("blame")})
-        names = [name for name in state if name.startswith(_EVALUATION)]
-        evaluation = {name.removeprefix(_EVALUATION): state.pop(name) for name in names}
-        if self.evaluation is not None and evaluation:
-            self.evaluation.restore(evaluation)
+        for part, prefix in ((self.evaluation, _EVALUATION), (self.canaries, _CANARIES)):
+            names = [name for name in state if name.startswith(prefix)]
+            own = {name.removeprefix(prefix): state.pop(name) for name in names}
+            if part is not None and own:
+                part.restore(own)
         self.restore(state)
 
     # Flower's own methods -------------------------------------------------------------------
@@ -105,7 +111,7 @@ class CohortStrategy(Algorithm, Strategy):
         number = self.first_round + server_round
         self.round = Round(number)
         self.model = arrays["model"].numpy()
-        extra, settings = self.task(number, self.model)
+        extra, settings = self.told = self.task(number, self.model)
         record = ArrayRecord({"model": arrays["model"]})
         for name, values in extra.items():
             record[name] = Array(values)
@@ -173,6 +179,8 @@ class CohortStrategy(Algorithm, Strategy):
         if short or len(total.clients) < self.least_answers():
             return None, None
         self.round.counted = True
+        if self.canaries is not None:
+            self.canaries.join(self.round.number, self.model, *self.told, total)
         model = self.update(self.round.number, self.model, total.total, total.weight)
         return ArrayRecord({"model": Array(model)}), None
 

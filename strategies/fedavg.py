@@ -60,6 +60,8 @@ class FedAvg(CohortStrategy):
         """One server step along the mean."""
         noise = self.setup.noise("update", number)
         mean = self.protection.mean(number, total, weight, noise) * self.codec().grid
+        if self.canaries is not None:
+            self.canaries.look(mean)
         return self.apply(number, model, self.parts.split(mean))
 
     def apply(

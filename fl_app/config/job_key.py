@@ -38,6 +38,8 @@ def job_key(config: DictConfig, base: Path) -> str:
     precision = OmegaConf.select(config, PRECISION, default="fp32")
     if precision != "fp32":
         settings["precision"] = precision
+    if not settings.get("audit", {}).get("canaries"):
+        settings.pop("audit", None)
     for name in FILES:
         node, last = _parent(settings, name)
         if node.get(last) is not None:

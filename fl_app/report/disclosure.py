@@ -17,7 +17,7 @@ from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.statement import Guarantee, Statement
-from privacy.statement_text import NEIGHBOURS, UNITS, odds
+from privacy.statement_text import NEIGHBOURS, UNITS, odds, said_of_canaries
 
 CURATORS = ("Government", "Industry", "Nonprofit")
 
@@ -197,7 +197,10 @@ def _assumptions(g: Guarantee) -> str:
 
 
 def _measured(g: Guarantee) -> str:
-    return "not attacked" if g.measured is None else f"at least {_number(g.measured)} per round"
+    found = [] if g.measured is None else [f"at least {_number(g.measured)} per round"]
+    if g.canaries is not None:
+        found.append(said_of_canaries(g.canaries))
+    return "; ".join(found) or "not attacked"
 
 
 def _odds(epsilon: float) -> str:

@@ -20,7 +20,7 @@ import fl_app
 from fl_app.report import series
 from fl_app.report.charts import mark
 from fl_app.report.figure_parts import Figure, show
-from fl_app.report.privacy_figures import epsilon_figure, spend_figure
+from fl_app.report.privacy_figures import epsilon_figure, said_of, spend_figure
 from fl_app.report.published import comparisons
 from fl_app.report.reading import Run, Source
 from fl_app.report.scales import byte_count
@@ -72,7 +72,7 @@ def page(source: Source, now: datetime) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(mark=mark, show=show, words=_words)
+    environment.globals.update(mark=mark, show=show, words=_words, said_of=said_of)
     return environment.get_template("page.html").render(
         source=source,
         title=f"{'Sweep' if source.is_sweep else 'Run'} {source.name}",
@@ -130,13 +130,15 @@ def _budget(grouping: Grouping) -> list[dict[str, Any]]:
         for index in range(max((len(s.guarantees) for s in told), default=0)):
             having = [s for s in told if len(s.guarantees) > index]
             statement = max(having, key=lambda s: s.guarantees[index].proven_total)
-            measured = [g.measured for s in having if (g := s.guarantees[index]).measured]
+            seen = [s.guarantees[index] for s in having]
+            measured = [g.measured for g in seen if g.measured]
             rows.append(
                 {
                     "setting": setting,
                     "statement": statement,
                     "guarantee": statement.guarantees[index],
                     "measured": max(measured, default=None),
+                    "canaries": next((g.canaries for g in seen if g.canaries), None),
                     "void": [reason for s in having for reason in s.void],
                 }
             )

@@ -21,6 +21,7 @@ from fl_app.report.figure_parts import (
 )
 from fl_app.report.scales import Linear, Log
 from fl_app.report.settings import Grouping, Setting
+from privacy.canaries import CanaryAudit
 
 _ROW_BASE = 10 / ROW  # a row's marks lie this share of a row above its lower edge
 
@@ -46,6 +47,13 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
             points.append(Point(claimed, spread.mean, text, "ring"))
         text = f"proven ε {show(proven)}{so_far(setting)}, {says}"
         points.append(Point(proven, spread.mean, text, "dot", spread.low, spread.high))
+        audit = series.canaries(setting)
+        if audit is not None:
+            low, middle, high = audit_marks(audit)
+            text = f"measured ε {said_of(audit)}, {says}"
+            points.append(Point(middle, spread.mean, text, "disc", size=0.6))
+            link = [Point(low, spread.mean, ""), Point(high, spread.mean, "")]
+            lines.append(Line(setting.key, "", style, link))
         lines.append(Line(setting.key, setting.label, style, points, joined=False))
         if claimed is not None and claimed != proven:
             link = [Point(claimed, spread.mean, ""), Point(proven, spread.mean, "")]
@@ -57,10 +65,13 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
                 show(claimed),
                 show(proven) + so_far(setting),
                 "–" if series.assumed(setting) is None else show(series.assumed(setting)),
+                "–" if audit is None else said_of(audit),
                 spread_text(spread),
             ]
         )
     spends = [e for _, _, claimed, proven in found for e in (claimed, proven) if e is not None]
+    audits = [audit for s, *_ in found if (audit := series.canaries(s)) is not None]
+    spends += [e for audit in audits for e in audit_marks(audit)]
     heights = [v for _, spread, _, _ in found for v in (spread.low, spread.high)]
     name = f"{score_name(score).capitalize()} against ε, claimed and proven"
     axes = (Log.over(spends), Linear.over(heights))
@@ -80,6 +91,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "ε claimed",
         "ε proven",
         "ε under assumptions",
+        "ε measured by canaries",
         f"{score_name(score)}, mean of the last 5 rounds",
     ]
     reading = (
@@ -87,6 +99,12 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "clients; a line joins the two, and one within the other says that they are equal. "
         "Upright bars: least to most over seeds."
     )
+    if audits:
+        reading += (
+            " Small discs: what canary clients measured over the run, on the line from the least "
+            "to the most that it may be where what is seen of them is normal (99.9% confidence); "
+            "of labels the least."
+        )
     panel = Panel(chart, family_legend(grouping), Table(name, columns, rows))
     return Figure("epsilon", name, finding, reading, [panel])
 
@@ -142,6 +160,20 @@ def spend_figure(grouping: Grouping) -> Figure | None:
         "together."
     )
     return Figure("spend", name, finding, reading, [Panel(chart, [], Table(name, columns, rows))])
+
+
+def audit_marks(audit: CanaryAudit) -> tuple[float, float, float]:
+    """The least, the likeliest and the greatest ε that canaries measured."""
+    if audit.low is None or audit.estimate is None or audit.high is None:
+        return (audit.at_least,) * 3
+    return audit.low, audit.estimate, audit.high
+
+
+def said_of(audit: CanaryAudit) -> str:
+    """The same in words."""
+    if audit.estimate is None:
+        return f"at least {show(audit.at_least)}"
+    return f"about {show(audit.estimate)} ({show(audit.low)} to {show(audit.high)})"
 
 
 def _gap(found: Sequence[tuple[Setting, float | None, float]]) -> str:

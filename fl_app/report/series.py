@@ -9,6 +9,7 @@ from typing import Any
 
 from fl_app.report.reading import Run, number
 from fl_app.report.settings import Setting
+from privacy.canaries import CanaryAudit
 from privacy.statement import Guarantee
 
 # What a row says beside scores.
@@ -113,6 +114,12 @@ def assumed(setting: Setting) -> float | None:
     """The most ε of any repetition under its assumptions; None where it rests on none."""
     firsts = [g.assumed_total for run in setting.runs if (g := headline(run)) is not None]
     return max((value for value in firsts if value is not None), default=None)
+
+
+def canaries(setting: Setting) -> CanaryAudit | None:
+    """What canary clients measured in the repetition in which they found most; None without any."""
+    found = [g.canaries for run in setting.runs if (g := headline(run)) is not None and g.canaries]
+    return max(found, key=lambda audit: (audit.estimate or 0.0, audit.at_least), default=None)
 
 
 def spends(setting: Setting) -> dict[float, int]:

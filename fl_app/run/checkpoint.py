@@ -107,7 +107,8 @@ class Checkpoint:
         the data (federation.devices) may be missing: engine=deploy fills it in, and the ServerApp
         compares it then.
         """
-        old, new = ({PRECISION: "fp32", **_flat(each)} for each in (self.settings, settings))
+        known: dict[str, Any] = {PRECISION: "fp32", "audit.canaries": 0}  # of earlier versions
+        old, new = ({**known, **_flat(each)} for each in (self.settings, settings))
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
             machine = machine and key != PRECISION

@@ -15,6 +15,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 from omegaconf import DictConfig, OmegaConf
 
+from clients.base import Client
+from fl_app.audit.canaries import CanaryClients
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
@@ -52,7 +54,7 @@ class Experiment:
         self.trainer = build_trainer(config, dataset, inference_threads=_cores())
         require_usable(self.trainer)
         # Only to refuse what the clients would refuse, before any work starts.
-        build_client(config, self.population, self.trainer, Path())
+        client = build_client(config, self.population, self.trainer, Path())
         build_evaluator(config, self.population, self.trainer, Path())
         budget, schedule = promises(config)
         setup = ServerSetup(
@@ -78,9 +80,20 @@ class Experiment:
                 self.strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
             except ValueError as error:
                 raise ConfigError(f"evaluation.{error}") from error
+        if config.audit.canaries:
+            self._add_canaries(client, config.audit.canaries)
         require_scored(self.strategy)
         self._check_secure_sums()
         self.start = start_of(config, self.trainer)
+
+    def _add_canaries(self, client: Client, count: Any) -> None:
+        """Let an audit's canary clients take part; ConfigError where they cannot."""
+        if self.federation.devices is not None:
+            raise ConfigError("audit=canaries: joins simulations only; set audit=none")
+        try:
+            self.strategy.canaries = CanaryClients(client, self.strategy, count)
+        except ValueError as error:
+            raise ConfigError(f"audit.{error}") from error
 
     def _placement(self) -> ClientPlacement:
         if self.federation.devices is None:
@@ -266,6 +279,7 @@ class Experiment:
             "epsilon_proven": first["proven_total"],
             "epsilon_assumed": first["assumed_total"],
             **{name: rows[-1].get(name) for name in self.strategy.setup.metrics},
+            "canaries": self.config.audit.canaries,
             "bytes_up": sum(row["bytes_up"] for row in rows),
             "bytes_down": sum(row["bytes_down"] for row in rows),
             "failed": sum(len(row["failed"]) for row in rows),

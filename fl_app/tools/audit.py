@@ -32,18 +32,10 @@ from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from learning.data.examples import LocalData
 from privacy.accounting import Threat
-from privacy.events import (
-    ComposedEvent,
-    DiscreteGaussianEvent,
-    Event,
-    PoissonSampledEvent,
-    Release,
-    RepeatedEvent,
-    SecurelySummedEvent,
-)
+from privacy.events import RepeatedEvent
 from privacy.neighbours import Unit
 from privacy.noise import NoiseGenerator
-from privacy.releases import releases
+from privacy.releases import is_gaussian, releases
 from privacy.statement import Exposure, Guarantee, Statement
 from strategies.base import CohortStrategy
 
@@ -123,6 +115,7 @@ def findings(
 
     ``runs``: how often each neighbour is seen; None: by how long one release takes.
     """
+    strategy.canaries = None  # those of the run have done their part
     task = first_task(strategy)
     node.client.event(task)  # a task that it would refuse is not attacked either
     messages, delta = Messages(node.client, task), strategy.setup.budget.delta
@@ -212,16 +205,6 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     if bound.claimed is not None and found.shown > bound.claimed:
         print("  The claim is refuted: the attack tells the neighbours apart too well for it.")
     print(f"  neighbours  {found.neighbours}; seen {found.runs:,} times each", flush=True)
-
-
-def is_gaussian(event: Event, sampled: bool = True) -> bool:
-    """Whether the noise of ``event`` is Gaussian; ``sampled``: even where clients are sampled."""
-    if isinstance(event, ComposedEvent):
-        return all(is_gaussian(each, sampled) for each in event.events)
-    if isinstance(event, Release | RepeatedEvent | SecurelySummedEvent | PoissonSampledEvent):
-        taken = sampled or not isinstance(event, PoissonSampledEvent)
-        return taken and is_gaussian(event.event, sampled)
-    return isinstance(event, DiscreteGaussianEvent)
 
 
 def _measured(statement: Statement, exposure: Exposure, found: Finding) -> Statement:

@@ -1,0 +1,134 @@
+"""`audit=canaries`: what joins a run, what it measures, that it is the same everywhere and told."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.run.experiment import Experiment
+from learning.contribution import Sum
+from privacy.canaries import CanaryAudit
+from privacy.statement import Statement
+from tests.fl_app.running import SMALL, command, interrupt, run_inline
+
+AUDIT = ["audit=canaries", "audit.canaries=64", "model=linear"]
+CENTRAL = ["strategy=dp_fedavg", "privacy.epsilon=4"]
+SUMS = ["privacy.threat=secure_aggregation", "privacy.secure_aggregation=simulated"]
+LABELS = ["strategy=privatekt", "strategy.K=4", "privacy.epsilon=16"]
+
+
+def statement(folder):
+    return Statement.from_dict(json.loads((folder.path / "privacy.json").read_text()))
+
+
+def guarantee(folder):
+    return statement(folder).guarantees[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        CENTRAL,
+        [*CENTRAL, "strategy=dp_ftrl", "federation.schedule=rotate"],
+        ["protection=distributed", "strategy=fedavg", "privacy=local", *SUMS],
+        ["strategy=scaffold", "protection=central", "privacy=local", "privacy.threat=central"],
+        ["strategy=nbafl", "privacy.sensitivity=worst", "privacy.epsilon=16"],
+        LABELS,
+        [*LABELS, "strategy.answers=disjoint", "strategy.target=posterior"],
+        [*LABELS, "strategy.answers=votes", *SUMS],
+        ["strategy=class_statistics", "federation.num_rounds=1", *SUMS],
+    ],
+    ids=" ".join,
+)
+def test_what_canaries_measure_is_in_the_statement_and_not_above_what_is_proven(tmp_path, words):
+    own = [word for word in SMALL if "class_statistics" not in words[0] or "local" not in word]
+    found = guarantee(run_inline(tmp_path, *words, *AUDIT, small=own))
+    audit = found.canaries
+    assert audit is not None
+    assert audit.count == 64
+    assert 0 <= audit.at_least <= found.at_best
+    assert (audit.estimate is None) is (words[:3] == LABELS and SUMS[0] not in words)
+    assert audit.estimate is None or audit.low <= min(audit.estimate, found.at_best)
+    assert any("64 canary clients" in note for note in found.notes)
+
+
+def test_a_release_of_a_whole_client_is_measured_closely(tmp_path):
+    """Each canary's message bears its own noise and no other's."""
+    words = ["protection=distributed", "strategy=fedavg", "privacy=local", "privacy.per=run"]
+    found = guarantee(
+        run_inline(tmp_path, *words, *AUDIT, "audit.canaries=600", "privacy.epsilon=6")
+    )
+    assert 0.7 * found.proven_total < found.canaries.estimate < 1.3 * found.proven_total
+    assert found.canaries.low <= found.proven_total
+
+
+def test_a_server_that_forgets_its_noise_is_seen_by_canaries(tmp_path, monkeypatch):
+    from privacy.protection import Central
+
+    monkeypatch.setattr(Central, "noised", lambda self, number, total, multiplier, noise: total)
+    found = guarantee(run_inline(tmp_path, *CENTRAL, *AUDIT, "audit.canaries=200"))
+    assert found.canaries.low > found.proven_total
+    assert found.canaries.at_least > 2
+
+
+def test_a_run_is_the_same_on_one_node_and_three_and_after_an_interruption(tmp_path):
+    words = [*LABELS, *AUDIT]
+    whole = run_inline(tmp_path / "one", *words)
+    split = run_inline(tmp_path / "three", *words, nodes=3)
+    folder = interrupt(tmp_path / "cut", *words, before=2)
+    resumed = run_inline(folder, *words)
+    for other in (split, resumed):
+        assert guarantee(other).canaries == guarantee(whole).canaries
+        assert [r["accuracy"] for r in other.rows()] == [r["accuracy"] for r in whole.rows()]
+
+
+def test_a_run_without_canaries_is_what_it_was_and_says_so(tmp_path):
+    plain = run_inline(tmp_path / "plain", *CENTRAL, "model=linear")
+    audited = run_inline(tmp_path / "audited", *CENTRAL, *AUDIT)
+    assert guarantee(plain).canaries is None
+    assert plain.metrics()["canaries"] == 0
+    assert audited.metrics()["canaries"] == 64
+    assert audited.metrics()["bytes_up"] == plain.metrics()["bytes_up"]
+    assert guarantee(audited).clients == guarantee(plain).clients
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strategy=dpsgd_fedavg"], "has no canaries"),
+        (["strategy=fedavg", "privacy=none"], "nothing to measure"),
+        (["strategy=nbafl", "privacy.sensitivity=paper"], "protects records"),
+        ([*CENTRAL, "audit.canaries=8"], "audit.canaries=8: must be at least 16"),
+    ],
+)
+def test_what_canaries_cannot_measure_is_refused_before_the_run(words, said):
+    with pytest.raises(ConfigError, match=said):
+        Experiment(compose([*AUDIT, *words]))
+
+
+def test_canaries_join_the_sum_after_the_clients_and_share_no_entry():
+    strategy = Experiment(compose([*AUDIT, *CENTRAL, "privacy.noise=seeded"])).strategy
+    model, canaries = strategy.initial_parameters(), strategy.canaries
+    told = strategy.task(1, model)
+    total = Sum(strategy.codec())
+    canaries.join(1, model, *told, total)
+    assert set(total.clients) <= {-1 - name for name in np.flatnonzero(canaries.inside)}
+    steps = np.abs(total.total)
+    assert 0 < steps.max() <= 2**20 / np.sqrt(len(model) // canaries.count)
+
+
+def test_the_report_shows_what_canaries_measured(tmp_path):
+    audit = guarantee(run_inline(tmp_path / "run", *CENTRAL, *AUDIT)).canaries
+    assert isinstance(audit, CanaryAudit)
+    command("report", tmp_path / "run", "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "measured by canaries" in page
+    assert "Small discs: what canary clients measured" in page
+
+
+def test_messages_of_canaries_that_are_read_are_in_no_sum(tmp_path):
+    plain = run_inline(tmp_path / "plain", *LABELS, "model=linear")
+    audited = run_inline(tmp_path / "audited", *LABELS, *AUDIT)
+    assert [r["loss"] for r in audited.rows()] == [r["loss"] for r in plain.rows()]
