@@ -56,7 +56,7 @@ def classes_of(conf: tuple[Path, ...], group: str, name: str) -> Mapping[str, st
         if base == "_self_":
             found.update(slots)
         elif isinstance(base, str):
-            found.update(classes_of(conf, group, base))
+            found.update(classes_of(conf, group, base.removeprefix(f"/{group}/")))
     return found
 
 

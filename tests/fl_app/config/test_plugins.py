@@ -192,3 +192,15 @@ def test_scores_of_ones_own_are_not_for_runs_on_devices(monkeypatch):
     config = compose(["evaluation.metrics=[hernet.worst_class]", "engine=deploy"])
     with pytest.raises(ConfigError, match="for simulations"):
         metrics_of(config, 3)
+
+
+@pytest.mark.parametrize("base", ["fedavg", "/strategy/fedavg", "fedprox"])
+def test_own_strategy_builds_on_one_of_ours_however_it_names_it(tmp_path, monkeypatch, base):
+    place = tmp_path / "conf" / "strategy"
+    place.mkdir(parents=True)
+    text = f"# @package _global_\n# Hers.\ndefaults:\n  - {base}\n  - _self_\n"
+    (place / "hers.yaml").write_text(f"{text}\nstrategy: {{name: hers}}\n")
+    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
+    strategy = compose(["strategy=hers"]).strategy
+    assert strategy.name == "hers"
+    assert strategy.server._target_ == compose(["strategy=fedprox"]).strategy.server._target_
