@@ -2,8 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
-from learning.seeding import experiment_rng
+from learning.seeding import experiment_rng, seeded_torch
 
 
 def test_same_arguments_give_the_same_stream():
@@ -44,3 +45,13 @@ def test_streams_are_uncorrelated():
     b = experiment_rng(0, "partition", 0, 2).standard_normal(10_000)
     # 4 standard errors of a correlation of independent samples.
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.04
+
+
+def test_seeded_torch_draws_what_pytorch_draws_from_that_seed_and_leaves_no_trace():
+    torch.manual_seed(2**62 + 5)
+    expected, following = torch.rand(3), torch.rand(3)
+    torch.manual_seed(2**62 + 5)
+    torch.rand(3)
+    with seeded_torch(2**62 + 5):
+        assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(torch.rand(3), following)
