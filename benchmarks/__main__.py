@@ -1,16 +1,19 @@
 """Everything that Murmur claims about speed, measured in one go: ``make bench``.
 
-    python -m benchmarks [--only ROW ...] [--repeats 5] [--rounds 2] [--quick]
+    python -m benchmarks [--only ROW ...] [--repeats 5] [--rounds 2] [--minutes M] [--quick]
 
 The sides of every comparison take turns. Each measurement is appended to ``runs/bench`` as it is
-made, so an interrupted command goes on where it was; ``--fresh`` begins anew. Writes
-``benchmarks/RESULTS.md``; ``--quick`` (once, small, its figures mean little) only prints.
+made, so an interrupted command goes on where it was, as does one that ``--minutes`` ended, after
+which no measurement begins; ``--fresh`` begins anew. Writes ``benchmarks/RESULTS.md``; ``--quick``
+(once, small, its figures mean little) only prints.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import shutil
 import sys
 import time
@@ -31,13 +34,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [row.name for row in ROWS] + ["sampled"]
+    names = [row.name for row in ROWS] + ["also"]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ROW")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--fresh", action="store_true", help="forget earlier measurements")
     options = parser.parse_args()
+    if options.minutes <= 0:
+        parser.error("--minutes must be above 0")
     if options.repeats < 1 or options.rounds < 2:
         parser.error("--repeats must be at least 1, --rounds at least 2: the first one starts up")
     scratch = ROOT / "runs" / ("bench-quick" if options.quick else f"bench-{options.rounds}")
@@ -45,14 +51,15 @@ def main() -> int:
         shutil.rmtree(scratch, ignore_errors=True)
     bench = Bench(scratch, options.rounds)
     if options.quick:
-        bench, options.repeats = Bench(scratch, 2, clients=4, cohort=2, many=1000), 1
+        bench, options.repeats = Bench(scratch, 2, clients=4, cohort=2, many=1000, jobs=2), 1
     store = Store(scratch / "measurements.jsonl")
+    end = time.monotonic() + 60 * options.minutes
     try:
-        failed = measure(bench, store, _needed(options.only), options.repeats)
+        failed = measure(bench, store, _needed(options.only), options.repeats, end)
     except ConfigError as error:  # the data, which no measurement can do without
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    text = report(bench, store.by_measure(), options.repeats)
+    text = report(bench, store.by_measure())
     print(text)
     if not options.quick:
         RESULTS.write_text(text + "\n", encoding="utf-8")
@@ -88,13 +95,13 @@ class Store:
         return dict(results)
 
 
-def measure(bench: Bench, store: Store, names: list[str], repeats: int) -> bool:
-    """Whatever is not measured yet, side after side; whether anything failed."""
+def measure(bench: Bench, store: Store, names: list[str], repeats: int, end: float) -> bool:
+    """Whatever is not measured yet until ``end``, side after side; whether anything failed."""
     done = {(line["measure"], line["repeat"]) for line in store.lines()}
     failed = False
     for repeat in range(repeats):
         for name in names:
-            if (name, repeat) in done:
+            if (name, repeat) in done or time.monotonic() > end:
                 continue
             start = time.perf_counter()
             try:
@@ -105,11 +112,14 @@ def measure(bench: Bench, store: Store, names: list[str], repeats: int) -> bool:
                 continue
             store.add(name, repeat, result)
             seconds = time.perf_counter() - start
-            print(f"{repeat + 1}/{repeats}  {name}  ({seconds:.0f} s)  {result}", flush=True)
+            load = f"load {os.getloadavg()[0]:.1f}"
+            print(
+                f"{repeat + 1}/{repeats}  {name}  ({seconds:.0f} s, {load})  {result}", flush=True
+            )
     return failed
 
 
-def report(bench: Bench, results: dict[str, list[dict]], repeats: int) -> str:
+def report(bench: Bench, results: dict[str, list[dict]]) -> str:
     """The page: what was measured, on what, how."""
     lines = [
         "# Speed, measured",
@@ -119,12 +129,15 @@ def report(bench: Bench, results: dict[str, list[dict]], repeats: int) -> str:
         "",
         f"Machine: {_machine()}.",
         "",
-        f"Medians of {repeats} repeats, the sides taking turns, each a command of its own.",
+        "Medians of the repeats that the second table counts, the sides taking turns, each a",
+        "command of its own.",
         f"Comparisons run {bench.rounds} rounds; a round's time is that of the rounds after the",
         "first, which starts the workers and is counted under «from the command to the first",
         "round's end». Every round includes the evaluation on the test set. 10 steps are one epoch",
         "of a client's 600 examples: nine batches of 64 and one of 24. PrivateKT's round asks",
-        f"{bench.cohort} clients instead of the authors' 40; all else is theirs.",
+        f"{bench.cohort} clients instead of the authors' 40; all else is theirs. The last column",
+        "is the arithmetic of our side's training in a round, over what the machine's cores do in",
+        "matrix products of that precision in the same time (measured: the first rows below).",
         "",
         *main_table(results),
         "",
@@ -136,10 +149,10 @@ def report(bench: Bench, results: dict[str, list[dict]], repeats: int) -> str:
 
 
 def _needed(rows: list[str]) -> list[str]:
-    chosen = [need for row in ROWS if row.name in rows for need in row.needs]
-    if "sampled" in rows:
-        chosen += ALSO
-    return list(dict.fromkeys(chosen))
+    chosen = {need for row in ROWS if row.name in rows for need in row.needs}
+    if "also" in rows:
+        chosen |= set(ALSO)
+    return [name for name in MEASURES if name in chosen]
 
 
 def _machine() -> str:

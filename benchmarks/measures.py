@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import processes, workloads
+import numpy as np
+
+from benchmarks import peak, processes, sweep_startup, training, workloads
 from benchmarks.workloads import Workload
 
 PFL_PYTHON = processes.ROOT / "runs" / "pfl-environment" / "bin" / "python"
@@ -27,7 +29,7 @@ class Bench:
 
     ``scratch``: for data, runs and logs; emptied by nobody but the user. ``rounds``: of the
     comparisons, of ``clients`` clients. ``cohort``: clients in PrivateKT's round. ``many``: clients
-    of the large runs.
+    of the large runs. ``jobs``: of a sweep.
     """
 
     scratch: Path
@@ -35,6 +37,7 @@ class Bench:
     clients: int = 100
     cohort: int = 10
     many: int = 10_000
+    jobs: int = 6
 
     def data(self, name: str, work: Workload) -> Path:
         """The folder with the arrays of ``work``, written on first use."""
@@ -150,7 +153,7 @@ def _many(bench: Bench, clients: int, cohort: int | None = None) -> tuple[str, .
 
 
 def _privatekt(bench: Bench) -> tuple[str, ...]:
-    return (*workloads.PRIVATEKT.settings, f"federation.clients_per_round={bench.cohort}", *RAY)
+    return (*workloads.PRIVATEKT.settings, f"federation.clients_per_round={bench.cohort}")
 
 
 def _cnn_eager(bench: Bench) -> dict:
@@ -159,33 +162,78 @@ def _cnn_eager(bench: Bench) -> dict:
     return bench.script("cnn eager", "eager", bench.data("cnn", work), *options)
 
 
+def _peak(bench: Bench) -> dict:
+    """The machine's peak, and GFLOP of the training in a round of each comparison."""
+    offsets = np.load(bench.data("privatekt", workloads.PRIVATEKT) / "offsets.npy")
+    epochs, shares = 5, bench.cohort * float(np.diff(offsets).mean())
+    examples = {
+        "cnn": 600 * bench.clients,
+        "mlp": 600 * bench.clients,
+        "privatekt": epochs * shares,
+    }
+    return {**peak.measure(), **{name: n * peak.training(name) for name, n in examples.items()}}
+
+
+def _steps(bench: Bench) -> dict:
+    """Milliseconds of processor for a step, without and with the compiled block and bfloat16."""
+    found = training.measure(["cnn_16", "cnn_privatekt"], 3)
+    return {f"{model}, {side}": ms for model, own in found.items() for side, ms in own.items()}
+
+
+def _later_job(bench: Bench, engine: str) -> dict:
+    """Seconds of a sweep's later jobs beyond their work."""
+    with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
+        (_, *later), _ = sweep_startup.measure(engine, bench.jobs, Path(folder))
+    return {"later": later}
+
+
+def _finished_sweep(bench: Bench) -> dict:
+    """The command of a sweep of 60 small jobs, all of which are finished; done once before."""
+    command = [_script("murmur"), "-m", *workloads.SWEEP, f"results_dir={bench.scratch}"]
+    done, log = bench.scratch / "sweep-bench" / "sweep.md", bench.log("sweep finished")
+    if not done.exists():
+        processes.seconds(command, log)
+    return {"whole": processes.seconds(command, log)}
+
+
 def _privatekt_authors(bench: Bench) -> dict:
     data = bench.data("privatekt", workloads.PRIVATEKT)
     options = ["--clients", str(bench.cohort), "--rounds", "2"]
     return bench.script("privatekt authors", "privatekt_authors", data, *options)
 
 
+def _murmur(name: str, settings: Callable[[Bench], tuple[str, ...]], *more: str) -> Measure:
+    return lambda b: b.murmur(name, (*settings(b), *RAY, *more), b.rounds)
+
+
+BF16 = "compute.precision=bf16"
+# In this order, which is that of importance where the time is limited.
 MEASURES: dict[str, Measure] = {
-    "cnn murmur": lambda b: b.murmur(
-        "cnn murmur", (*workloads.cnn(b.clients).settings, *RAY), b.rounds
+    "peak": _peak,
+    "cnn murmur": _murmur("cnn murmur", lambda b: workloads.cnn(b.clients).settings),
+    "cnn murmur bf16": _murmur(
+        "cnn murmur bf16", lambda b: workloads.cnn(b.clients).settings, BF16
     ),
     "cnn eager": _cnn_eager,
     "cnn flower": lambda b: b.flower("cnn", workloads.cnn(b.clients), b.rounds),
     "cnn pfl": lambda b: b.pfl("cnn", workloads.cnn(b.clients), b.rounds),
-    "mlp murmur": lambda b: b.murmur(
-        "mlp murmur", (*workloads.mlp(b.clients).settings, *RAY), b.rounds
-    ),
+    "mlp murmur": _murmur("mlp murmur", lambda b: workloads.mlp(b.clients).settings),
     "mlp flower": lambda b: b.flower("mlp", workloads.mlp(b.clients), b.rounds),
-    "privatekt murmur": lambda b: b.murmur("privatekt murmur", _privatekt(b), 2),
+    "privatekt murmur": _murmur("privatekt murmur", _privatekt),
+    "privatekt murmur bf16": _murmur("privatekt murmur bf16", _privatekt, BF16),
     "privatekt authors": _privatekt_authors,
     "start murmur ray": lambda b: b.murmur("start ray", (*workloads.DIGITS.settings, *RAY), 1),
-    "start murmur flower": lambda b: b.murmur(
-        "start murmur flower", (*workloads.DIGITS.settings, "engine=flower", "engine.workers=2"), 1
-    ),
     "start flower": lambda b: b.flower("digits", workloads.DIGITS, 1),
+    "sweep ray": lambda b: _later_job(b, "ray"),
+    "sweep inline": lambda b: _later_job(b, "inline"),
+    "sweep finished": _finished_sweep,
     "start murmur inline": lambda b: b.murmur(
         "start inline", (*workloads.DIGITS.settings, "engine=inline"), 1
     ),
+    "start murmur flower": lambda b: b.murmur(
+        "start murmur flower", (*workloads.DIGITS.settings, "engine=flower", "engine.workers=2"), 1
+    ),
+    "steps": _steps,
     "overhead 100": lambda b: b.probe(
         "overhead 100", "overhead", *workloads.cnn(b.clients).settings
     ),
@@ -193,7 +241,5 @@ MEASURES: dict[str, Measure] = {
     "privacy": lambda b: b.probe("privacy", "privacy", "experiment=privatekt_mnist_mlp"),
     "memory 100": lambda b: b.probe("memory 100", "memory", *_many(b, 100)),
     "memory many": lambda b: b.probe("memory many", "memory", *_many(b, b.many)),
-    "sampled murmur": lambda b: b.murmur(
-        "sampled", (*_many(b, b.many, b.many // 10), *RAY), b.rounds
-    ),
+    "sampled murmur": _murmur("sampled", lambda b: _many(b, b.many, b.many // 10)),
 }

@@ -1,16 +1,18 @@
 """One run of Murmur in this process, looked at from inside: overhead, privacy's share, memory.
 
-    python -m benchmarks.probes {overhead,privacy,memory} key=value ...
+    python -m benchmarks.probes {overhead,privacy,memory,processor} key=value ...
 
 Prints one line of JSON.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +82,14 @@ def memory(settings: list[str]) -> dict[str, float]:
     return {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
+def processor(settings: list[str]) -> dict[str, list[float]]:
+    """Processor seconds of each round, of server and clients together."""
+    marks: list[float] = []
+    with after(RunFolder, "append_row", lambda *_: marks.append(time.process_time())):
+        _run([*settings, f"federation.num_rounds={ROUNDS}"])
+    return {"rounds": [later - earlier for earlier, later in itertools.pairwise(marks)]}
+
+
 def _run(settings: list[str]) -> list[dict]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = RunFolder(Path(scratch) / "run")
@@ -90,7 +100,7 @@ def _run(settings: list[str]) -> list[dict]:
 def main() -> None:
     """The probe named first."""
     name, *settings = sys.argv[1:]
-    probes = {"overhead": overhead, "privacy": privacy, "memory": memory}
+    probes = {"overhead": overhead, "privacy": privacy, "memory": memory, "processor": processor}
     print(json.dumps(probes[name](settings)))
 
 

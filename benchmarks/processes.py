@@ -33,6 +33,16 @@ def run(command: Sequence[str], log: Path, **environment: str) -> dict:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def seconds(command: Sequence[str], log: Path) -> float:
+    """How long a command takes. RuntimeError if it fails."""
+    start = time.perf_counter()
+    with open(log, "wb") as output:
+        done = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command[:4])} ended with {done.returncode}; see {log}")
+    return time.perf_counter() - start
+
+
 def rounds(
     command: Sequence[str], rows: Path, last: int, log: Path, timeout: float, **environment: str
 ) -> dict:

@@ -43,7 +43,7 @@ def measure(name: str, jobs: int, folder: Path) -> tuple[list[float], float]:
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise SystemExit(f"the sweep in {folder} failed")
+        raise RuntimeError(f"the sweep in {folder} failed")
     ends, work = [started], []
     [sweep] = folder.glob("sweep-*")
     for job in json.loads((sweep / "sweep.json").read_text())["jobs"]:

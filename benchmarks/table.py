@@ -16,6 +16,7 @@ class Row:
 
     ``needs``: the measures that it is made of. ``figure``: their medians as one number.
     ``at_least`` and ``aim``: in ``unit``; a ratio should be above them, anything else below.
+    ``kernels``: where arithmetic decides, the model that is trained and its precision.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Row:
     unit: Literal["x", "%", "s", "ms"]
     at_least: float
     aim: float
+    kernels: tuple[str, str] | None = None
 
     def verdict(self, value: float) -> str:
         """Which target is met, or by how much it is missed."""
@@ -33,6 +35,14 @@ class Row:
                 return word
         missing = self.at_least / value if self.unit == "x" else value / self.at_least
         return f"**missed by {missing - 1:.0%}**"
+
+    def share(self, results: Results) -> str:
+        """How much of the machine's peak our side's training reaches, where both are known."""
+        if self.kernels is None or not results.get("peak"):
+            return ""
+        model, precision = self.kernels
+        possible = median(results, "peak", precision) * median(results, self.needs[0], "rounds")
+        return f"{median(results, 'peak', model) / possible:.0%} of {precision}"
 
 
 def median(results: Results, measure: str, key: str) -> float:
@@ -51,42 +61,64 @@ def figure(measure: str, key: str, scale: float = 1.0) -> Callable[[Results], fl
     return lambda results: scale * median(results, measure, key)
 
 
+def compared(name: str, work: str, sides: tuple[str, str], *targets: float) -> Row:
+    """A row for rounds of a competitor's against ours, whose training is bounded by kernels."""
+    ours, theirs = sides
+    at_least, aim = targets
+    kernels = (ours.split()[0], "bf16" if ours.endswith("bf16") else "fp32")
+    return Row(name, work, sides, ratio(theirs, ours), "x", at_least, aim, kernels)
+
+
 _CNN = "FedAvg, CNN 1→16→16, 100 clients × 10 steps, against "
+_EAGER, _FLOWER = "the bare eager loop on one thread", "plain Flower with two workers"
+_PFL, _BF16 = "pfl with two processes", ", in bfloat16"
+_AUTHORS = "PrivateKT, authors' configuration, a round, against the authors' loop on two threads"
 ROWS = (
-    Row(
-        "cnn-eager",
-        f"{_CNN}the bare eager loop on one thread",
-        ("cnn murmur", "cnn eager"),
-        ratio("cnn eager", "cnn murmur"),
-        *("x", 4, 8),
+    compared("cnn-eager", f"{_CNN}{_EAGER}", ("cnn murmur", "cnn eager"), 5, 6),
+    compared("cnn-eager-bf16", f"{_CNN}{_EAGER}{_BF16}", ("cnn murmur bf16", "cnn eager"), 7, 9),
+    compared("cnn-flower", f"{_CNN}{_FLOWER}", ("cnn murmur", "cnn flower"), 4, 5),
+    compared(
+        "cnn-flower-bf16", f"{_CNN}{_FLOWER}{_BF16}", ("cnn murmur bf16", "cnn flower"), 5.5, 7
     ),
-    Row(
-        "cnn-flower",
-        f"{_CNN}plain Flower with two workers",
-        ("cnn murmur", "cnn flower"),
-        ratio("cnn flower", "cnn murmur"),
-        *("x", 2.5, 5),
-    ),
-    Row(
-        "cnn-pfl",
-        f"{_CNN}pfl with two processes",
-        ("cnn murmur", "cnn pfl"),
-        ratio("cnn pfl", "cnn murmur"),
-        *("x", 2, 4),
-    ),
-    Row(
+    compared("cnn-pfl", f"{_CNN}{_PFL}", ("cnn murmur", "cnn pfl"), 2.6, 3.2),
+    compared("cnn-pfl-bf16", f"{_CNN}{_PFL}{_BF16}", ("cnn murmur bf16", "cnn pfl"), 3.6, 4.6),
+    compared(
         "mlp-flower",
         "FedAvg, MLP 784–256–10, 100 clients, 1 epoch of 600, against plain Flower",
         ("mlp murmur", "mlp flower"),
-        ratio("mlp flower", "mlp murmur"),
-        *("x", 4, 8),
+        *(5, 8),
+    ),
+    compared("privatekt", _AUTHORS, ("privatekt murmur", "privatekt authors"), 2.6, 3),
+    compared(
+        "privatekt-bf16", f"{_AUTHORS}{_BF16}", ("privatekt murmur bf16", "privatekt authors"), 4, 5
     ),
     Row(
-        "privatekt",
-        "PrivateKT, authors' configuration, a round, against the authors' loop on two threads",
-        ("privatekt murmur", "privatekt authors"),
-        ratio("privatekt authors", "privatekt murmur"),
-        *("x", 1.5, 3),
+        "start-ray",
+        "from the command to the first round's end, digits, engine `ray`, against `flwr run`",
+        ("start murmur ray", "start flower"),
+        ratio("start flower", "start murmur ray", "first"),
+        *("x", 2.2, 3),
+    ),
+    Row(
+        "sweep",
+        "a later small job of a sweep beyond its work, engine `ray`",
+        ("sweep ray",),
+        figure("sweep ray", "later"),
+        *("s", 0.25, 0.1),
+    ),
+    Row(
+        "sweep-inline",
+        "the same, engine `inline`, one core",
+        ("sweep inline",),
+        figure("sweep inline", "later"),
+        *("s", 0.25, 0.1),
+    ),
+    Row(
+        "sweep-finished",
+        "a sweep of 60 jobs that are all finished, the whole command",
+        ("sweep finished",),
+        figure("sweep finished", "whole"),
+        *("s", 3, 3),
     ),
     Row(
         "overhead",
@@ -101,13 +133,6 @@ ROWS = (
         ("overhead many",),
         figure("overhead many", "per_client", 1000),
         *("ms", 1, 0.3),
-    ),
-    Row(
-        "start-ray",
-        "from the command to the first round's end, digits, engine `ray`, against `flwr run`",
-        ("start murmur ray", "start flower"),
-        ratio("start flower", "start murmur ray", "first"),
-        *("x", 2, 4),
     ),
     Row(
         "start-flower",
@@ -138,24 +163,24 @@ ROWS = (
         *("%", 20, 20),
     ),
 )
-ALSO = ("sampled murmur",)  # measured without a target: that it works, and how long it takes
+ALSO = ("peak", "steps", "sampled murmur")  # measured without a target
 
 
 def main_table(results: Results) -> list[str]:
     """Markdown: a row for each comparison whose measures are all there."""
-    lines = ["| work | measured | at least | aim | |", "|---|---|---|---|---|"]
+    lines = ["| work | measured | at least | aim | | peak |", "|---|---|---|---|---|---|"]
     for row in ROWS:
         if any(not results.get(need) for need in row.needs):
             missing = ", ".join(need for need in row.needs if not results.get(need))
             lines.append(
                 f"| {row.work} | not measured ({missing}) | {_show(row, row.at_least)} "
-                f"| {_show(row, row.aim)} | |"
+                f"| {_show(row, row.aim)} | | |"
             )
             continue
         value = row.figure(results)
         lines.append(
             f"| {row.work} | **{_show(row, value)}** | {_show(row, row.at_least)} "
-            f"| {_show(row, row.aim)} | {row.verdict(value)} |"
+            f"| {_show(row, row.aim)} | {row.verdict(value)} | {row.share(results)} |"
         )
     return lines
 
@@ -185,6 +210,14 @@ KEYS = {
     "per_client": "s per client",
     "round": "a round, s",
     "peak": "peak memory, MiB",
+    "fp32": "matrix products, float32, GFLOP/s",
+    "bf16": "matrix products, bfloat16, GFLOP/s",
+    "copy": "memory read and written by a copy, GB/s",
+    "cnn": "training of a CNN round, GFLOP",
+    "mlp": "training of an MLP round, GFLOP",
+    "privatekt": "training of a PrivateKT round, GFLOP",
+    "later": "a later job beyond its work, s",
+    "whole": "the whole command, s",
 }
 
 

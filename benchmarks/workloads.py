@@ -73,6 +73,12 @@ def mlp(clients: int, hidden: int = 256) -> Workload:
 DIGITS = fedavg("mlp", 40, 16, "dataset=digits", "federation.public=0", "model=mlp")
 PRIVATEKT = Workload(("experiment=privatekt_mnist",), "privatekt", 80, 32, 0.05)
 
+SWEEP = (
+    *("sweep=bench", "engine=inline", "federation.num_rounds=1", "privacy.epsilon=1,4,16,64"),
+    "experiment=digits_privatekt,digits_nbafl,digits_kd_dpfl,digits_dpfl_bnn,digits_dp_fedavg",
+    "seed=1,2,3",
+)  # docs/sweeps.md, with one round each
+
 
 def export(work: Workload, folder: Path) -> None:
     """The data, and who has which examples, as NumPy files that any environment can read.

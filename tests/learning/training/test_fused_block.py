@@ -13,6 +13,7 @@ from learning.layers import Flatten, HalvingPool
 from learning.models import Network
 from learning.training.flat import FlatModel
 from learning.training.fused_block import FusedBlock
+from learning.training.fused_kernels import compiled
 from learning.training.gradient import AutogradBackend
 from learning.training.manual_gradients import ManualBackend
 from learning.training.trainer import Trainer
@@ -115,3 +116,39 @@ def test_training_follows_from_the_seed_bit_for_bit():
         trainer.train(images, labels, rng=np.random.default_rng(2), batch_size=16, lr=0.1, epochs=2)
         results.append(trainer.parameters())
     assert np.array_equal(*results)
+
+
+@pytest.fixture
+def no_avx512(monkeypatch):
+    """Code for a processor with AVX2 and no more; what the compiler wrote, in assembly."""
+    from llvmlite import binding
+
+    features, written, compile = binding.get_host_cpu_features(), [], binding.create_mcjit_compiler
+    if not features.get("avx512f"):
+        pytest.skip("this processor has no AVX-512 that could be left out")
+    narrow = {name: has and not name.startswith("avx512") for name, has in features.items()}
+
+    def noted(module, machine):
+        written.append(machine.emit_assembly(module))
+        return compile(module, machine)
+
+    monkeypatch.setattr(binding, "get_host_cpu_name", lambda: "haswell")
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: type(features)(narrow))
+    monkeypatch.setattr(binding, "create_mcjit_compiler", noted)
+    compiled.cache_clear()
+    yield written
+    compiled.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["cnn_16", "cnn_16, odd and coloured", "cnn_tanh"])
+def test_avx2_has_the_bits_of_avx512(name, request):
+    build, shape = CASES[name]
+    results = []
+    for narrow in (False, True):
+        written = request.getfixturevalue("no_avx512") if narrow else []
+        module = build(input_shape=shape, num_classes=10)
+        initialise(module, np.random.default_rng(0))
+        flat = FlatModel(module)
+        results.append(gradient(ManualBackend(flat, shape, fused=True), flat, *batch(shape, 5)))
+    assert "ymm" in written[0] and "zmm" not in written[0]
+    assert torch.equal(*results)
