@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +31,13 @@ from benchmarks.machine import describe_machine
 from learning.contribution import Sum, WeightCodec
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.events import RandomizedResponseEvent
+from privacy.noise import NoiseGenerator
 from privacy.statement import Exposure, Statement, by_participations
 from rounds.answers import accept
 from rounds.schedule import Schedule
 
 COHORT, MIB = 1000, 2**20
-MODELS = {"linear on 8×8": 650, "MLP 784–256–10": 203_530, "PrivateKT's CNN": 1_663_370}
+MODELS = {"linear on 8×8": 650, "MLP 784–256–10": 203_530, "PrivateKT's CNN": 1_682_890}
 RUN = ["engine=inline", "strategy=fedavg", "privacy=none", "dataset=npz", "federation.public=0"]
 RUN += ["model=mlp", "tracking=none", f"federation.clients_per_round={COHORT}"]
 NODES, WATCHED = 4, 60.0  # SuperNodes, and the seconds for which the SuperLink is watched
@@ -63,7 +65,7 @@ def statement() -> Iterator[str]:
     yield "| clients | drawing a cohort, s | statement, s | its file, MB |\n|---|---|---|---|"
     event = RandomizedResponseEvent(2.5, 10)
     for clients in (10_000, 100_000, 1_000_000):
-        drawing = spent(lambda n=clients: Schedule("random", n, COHORT, 1, 1).cohort(1, _no_noise))
+        drawing = spent(partial(Schedule("random", clients, COHORT, 1, 1).cohort, 1, _no_noise))
 
         def made(clients: int = clients) -> str:
             released = {str(client): client % 5 for client in range(clients)}
@@ -76,28 +78,33 @@ def statement() -> Iterator[str]:
         yield f"| {clients:,} | {drawing:.4f} | {spent(made, 1):.2f} | {size:.1f} |"
 
 
-def _no_noise(*_: object) -> None:
+def _no_noise(purpose: str, number: int) -> NoiseGenerator:
     raise RuntimeError("a public cohort draws no noise")
 
 
 def server() -> Iterator[str]:
     """Processor milliseconds for one device's request and answer, and bytes of one."""
     yield "| model | bytes each way | request, ms | answer, ms |\n|---|---|---|---|"
-    report = {"clients": [0], "refused": [], "reasons": [], "weight": 1, "packed": True}
+    report = ConfigRecord({"clients": [0], "refused": list[int](), "weight": 1, "packed": True})
+    report["reasons"] = list[str]()
     for name, size in MODELS.items():
         model = np.random.default_rng(0).random(size, np.float32)
         task = ConfigRecord({"round": 1, "clients": [0]})
         request = RecordDict({"model": ArrayRecord({"model": Array(model)}), "task": task})
         contribution = ArrayRecord({"sum": Array(model)})
-        answer = RecordDict({"contribution": contribution, "report": ConfigRecord(report)})
-        sent = recorddict_to_proto(answer).SerializeToString()
+        answer = RecordDict({"contribution": contribution, "report": report})
+        sent = _sent(answer)
         total = Sum(WeightCodec(size))
 
         def add(sent: bytes = sent, total: Sum = total) -> None:
             accept(total, [0], recorddict_from_proto(Wire.FromString(sent)), None)
 
-        asking = spent(lambda request=request: recorddict_to_proto(request).SerializeToString())
+        asking = spent(partial(_sent, request))
         yield f"| {name} | {len(sent):,} | {1e3 * asking:.2f} | {1e3 * spent(add):.2f} |"
+
+
+def _sent(content: RecordDict) -> bytes:
+    return recorddict_to_proto(content).SerializeToString()
 
 
 def superlink() -> Iterator[str]:
