@@ -82,6 +82,9 @@ class FlowerEngine(WorkerEngine):
                 command, env=link.environment, stdout=output, stderr=subprocess.STDOUT
             )
             lost = link.wait_for(flwr)
+        if lost is not None or folder.metrics() is None:
+            link.stop(at_once=True)  # Flower would wait a minute, or for ever
+            gc.freeze()  # this process ends next: its last collection takes seconds otherwise
         if folder.metrics() is None:
             why = folder.error() or lost or f"flwr ended with status {flwr.returncode}"
             raise RunError(f"{why} (the whole log: {log})")
@@ -152,7 +155,7 @@ class SuperLink:
     def wait_for(self, flwr: subprocess.Popen[bytes]) -> str | None:
         """Wait until ``flwr`` ends; which of the run's processes was gone before, if one was.
 
-        All that is left is ended then: Flower would wait a minute, or for ever.
+        ``flwr`` is ended then, and what else is left is to be.
         """
         seen: dict[psutil.Process, str] = {}
         lost: dict[psutil.Process, float] = {}
@@ -166,8 +169,6 @@ class SuperLink:
             if lost and time.monotonic() - min(lost.values()) > END_SECONDS:
                 flwr.kill()
                 flwr.wait()
-                self.stop(at_once=True)
-                gc.freeze()  # this process ends next: its last collection takes seconds otherwise
                 return f"{seen[min(lost, key=lambda each: lost[each])]} was ended from outside"
         return None
 
