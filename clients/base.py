@@ -206,3 +206,8 @@ class Client(ABC):
         if not np.all(np.isfinite(model)):
             raise TaskError("model: holds NaN or infinite values")
         return model
+
+
+def has_canaries(client: Client) -> bool:
+    """Whether ``canary`` says what its releases come from: not where noise goes into training."""
+    return type(client).canary is not Client.canary and not client.noise_in_training

@@ -59,6 +59,10 @@ class EvaluationClient(Client):
     def cost(self) -> Event:
         """What one protected row costs."""
 
+    @abstractmethod
+    def apart(self) -> tuple[NDArray, NDArray]:
+        """Two results of ``train`` of neighbours, as far apart as those can be, for audits."""
+
 
 class ClusteringResultClient(EvaluationClient):
     """The mean of the model's probabilities over its records, protected by ``result``."""
@@ -87,6 +91,13 @@ class ClusteringResultClient(EvaluationClient):
     def cost(self) -> Event:
         """One row."""
         return self.result.release(self.classes)
+
+    def apart(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """All records of one class, and one of them, or all, of another."""
+        one, other = np.eye(self.classes)[:2]
+        if self.result.unit == "client" or self.result.records is None:
+            return one, other
+        return one, one + (other - one) / self.result.records
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
         """The mean of the probabilities (k,)."""
@@ -121,6 +132,12 @@ class CountsClient(EvaluationClient):
     def cost(self) -> Event:
         """One release of both counts."""
         return self.counts.event()
+
+    def apart(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All predictions right, and one of them, or all, wrong."""
+        count = self.counts.examples
+        wrong = count if self.counts.unit == "client" else 1
+        return np.array([count, 0]), np.array([count - wrong, wrong])
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.int64]:
         """(right, wrong) on a fresh sample of the client's examples."""

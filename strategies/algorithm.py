@@ -51,6 +51,10 @@ class Algorithm(PrivacyReport):
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The next global model from the sum of this round's contributions."""
 
+    def before_rounds(self) -> tuple[str, int, dict[str, NDArray]] | None:
+        """What clients are asked before the rounds: purpose, one of them, arrays; or None."""
+        return None
+
     def cohort(self, number: int) -> NDArray[np.int64]:
         """The clients asked in round ``number``, ascending."""
         return self.setup.cohorts.cohort(number, self.setup.noise)

@@ -37,7 +37,7 @@ from learning.voting import plurality
 from privacy.events import Event
 from privacy.mechanisms import project_simplex
 from rounds.errors import RunError
-from rounds.label_stage import LabelStage
+from rounds.label_stage import PURPOSE, LabelStage
 from rounds.setup import ServerSetup
 from schemes.kd_dpfl.scheme import Scheme
 from strategies.algorithm import Parameters
@@ -116,6 +116,11 @@ class KdDpfl(DpSgdFedAvg):
         if self.plan.label and not len(self.targets):
             self._label_stage(grid, kwargs.get("timeout", self.setup.round_timeout))
         return super().start(grid, initial_arrays, *args, **kwargs)
+
+    def before_rounds(self) -> tuple[str, int, dict[str, NDArray]] | None:
+        """Labels of a large client."""
+        labelling = sorted(self.scheme.plan.label)
+        return (PURPOSE, labelling[0], {"indices": self.indices}) if labelling else None
 
     def _label_stage(self, grid: Grid, timeout: float) -> None:
         where, model = self.setup.placement, self.initial_parameters()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fl_app.audit.neighbours import Pair
 from fl_app.audit.views import View
+from privacy.attacks.success import Success, success
 from privacy.audit import Audit, audit
 from privacy.noise import NoiseGenerator
 from privacy.trade_off import gaussian_fit, normal_fit
@@ -23,7 +24,8 @@ class Finding:
     """What an attack achieved with ``runs`` releases of each neighbour.
 
     ``counted`` rests on nothing but the runs; ``fitted`` is the ε of normal outputs of one variance
-    where ``is_normal`` says that they are, else of a Gaussian trade-off.
+    where ``is_normal`` says that they are, else of a Gaussian trade-off. ``success``: of somebody
+    who guesses which neighbour it was, by the same scores.
     """
 
     neighbours: str
@@ -31,6 +33,7 @@ class Finding:
     counted: Audit
     fitted: float
     is_normal: bool
+    success: Success
 
     @property
     def shown(self) -> float:
@@ -55,11 +58,12 @@ def attack(
         counted=audit(one, other, delta),
         fitted=(normal_fit if is_normal else gaussian_fit)(one, other, delta),
         is_normal=is_normal,
+        success=max(success(one, other), success(other, one), key=lambda found: found.auc),
     )
 
 
 def _direction(view: View, pair: Pair, scouts: int) -> NDArray[np.float64]:
-    """Where releases of the neighbours differ on average, (d,).
+    """How releases of the neighbours differ on average, (d,); along one direction, if it is known.
 
     Both are drawn from the same noise stream, so that noise which is added cancels. For noise of
     one scale this is the likelihood ratio's direction. What may be chance is left out.
@@ -71,6 +75,9 @@ def _direction(view: View, pair: Pair, scouts: int) -> NDArray[np.float64]:
             for number in range(scouts)
         ]
     )
+    if pair.direction is not None:
+        known = pair.direction.ravel() / np.linalg.norm(pair.direction)
+        return known * max(0.0, float(gaps.mean(axis=0) @ known))
     mean, error = gaps.mean(axis=0), gaps.std(axis=0) / math.sqrt(scouts)
     return np.where(np.abs(mean) > 3 * error, mean, 0.0)
 

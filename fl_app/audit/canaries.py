@@ -23,7 +23,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Canary, Client, Task
+from clients.base import Canary, Client, Task, has_canaries
 from learning.contribution import Sum
 from learning.seeding import experiment_rng
 from privacy.accounting import Adjacency, Threat, Unit
@@ -42,7 +42,7 @@ class CanaryClients:
         if count < LEAST_CANARIES:
             raise ValueError(f"canaries={count}: must be at least {LEAST_CANARIES}, or 0")
         setup, name = strategy.setup, strategy.algorithm
-        if type(client).canary is Client.canary or client.noise_in_training:
+        if not has_canaries(client):
             raise ValueError(
                 f"canaries={count}: {name} has no canaries, since its noise goes into training or "
                 "its answers are no vectors and no labels; set audit=none and use `murmur audit`"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.base import Canary
 from learning.data.examples import LocalData
 from privacy.neighbours import Adjacency, Unit
 
@@ -24,24 +25,23 @@ class Pair:
     """``name`` in words.
 
     ``guide`` shows where releases differ: a neighbour of ``one`` with as many records, so that
-    both use up the noise stream alike. It is ``other`` wherever that has.
+    both use up the noise stream alike. It is ``other`` wherever that has. ``direction``: where
+    messages and sums differ, if that is known.
     """
 
     name: str
     one: Source
     other: Source
     guide: Source
+    direction: NDArray | None = None
 
 
-def results_apart(result: NDArray, adjacency: Adjacency) -> Pair:
-    """Results of training of the kind of ``result``, as far apart as they can be."""
-    if np.issubdtype(result.dtype, np.integer):  # labels
-        one, two = np.zeros_like(result), np.ones_like(result)
-    else:
-        one, two = result, -result
+def results_apart(canary: Canary, adjacency: Adjacency) -> Pair:
+    """Results of training as far apart as they can be."""
+    name, one, direction = "two opposite results of training", canary.result, canary.direction
     if adjacency is Adjacency.REPLACE_ONE:
-        return Pair("two opposite results of training", one, two, two)
-    return Pair("a result of training, or no client", one, None, None)
+        return Pair(name, one, canary.opposite, canary.opposite, direction)
+    return Pair("a result of training, or no client", one, None, None, direction)
 
 
 def candidate_pairs(data: LocalData, classes: int, unit: Unit, adjacency: Adjacency) -> list[Pair]:

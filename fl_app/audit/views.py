@@ -20,7 +20,6 @@ from privacy.events import Event, SecurelySummedEvent
 from privacy.noise import NoiseGenerator
 from strategies.base import CohortStrategy
 
-_MANY = 1e4
 View = Callable[[Source, NoiseGenerator], NDArray[np.float64]]
 
 
@@ -52,17 +51,6 @@ class Messages:
         if id(source) not in self._trained:
             self._trained[id(source)] = source, self.client.train(self.task, source)
         return self._trained[id(source)][1]
-
-    def largest(self, source: LocalData) -> NDArray:
-        """The result of training, many times as large where that is clipped only afterwards."""
-        result = self.result(source)
-        if np.issubdtype(result.dtype, np.integer):
-            return result
-        try:
-            self.client.privatize(_MANY * result, self.task, NoiseGenerator.from_os())
-        except ValueError:  # training ends with a result of a norm that it must not exceed
-            return result
-        return _MANY * result
 
 
 def view_of(

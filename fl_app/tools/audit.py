@@ -1,11 +1,11 @@
 """``murmur audit``: attack the releases of a configuration or a run, and say what ε that measured.
 
-Every adversary of the privacy statement is given what it sees: a client's message, a secure sum, or
-the next model (``fl_app.audit.views``), for two neighbours of the claim's own unit and adjacency
-(``fl_app.audit.neighbours``). Each is attacked twice: one release, and all of a client's over the
-run, of models the last one. What it achieves is a lower bound on ε with 99.9% confidence: above the
-proven figure it shows a broken mechanism or proof, far below it an attack that is not the worst
-one; above what a paper claims it refutes the paper.
+Every adversary of the privacy statement is given what it sees: a client's message (labels and
+evaluations as well), a secure sum, or the next model (``fl_app.audit.views``), for two neighbours
+of the claim's own unit and adjacency (``fl_app.audit.neighbours``). Each is attacked twice: one
+release, and all of a client's over the run, of models the last one. What it achieves is a lower
+bound on ε with 99.9% confidence: above the proven figure it shows a broken mechanism or proof, far
+below it an attack that is not the worst one; above what a paper claims it refutes the paper.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clients.base import Task
+from clients.base import Task, has_canaries
+from clients.protected_evaluation import PROTECTED, EvaluationClient
 from fl_app.audit.attack import Finding, attack
-from fl_app.audit.neighbours import candidate_pairs, results_apart
-from fl_app.audit.views import Messages, view_of
+from fl_app.audit.neighbours import Pair, candidate_pairs, results_apart
+from fl_app.audit.views import Messages, View, view_of
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
@@ -118,16 +119,11 @@ def findings(
     strategy.canaries = None  # those of the run have done their part
     task = first_task(strategy)
     node.client.event(task)  # a task that it would refuse is not attacked either
-    messages, delta = Messages(node.client, task), strategy.setup.budget.delta
+    messages = Messages(node.client, task)
     _take_part(strategy)  # what a paper claims may depend on the rounds
-    fast, statement, fresh = messages.trains_alone, strategy.statement(), strategy.state()
+    statement, fresh = strategy.statement(), strategy.state()
     for exposure in strategy.exposures():
-        claim = next(releases(exposure.per_round))
-        data = node_data(node, task.client)
-        classes = node.client.trainer.num_classes
-        pairs = candidate_pairs(data, classes, claim.unit, claim.adjacency)
-        if fast and claim.unit is Unit.CLIENT:
-            pairs.append(results_apart(messages.largest(data), claim.adjacency))
+        pairs, data = _pairs(node, messages, exposure)
         threat, event = exposure.threat, exposure.per_round
         for count in _releases(strategy, task, threat):
             strategy.restore(fresh)
@@ -137,13 +133,68 @@ def findings(
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
                 bound = Bound.of_last_model(strategy, count)
             if view is not None and math.isfinite(bound.epsilon):
-                seen = runs or max(LEAST, (RUNS if fast else RUNS_TRAINED) // count)
-                scouts = SCOUTS if fast else SCOUTS_TRAINED
-                # Noise that is added last, to what is seen as it is; a server's goes on into steps.
-                normal = fast and threat is not Threat.CENTRAL
-                normal = normal and is_gaussian(event, sampled=False)
-                found = attack(view, pairs, delta, seen, scouts, normal)
+                found = _attack(exposure, messages, view, pairs, statement.delta, runs, count)
             yield exposure, bound, found
+    strategy.restore(fresh)
+    for what, asked in _further(strategy, node):
+        cost = asked.client.event(asked.task)
+        assert cost is not None
+        exposure = Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {})
+        pairs, data = _pairs(node, asked, exposure)
+        view = view_of(Threat.LOCAL, cost, strategy, asked, data, 1)
+        bound, found = (
+            Bound.of(exposure, replace(statement, unit=next(releases(cost)).unit), 1),
+            None,
+        )
+        if view is not None and math.isfinite(bound.epsilon):
+            found = _attack(exposure, asked, view, pairs, statement.delta, runs, 1)
+        yield exposure, bound, found
+
+
+def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[str, Messages]]:
+    """What clients release beside the rounds' answers: in words, and how it is made."""
+    model = strategy.initial_parameters()
+    if (first := strategy.before_rounds()) is not None:
+        purpose, client, arrays = first
+        task = Task(1, client, model, arrays, {}, purpose)
+        yield f"what a client is asked before the rounds ({purpose})", Messages(node.client, task)
+    if (evaluation := strategy.evaluation) is not None and evaluation.is_on:
+        assert node.evaluator is not None
+        task = Task(evaluation.every, 0, model, {}, {}, PROTECTED)
+        yield "a client's protected evaluation", Messages(node.evaluator, task)
+
+
+def _pairs(node: Node, messages: Messages, exposure: Exposure) -> tuple[list[Pair], LocalData]:
+    """Neighbours by the claim of a release, and the data of the client that is attacked."""
+    claim, client = next(releases(exposure.per_round)), messages.client
+    data = node_data(node, messages.task.client)
+    pairs = candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
+    if isinstance(client, EvaluationClient):
+        one, other = client.apart()
+        pairs.append(Pair("two results as far apart as they can be", one, other, other))
+    elif messages.trains_alone and claim.unit is Unit.CLIENT and has_canaries(client):
+        apart = results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
+        seen = exposure.threat is not Threat.CENTRAL
+        pairs.append(apart if seen else replace(apart, direction=None))
+    return pairs, data
+
+
+def _attack(
+    exposure: Exposure,
+    messages: Messages,
+    view: View,
+    pairs: Sequence[Pair],
+    delta: float,
+    runs: int | None,
+    count: int,
+) -> Finding:
+    """Attack ``count`` releases together."""
+    fast = messages.trains_alone
+    seen = runs or max(LEAST, (RUNS if fast else RUNS_TRAINED) // count)
+    # Noise that is added last, to what is seen as it is; a server's goes on into steps.
+    normal = fast and exposure.threat is not Threat.CENTRAL
+    normal = normal and is_gaussian(exposure.per_round, sampled=False)
+    return attack(view, pairs, delta, seen, SCOUTS if fast else SCOUTS_TRAINED, normal)
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:

@@ -2,11 +2,13 @@
 
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
 
 from clients.privatekt import PrivateKTClient
+from clients.protected_evaluation import CountsClient
 from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
@@ -228,3 +230,53 @@ def test_bad_words_get_one_error(capsys):
     assert "privacy.epsilonn=1" in capsys.readouterr().err
     assert murmur(["audit", "--runs", "3"]) == 2
     assert "--runs=3: must be at least 8" in capsys.readouterr().err
+
+
+EVALUATIONS = pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluation=protected_counts", "evaluation.every=1"],
+        ["evaluation=protected_counts", "evaluation.every=1", "evaluation.counts.unit=client"],
+        ["evaluation=protected_counts", "evaluation.every=1", "evaluation.counts.noise=gaussian"],
+        ["strategy=clustering", "evaluation=protected_clustering", "evaluation.every=1"],
+    ],
+    ids=" ".join,
+)
+
+
+@EVALUATIONS
+def test_a_client_s_evaluation_is_attacked_as_a_release_of_its_own(audited, words):
+    own = [word for word in SMALL if "clustering" not in words[0] or "local" not in word]
+    bound, found = audited([*own, *words], 4_000)[-1]
+    assert found.neighbours == "two results as far apart as they can be"
+    assert 0.2 * bound < found.shown <= bound
+
+
+def test_an_evaluation_without_noise_is_caught(audited, monkeypatch):
+    monkeypatch.setattr(CountsClient, "privatize", lambda self, update, task, noise: update)
+    bound, found = audited([*SMALL, "evaluation=protected_counts", "evaluation.every=1"], 400)[-1]
+    assert found.shown > bound
+
+
+LARGE = [
+    "experiment=digits_kd_dpfl",
+    "engine=inline",
+    "strategy.labelling.mechanism=rr",
+    "strategy.labelling.epochs=1",
+    "strategy.labelling.queries=1",
+]
+
+
+def test_labels_of_a_large_client_are_attacked_as_they_leave(audited, monkeypatch):
+    monkeypatch.setattr("fl_app.tools.audit.SCOUTS_TRAINED", 4)
+    monkeypatch.setattr("fl_app.audit.attack._TRIED", 4)
+    bound, found = audited(LARGE, 8)[-1]
+    assert math.isfinite(bound)
+    assert found.shown <= bound
+
+
+def test_results_apart_are_no_farther_than_clipping_allows(audited):
+    words = ["strategy=nbafl", "privacy.sensitivity=worst", "model=linear", "privacy.epsilon=4"]
+    bound, found = audited([*SMALL, *words], 1_000)[0]
+    assert found.neighbours == "two opposite results of training"
+    assert 0.1 * bound < found.fitted <= bound

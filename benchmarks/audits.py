@@ -1,0 +1,166 @@
+"""Every algorithm at equal proven ε: what it learns, and how much of ε an attack shows.
+
+    python -m benchmarks.audits [--epsilon 2 8] [--only NAME ...] [--rows runs/audits.jsonl]
+
+Digits, seed 1, the budget for the whole run: against a server that reads every message, or, where
+a trusted server adds the noise, against those who see models. For each algorithm one run gives
+accuracy and bytes, then ``murmur audit`` attacks one release, and all of a client's (of models: the
+last). Rows are kept as they are made, so an interrupted command goes on where it was.
+
+Measured ε is at least what stands there with 99.9% confidence: counted; or, where noise is
+Gaussian, since what is seen is normal, or if the trade-off is Gaussian (marked *).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine
+from benchmarks.runs import RunFile, print_table, run_once
+from fl_app.audit.attack import Finding
+from fl_app.config.composition import compose
+from fl_app.device.node import Node
+from fl_app.device.node_settings import NodeSettings
+from fl_app.run.experiment import Experiment
+from fl_app.tools.audit import findings
+from privacy.accounting import Threat
+from privacy.releases import is_gaussian
+
+COMMON = [
+    "engine=inline",
+    "dataset=digits",
+    "federation.num_clients=60",
+    "federation.num_rounds=2",
+    "privacy.per=run",
+    "keep_checkpoints=false",
+]
+LOCAL = ["privacy.threat=local", "privacy.secure_aggregation=off"]
+LINEAR = ["model=linear", "privacy=local"]
+CLIPPED = [*LINEAR, "protection=distributed"]
+MANY, SOME, FEW = 40_000, 10_000, 60  # releases of each neighbour: of labels, of vectors, trained
+# By name: settings, and how often each neighbour is seen.
+ALGORITHMS: dict[str, tuple[list[str], int]] = {
+    "PrivateKT, labels": (["strategy=privatekt", "model=linear", "strategy.K=1"], MANY),
+    "PrivateKT, votes": (
+        [
+            *("strategy=privatekt", "model=linear", "strategy.answers=votes", "strategy.K=10"),
+            "strategy.target=posterior",
+        ],
+        SOME,
+    ),
+    "DPFL-BNN": (["experiment=digits_dpfl_bnn", "federation.num_rounds=1", *LOCAL], SOME),
+    "NbAFL, a client": (
+        ["experiment=digits_nbafl", "privacy.sensitivity=worst", "privacy.calibration=proven"],
+        SOME,
+    ),
+    "FedAvg, noise of clients": (["strategy=fedavg", *CLIPPED], SOME),
+    "SCAFFOLD, noise of clients": (["strategy=scaffold", *CLIPPED], SOME),
+    "class statistics": (
+        ["strategy=class_statistics", *LINEAR, *LOCAL, "federation.num_rounds=1"],
+        SOME,
+    ),
+    "DP-FedAvg": (["experiment=digits_dp_fedavg", "federation.num_rounds=2"], SOME),
+    "DP-FTRL": (["strategy=dp_ftrl", "model=linear", "federation.num_rounds=2"], SOME),
+    "NbAFL, a record": (
+        ["experiment=digits_nbafl", "privacy.sensitivity=dpsgd", "strategy.local.epochs=2"],
+        FEW,
+    ),
+    "DP-SGD FedAvg, a record": (["strategy=dpsgd_fedavg", "model=linear"], FEW),
+    "KD-DPFL, a record": (["experiment=digits_kd_dpfl", "federation.num_clients=23"], FEW),
+}
+
+
+def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
+    """Accuracy, bytes and attacks of the configuration ``words``."""
+    started = time.perf_counter()
+    done = run_once(words)
+    config, found = compose(list(words)), {}
+    with tempfile.TemporaryDirectory() as scratch:
+        strategy = Experiment(config).strategy
+        node = Node(config, NodeSettings.simulation(Path(scratch)))
+        for exposure, bound, finding in findings(strategy, node, runs):
+            if finding is not None and exposure.threat == config.privacy.threat:
+                which = "release" if bound.releases == 1 else "run"
+                if exposure.threat is Threat.CENTRAL and which == "run":
+                    which = "model"
+                gaussian = is_gaussian(exposure.per_round)
+                found[which] = _figures(finding, bound.epsilon, gaussian)
+    return {
+        "accuracy": done["metrics"]["accuracy"],
+        "bytes": done["metrics"]["bytes_up"],
+        "found": found,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def _figures(finding: Finding, epsilon: float, gaussian: bool) -> dict[str, Any]:
+    """What an attack showed of ``epsilon``; ``assumed``: if the trade-off is Gaussian."""
+    shown, assumed = finding.shown, False
+    if gaussian and not finding.is_normal and finding.fitted > shown:
+        shown, assumed = finding.fitted, True
+    return {
+        "proven": epsilon,
+        "measured": shown,
+        "assumed": assumed,
+        "auc": finding.success.auc,
+        "hits": finding.success.hits,
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A line for each algorithm and ε."""
+    return [
+        [
+            row["algorithm"],
+            f"{row['epsilon']:g}",
+            f"{row['accuracy']:.3f}",
+            *(_ratio(row["found"].get(which)) for which in ("release", "run", "model")),
+            *_success(row["found"]),
+            f"{row['bytes']:,}",
+            f"{row['seconds']:.0f}",
+        ]
+        for row in rows
+    ]
+
+
+def _ratio(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "–"
+    star = "*" if found["assumed"] else ""
+    share = found["measured"] / found["proven"]
+    return f"{found['measured']:.3g} of {found['proven']:.3g}: {share:.2f}{star}"
+
+
+def _success(found: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """Of the attack on all that was seen over the run, else on one release."""
+    last = found.get("model") or found.get("run") or found.get("release")
+    return ("–", "–") if last is None else (f"{last['auc']:.3f}", f"{last['hits']:.3f}")
+
+
+def main() -> None:
+    """Measure what is missing, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[2.0, 8.0])
+    parser.add_argument("--only", nargs="+", choices=list(ALGORITHMS), default=list(ALGORITHMS))
+    parser.add_argument("--rows", type=Path, default=Path("runs/audits.jsonl"))
+    given = parser.parse_args()
+    kept, rows = RunFile(given.rows), []
+    for name in given.only:
+        own, runs = ALGORITHMS[name]
+        for epsilon in given.epsilon:
+            words = [*COMMON, *own, f"privacy.epsilon={epsilon:g}"]
+            key = {"algorithm": name, "epsilon": epsilon, "runs": runs, "words": words}
+            rows.append(kept.get(key, partial(measure, words, runs)))
+    print(describe_machine())
+    head = ["algorithm", "ε", "accuracy", "one release", "a client's run", "the last model"]
+    print_table([*head, "AUC", "TPR at FPR 0.001", "bytes", "seconds"], table(rows))
+
+
+if __name__ == "__main__":
+    main()
