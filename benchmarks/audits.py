@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine
+from benchmarks.pictures import save
 from benchmarks.runs import RunFile, print_table, run_once
 from fl_app.audit.attack import Finding
 from fl_app.config.composition import compose
@@ -44,6 +45,7 @@ LOCAL = ["privacy.threat=local", "privacy.secure_aggregation=off"]
 LINEAR = ["model=linear", "privacy=local"]
 CLIPPED = [*LINEAR, "protection=distributed"]
 MANY, SOME, FEW = 40_000, 10_000, 60  # releases of each neighbour: of labels, of vectors, trained
+WORDS = {"release": "one release", "run": "a client's run", "model": "the last model"}
 # By name: settings, and how often each neighbour is seen.
 ALGORITHMS: dict[str, tuple[list[str], int]] = {
     "PrivateKT, labels": (["strategy=privatekt", "model=linear", "strategy.K=1"], MANY),
@@ -143,12 +145,30 @@ def _success(found: dict[str, dict[str, Any]]) -> tuple[str, str]:
     return ("–", "–") if last is None else (f"{last['auc']:.3f}", f"{last['hits']:.3f}")
 
 
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Measured against proven ε, each attack a mark; on the diagonal all of it is shown."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 4.5))
+    for which, mark in (("release", "o"), ("run", "s"), ("model", "^")):
+        found = [row["found"][which] for row in rows if which in row["found"]]
+        x, y = [each["proven"] for each in found], [each["measured"] for each in found]
+        axes.plot(x, y, mark, label=WORDS[which], alpha=0.7)
+    for share in (1.0, 0.8, 0.6):
+        axes.plot([0, 8.5], [0, 8.5 * share], color="grey", linewidth=0.8)
+        axes.annotate(f"{share:g}", (8.5, 8.5 * share), color="grey", va="center")
+    axes.set(xlabel="proven ε", ylabel="measured ε, at least (99.9% confidence)")
+    axes.legend(frameon=False)
+    save(figure, path)
+
+
 def main() -> None:
     """Measure what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epsilon", type=float, nargs="+", default=[2.0, 8.0])
     parser.add_argument("--only", nargs="+", choices=list(ALGORITHMS), default=list(ALGORITHMS))
     parser.add_argument("--rows", type=Path, default=Path("runs/audits.jsonl"))
+    parser.add_argument("--picture", type=Path, help="where to draw measured against proven ε")
     given = parser.parse_args()
     kept, rows = RunFile(given.rows), []
     for name in given.only:
@@ -158,7 +178,9 @@ def main() -> None:
             key = {"algorithm": name, "epsilon": epsilon, "runs": runs, "words": words}
             rows.append(kept.get(key, partial(measure, words, runs)))
     print(describe_machine())
-    head = ["algorithm", "ε", "accuracy", "one release", "a client's run", "the last model"]
+    if given.picture is not None:
+        draw(rows, given.picture)
+    head = ["algorithm", "ε", "accuracy", *WORDS.values()]
     print_table([*head, "AUC", "TPR at FPR 0.001", "bytes", "seconds"], table(rows))
 
 
