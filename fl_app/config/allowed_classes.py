@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same language, read faster
 Slot = tuple[str, str]  # where in the configuration, and the class that is built there
 
 
@@ -68,7 +67,7 @@ def _known(conf: Path) -> frozenset[Slot]:
 def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
     """A file's content, and the classes that it names."""
     text = path.read_text(encoding="utf-8")
-    content = yaml.load(text, Loader=_LOADER) or {}
+    content = yaml.safe_load(text) or {}
     # Hydra's own marker: such a file holds paths from the top, others those of their group.
     whole = "@package _global_" in text
     place = "" if whole else ".".join(path.parent.relative_to(conf).parts)

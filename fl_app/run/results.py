@@ -108,7 +108,8 @@ class RunFolder:
         if not any(self.path.glob(f"{path.name}*")):
             return  # of strategies that release nothing
         try:
-            Ledger(path, create=False).close()
+            # One that was killed while it was begun holds nothing yet, and is begun again.
+            Ledger(path, create=path.exists()).close()
         except LedgerError as error:
             raise ConfigError(f"{error}; start the run anew") from error
 

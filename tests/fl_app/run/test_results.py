@@ -9,8 +9,11 @@ from omegaconf import OmegaConf
 from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint, digest
 from fl_app.run.results import RunFolder, config_text, row_line
+from privacy.ledger import Ledger
+from privacy.ledger.key_and_anchor import KeyAndAnchor
 from privacy.statement import Statement
 from tests.fl_app.running import run_inline
+from tests.privacy.ledger.ledger_cases import fill
 
 
 def test_finished_run_leaves_every_file(tmp_path):
@@ -64,6 +67,26 @@ def test_checkpoint_reads_back(tmp_path):
     found = run.load_checkpoint()
     assert (found.round, found.participations, found.rows) == (7, counts, rows)
     assert found.state["x"].tolist() == [0, 1]
+
+
+def test_ledger_that_was_killed_while_it_was_begun_is_begun_again(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyAndAnchor, "keep_key", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger(tmp_path / "ledger.sqlite")
+    assert (tmp_path / "ledger.sqlite").exists()
+    folder.require_ledger()
+    (tmp_path / "ledger.sqlite.key").unlink()  # one that is whole, and empty
+    folder.require_ledger()
+    fill(tmp_path / "ledger.sqlite")
+    (tmp_path / "ledger.sqlite.key").unlink()
+    with pytest.raises(ConfigError, match=r"key file .* is missing; start the run anew"):
+        folder.require_ledger()
 
 
 def test_unwritable_folder_is_refused_by_name(tmp_path):
