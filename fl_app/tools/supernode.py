@@ -11,7 +11,8 @@ Flower 1.41's own comes to a halt, its process still there so that no supervisor
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,18 +29,32 @@ def main(argv: list[str]) -> int:
     """Run Flower's SuperNode with the words after ``murmur supernode``; does not return."""
     import signal
 
-    from flwr.supernode import fleet_http_connection, start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Flower has its own way to end
-    make = fleet_http_connection.make_simple_http_retry_invoker
-    fleet_http_connection.make_simple_http_retry_invoker = lambda: patient(make())
-    flower: Any = start_client_internal
-    loop = OneByOne(flower._pull_and_store_message, flower._push_messages)
-    flower._pull_and_store_message, flower._push_messages = loop.pull, loop.push
     sys.argv = ["murmur supernode", *argv, "--isolation", "process"]
-    flower_supernode()
+    with mended():
+        flower_supernode()
     return 0
+
+
+@contextmanager
+def mended() -> Iterator[None]:
+    """Flower's SuperNode as it should be, in this process, for as long as this lasts."""
+    from flwr.supernode import fleet_http_connection, start_client_internal
+
+    network: Any = fleet_http_connection
+    flower: Any = start_client_internal
+    make = network.make_simple_http_retry_invoker
+    pull, push = flower._pull_and_store_message, flower._push_messages
+    loop = OneByOne(pull, push)
+    network.make_simple_http_retry_invoker = lambda: patient(make())
+    flower._pull_and_store_message, flower._push_messages = loop.pull, loop.push
+    try:
+        yield
+    finally:
+        network.make_simple_http_retry_invoker = make
+        flower._pull_and_store_message, flower._push_messages = pull, push
 
 
 def patient(invoker: RetryInvoker) -> RetryInvoker:

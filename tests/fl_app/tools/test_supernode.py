@@ -14,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
 
-from fl_app.tools.supernode import OneByOne, patient
+from fl_app.tools.supernode import mended, patient
 
 BROKEN = [
     httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol"),
@@ -127,8 +127,9 @@ def an_answer_that_nobody_waits_for(node, pull):
     assert node.pull(pull) == 1
 
 
-def test_flowers_own_sends_an_answer_that_nobody_waits_for_instead_of_the_next(node):
+def test_flowers_own_sends_an_answer_that_nobody_waits_for_instead_of_the_next(node, monkeypatch):
     first, _ = node.messages
+    monkeypatch.setattr(flower.time, "sleep", lambda seconds: pytest.fail("it waits"))
     an_answer_that_nobody_waits_for(node, flower._pull_and_store_message)
     node.push(flower._push_messages)
     assert [m.metadata.reply_to_message_id for m in node.sent] == [first.metadata.message_id]
@@ -136,9 +137,11 @@ def test_flowers_own_sends_an_answer_that_nobody_waits_for_instead_of_the_next(n
 
 def test_answer_that_nobody_waits_for_is_dropped_and_the_next_is_sent(node, monkeypatch):
     _, second = node.messages
-    loop = OneByOne(flower._pull_and_store_message, flower._push_messages)
-    an_answer_that_nobody_waits_for(node, loop.pull)
-    monkeypatch.setattr(flower.time, "sleep", lambda seconds: node.device_answers())
-    node.push(loop.push)
+    own = flower._pull_and_store_message, flower._push_messages
+    with mended():
+        an_answer_that_nobody_waits_for(node, flower._pull_and_store_message)
+        monkeypatch.setattr(flower.time, "sleep", lambda seconds: node.device_answers())
+        node.push(flower._push_messages)
     assert [m.metadata.reply_to_message_id for m in node.sent] == [second.metadata.message_id]
     assert node.state.msg_store == {} and len(node.store) == 0
+    assert (flower._pull_and_store_message, flower._push_messages) == own
