@@ -7,7 +7,6 @@ import math
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,26 +14,22 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 from omegaconf import DictConfig, OmegaConf
 
-from clients.base import Client
-from fl_app.audit.canaries import CanaryClients
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.checkpoint import Checkpoint, digest
-from fl_app.run.clients import build_client, build_evaluator, build_trainer, promises
+from fl_app.run.clients import build_trainer
 from fl_app.run.health import RunHealth
 from fl_app.run.model_file import describe
-from fl_app.run.own_parts import metrics_of, require_scored, require_usable, start_of
+from fl_app.run.own_parts import require_scored, require_usable, start_of
 from fl_app.run.population import Population, population
 from fl_app.run.provenance import note_end, note_start
 from fl_app.run.results import RunFolder, config_text, row_line
+from fl_app.run.server import build_strategy
 from fl_app.tracking import Tracker
 from privacy.accounting import Threat, epsilon
 from privacy.releases import assumptions_of
-from rounds.client_placement import ClientPlacement, DevicePlacement, SimulatedPlacement
-from rounds.enrolment import Enrolment
-from rounds.setup import ServerSetup
-from strategies.base import CohortStrategy
+from rounds.client_placement import SimulatedPlacement
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
 
@@ -53,71 +48,9 @@ class Experiment:
         # The server computes while its clients wait.
         self.trainer = build_trainer(config, dataset, inference_threads=_cores())
         require_usable(self.trainer)
-        # Only to refuse what the clients would refuse, before any work starts.
-        client = build_client(config, self.population, self.trainer, Path())
-        build_evaluator(config, self.population, self.trainer, Path())
-        budget, schedule = promises(config)
-        setup = ServerSetup(
-            trainer=self.trainer,
-            public=self.population.public,
-            test=dataset.test,
-            budget=budget,
-            seed=config.seed,
-            num_clients=self.federation.num_clients,
-            cohort_size=self.federation.cohort_size,
-            quorum=self.federation.quorum,
-            client_sizes=self.population.sizes,
-            seeded_noise=self.privacy.noise == "seeded",
-            secure_sums=self.privacy.secure_sums(),
-            round_timeout=self.federation.round_timeout,
-            placement=self._placement(),
-            schedule=schedule,
-            metrics=metrics_of(config, dataset.num_classes),
-        )
-        self.strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
-        if config.evaluation.server is not None:
-            try:
-                self.strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
-            except ValueError as error:
-                raise ConfigError(f"evaluation.{error}") from error
-        if config.audit.canaries:
-            self._add_canaries(client, config.audit.canaries)
+        self.strategy = build_strategy(config, self.population, self.trainer)
         require_scored(self.strategy)
-        self._check_secure_sums()
         self.start = start_of(config, self.trainer)
-
-    def _add_canaries(self, client: Client, count: Any) -> None:
-        """Let an audit's canary clients take part; ConfigError where they cannot."""
-        if self.federation.devices is not None:
-            raise ConfigError("audit=canaries: joins simulations only; set audit=none")
-        try:
-            self.strategy.canaries = CanaryClients(client, self.strategy, count)
-        except ValueError as error:
-            raise ConfigError(f"audit.{error}") from error
-
-    def _placement(self) -> ClientPlacement:
-        if self.federation.devices is None:
-            return SimulatedPlacement()
-        if self.federation.enrolled is None:
-            raise ConfigError(
-                "federation.enrolled=null: on devices it must name the table of the nodes' keys "
-                "and clients; `murmur enrol` makes it"
-            )
-        try:
-            enrolment = Enrolment.load(self.federation.enrolled)
-        except ValueError as error:
-            raise ConfigError(f"federation.enrolled={error}") from error
-        return DevicePlacement(enrolment, self.federation.quorum, self.federation.round_timeout)
-
-    def _check_secure_sums(self) -> None:
-        """ConfigError where this cohort cannot sum securely."""
-        settings, size = self.privacy.secure_sums(), self.federation.cohort_size
-        if settings.is_on:
-            try:
-                settings.terms("check", 0, range(size // settings.groups), 1, 1)
-                self.strategy.max_weight()
-            except ValueError as error:
-                raise ConfigError(f"privacy.secure_sum with a cohort of {size}: {error}") from error
 
     def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
         """All rounds from the last checkpoint on; the final figures."""

@@ -1,0 +1,97 @@
+"""What builds the server's half of a run, its strategy, out of the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from clients.base import Client
+from fl_app.audit.canaries import CanaryClients
+from fl_app.config.building import build
+from fl_app.config.errors import ConfigError
+from fl_app.config.settings import FederationSettings, PrivacySettings
+from fl_app.run.clients import build_client, build_evaluator, promises
+from fl_app.run.own_parts import metrics_of
+from fl_app.run.population import Population
+from learning.training.trainer import Trainer
+from rounds.client_placement import ClientPlacement, DevicePlacement, SimulatedPlacement
+from rounds.enrolment import Enrolment
+from rounds.setup import ServerSetup
+from strategies.base import CohortStrategy
+
+
+def build_strategy(config: DictConfig, population: Population, trainer: Trainer) -> CohortStrategy:
+    """The strategy, with its evaluation and an audit's canaries where they are switched on.
+
+    ConfigError for whatever it, or any client, would refuse.
+    """
+    federation: FederationSettings = build(config.federation, "federation")
+    privacy: PrivacySettings = build(config.privacy, "privacy")
+    # Only to refuse what the clients would refuse, before any work starts.
+    client = build_client(config, population, trainer, Path())
+    build_evaluator(config, population, trainer, Path())
+    budget, schedule = promises(config)
+    setup = ServerSetup(
+        trainer=trainer,
+        public=population.public,
+        test=population.dataset.test,
+        budget=budget,
+        seed=config.seed,
+        num_clients=federation.num_clients,
+        cohort_size=federation.cohort_size,
+        quorum=federation.quorum,
+        client_sizes=population.sizes,
+        seeded_noise=privacy.noise == "seeded",
+        secure_sums=privacy.secure_sums(),
+        round_timeout=federation.round_timeout,
+        placement=_placement(federation),
+        schedule=schedule,
+        metrics=metrics_of(config, population.dataset.num_classes),
+    )
+    strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+    if config.evaluation.server is not None:
+        try:
+            strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
+        except ValueError as error:
+            raise ConfigError(f"evaluation.{error}") from error
+    if config.audit.canaries:
+        _add_canaries(config, client, strategy)
+    _require_secure_sums(setup, strategy)
+    return strategy
+
+
+def _placement(federation: FederationSettings) -> ClientPlacement:
+    if federation.devices is None:
+        return SimulatedPlacement()
+    if federation.enrolled is None:
+        raise ConfigError(
+            "federation.enrolled=null: on devices it must name the table of the nodes' keys "
+            "and clients; `murmur enrol` makes it"
+        )
+    try:
+        enrolment = Enrolment.load(federation.enrolled)
+    except ValueError as error:
+        raise ConfigError(f"federation.enrolled={error}") from error
+    return DevicePlacement(enrolment, federation.quorum, federation.round_timeout)
+
+
+def _add_canaries(config: DictConfig, client: Client, strategy: CohortStrategy) -> None:
+    """Let an audit's canary clients take part; ConfigError where they cannot."""
+    if config.federation.devices is not None:
+        raise ConfigError("audit=canaries: joins simulations only; set audit=none")
+    try:
+        strategy.canaries = CanaryClients(client, strategy, config.audit.canaries)
+    except ValueError as error:
+        raise ConfigError(f"audit.{error}") from error
+
+
+def _require_secure_sums(setup: ServerSetup, strategy: CohortStrategy) -> None:
+    """ConfigError where this cohort cannot sum securely."""
+    settings, size = setup.secure_sums, setup.cohort_size
+    if settings.is_on:
+        try:
+            settings.terms("check", 0, range(size // settings.groups), 1, 1)
+            strategy.max_weight()
+        except ValueError as error:
+            raise ConfigError(f"privacy.secure_sum with a cohort of {size}: {error}") from error
