@@ -124,8 +124,8 @@ def no_avx512(monkeypatch):
     from llvmlite import binding
 
     features, written, compile = binding.get_host_cpu_features(), [], binding.create_mcjit_compiler
-    if not features.get("avx512f"):
-        pytest.skip("this processor has no AVX-512 that could be left out")
+    if not features.get("avx2"):
+        pytest.skip("this processor has no AVX2")
     narrow = {name: has and not name.startswith("avx512") for name, has in features.items()}
 
     def noted(module, machine):
