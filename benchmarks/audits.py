@@ -31,7 +31,6 @@ from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import findings
 from privacy.accounting import Threat
-from privacy.releases import is_gaussian
 
 COMMON = [
     "engine=inline",
@@ -91,8 +90,7 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
                 which = "release" if bound.releases == 1 else "run"
                 if exposure.threat is Threat.CENTRAL and which == "run":
                     which = "model"
-                gaussian = is_gaussian(exposure.per_round)
-                found[which] = _figures(finding, bound.epsilon, gaussian)
+                found[which] = _figures(finding, bound.epsilon)
     return {
         "accuracy": done["metrics"]["accuracy"],
         "bytes": done["metrics"]["bytes_up"],
@@ -101,11 +99,10 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
     }
 
 
-def _figures(finding: Finding, epsilon: float, gaussian: bool) -> dict[str, Any]:
+def _figures(finding: Finding, epsilon: float) -> dict[str, Any]:
     """What an attack showed of ``epsilon``; ``assumed``: if the trade-off is Gaussian."""
-    shown, assumed = finding.shown, False
-    if gaussian and not finding.is_normal and finding.fitted > shown:
-        shown, assumed = finding.fitted, True
+    assumed = (finding.fitted or 0.0) > finding.shown
+    shown = finding.fitted if assumed else finding.shown
     return {
         "proven": epsilon,
         "measured": shown,

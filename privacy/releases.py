@@ -20,6 +20,8 @@ from privacy.events import (
 )
 from privacy.neighbours import Adjacency, Unit
 
+_MANY_BITS = 1000
+
 UNRECORDED = Assumption(
     "unrecorded", "an earlier version charged this without saying what its sensitivity rests on"
 )
@@ -60,11 +62,18 @@ def as_release(event: Event) -> Release:
     return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, (UNRECORDED,) if unsure else ())
 
 
-def is_gaussian(event: Event, sampled: bool = True) -> bool:
-    """Whether the noise of ``event`` is Gaussian; ``sampled``: even where clients are sampled."""
+def is_gaussian(event: Event, exactly: bool = False) -> bool:
+    """Whether the noise of ``event`` is Gaussian, or nearly so.
+
+    Nearly, unless ``exactly``: on samples; and on so many bits that the sum of their losses is
+    close to a normal one (Dong, Roth and Su 2022, theorem 5).
+    """
     if isinstance(event, ComposedEvent):
-        return all(is_gaussian(each, sampled) for each in event.events)
+        return all(is_gaussian(each, exactly) for each in event.events)
+    if isinstance(event, PoissonSampledEvent) and exactly and event.rate < 1:
+        return False
     if isinstance(event, Release | RepeatedEvent | SecurelySummedEvent | PoissonSampledEvent):
-        taken = sampled or not isinstance(event, PoissonSampledEvent)
-        return taken and is_gaussian(event.event, sampled)
+        return is_gaussian(event.event, exactly)
+    if isinstance(event, RandomizedBitsEvent):
+        return not exactly and event.sensitivity_bits >= _MANY_BITS
     return isinstance(event, DiscreteGaussianEvent)

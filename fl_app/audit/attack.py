@@ -13,10 +13,16 @@ from fl_app.audit.neighbours import Pair
 from fl_app.audit.views import View
 from privacy.attacks.success import Success, success
 from privacy.audit import Audit, audit
+from privacy.events import Event
 from privacy.noise import NoiseGenerator
+from privacy.releases import is_gaussian
 from privacy.trade_off import gaussian_fit, normal_fit
 
-_TRIED = 32  # releases of each neighbour that show how well a pair is told apart
+_KEY_BYTES = 32
+_TRIED = 64  # releases of each neighbour at most that show how well a pair is told apart
+_ADDED = 1e-3  # by how much less than this the neighbours' distance may vary with added noise
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -24,46 +30,68 @@ class Finding:
     """What an attack achieved with ``runs`` releases of each neighbour.
 
     ``counted`` rests on nothing but the runs; ``fitted`` is the ε of normal outputs of one variance
-    where ``is_normal`` says that they are, else of a Gaussian trade-off. ``success``: of somebody
-    who guesses which neighbour it was, by the same scores.
+    where ``is_normal`` says that they are, else of a Gaussian trade-off, or None where noise is
+    far from Gaussian. ``success``: of somebody who guesses which neighbour it was, by the same
+    scores.
     """
 
     neighbours: str
     runs: int
     counted: Audit
-    fitted: float
+    fitted: float | None
     is_normal: bool
     success: Success
 
     @property
     def shown(self) -> float:
         """The largest ε that rests on nothing uncertain but the runs."""
-        return max(self.counted.epsilon, self.fitted if self.is_normal else 0.0)
+        normal = self.fitted if self.is_normal else None
+        return max(self.counted.epsilon, normal or 0.0)
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """Releases of a pair's neighbours differ along ``direction`` (d,).
+
+    ``is_added``: noise only adds to what is seen of the data, so their distance is always the same.
+    """
+
+    pair: Pair
+    direction: Floats
+    is_added: bool
 
 
 def attack(
-    view: View, pairs: Sequence[Pair], delta: float, runs: int, scouts: int, is_normal: bool
+    view: View, pairs: Sequence[Pair], delta: float, runs: int, scouts: int, event: Event
 ) -> Finding:
     """Attack with the pair that is told apart best; ``scouts`` releases of each find out how.
 
-    ``is_normal``: what is seen is the data's numbers plus normal noise of one variance. Directions
-    come from draws of their own, so the runs that measure stay fresh.
+    ``event``: what is seen costs. Directions come from draws of their own, so the runs that
+    measure stay fresh.
     """
-    tried = [(pair, _direction(view, pair, scouts)) for pair in pairs]
-    pair, direction = max(tried, key=lambda each: _separation(view, *each))
-    one, other = _both(view, pair, direction, runs)
+    aims = [_aim(view, pair, scouts) for pair in pairs]
+    aim = (
+        max(aims, key=lambda aim: _separation(view, aim, min(scouts, _TRIED)))
+        if len(aims) > 1
+        else aims[0]
+    )
+    one, other = _both(view, aim, runs)
+    is_normal = aim.is_added and is_gaussian(event, exactly=True)
+    fitted = None
+    if is_gaussian(event):
+        fitted = (normal_fit if is_normal else gaussian_fit)(one, other, delta)
     return Finding(
-        pair.name,
+        aim.pair.name,
         runs,
         counted=audit(one, other, delta),
-        fitted=(normal_fit if is_normal else gaussian_fit)(one, other, delta),
+        fitted=fitted,
         is_normal=is_normal,
         success=max(success(one, other), success(other, one), key=lambda found: found.auc),
     )
 
 
-def _direction(view: View, pair: Pair, scouts: int) -> NDArray[np.float64]:
-    """How releases of the neighbours differ on average, (d,); along one direction, if it is known.
+def _aim(view: View, pair: Pair, scouts: int) -> _Aim:
+    """How releases of the neighbours differ on average, or along a direction that is known.
 
     Both are drawn from the same noise stream, so that noise which is added cancels. For noise of
     one scale this is the likelihood ratio's direction. What may be chance is left out.
@@ -71,33 +99,40 @@ def _direction(view: View, pair: Pair, scouts: int) -> NDArray[np.float64]:
     gaps = np.array(
         [
             view(pair.one, NoiseGenerator.seeded("scout", number))
-            - view(pair.guide, NoiseGenerator.seeded("scout", number))
+            - view(pair.other, NoiseGenerator.seeded("scout", number))
             for number in range(scouts)
         ]
     )
+    mean, deviation = gaps.mean(axis=0), gaps.std(axis=0)
+    is_added = bool(np.linalg.norm(deviation) <= _ADDED * np.linalg.norm(mean))
     if pair.direction is not None:
-        known = pair.direction.ravel() / np.linalg.norm(pair.direction)
-        return known * max(0.0, float(gaps.mean(axis=0) @ known))
-    mean, error = gaps.mean(axis=0), gaps.std(axis=0) / math.sqrt(scouts)
-    return np.where(np.abs(mean) > 3 * error, mean, 0.0)
+        direction = pair.direction.ravel().astype(np.float64)
+    else:
+        direction = np.where(np.abs(mean) > 3 * deviation / math.sqrt(scouts), mean, 0.0)
+    return _Aim(pair, direction, is_added)
 
 
-def _separation(view: View, pair: Pair, direction: NDArray[np.float64]) -> float:
-    """Standard deviations of the noise between the neighbours, along ``direction``."""
-    gap = float(direction @ direction)
+def _separation(view: View, aim: _Aim, runs: int) -> float:
+    """Standard deviations of the noise between the neighbours, along the direction."""
+    one, other = _both(view, aim, runs)
+    gap = abs(float(one.mean() - other.mean()))
     # Where cohorts are samples, the spread of those without the client is that of the noise.
-    spread = min(scores.std() for scores in _both(view, pair, direction, _TRIED))
+    spread = float(min(one.std(), other.std()))
     if spread > 0:
-        return gap / float(spread)
+        return gap / spread
     return math.inf if gap else 0.0
 
 
-def _both(
-    view: View, pair: Pair, direction: NDArray[np.float64], runs: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    noise = NoiseGenerator.from_os()
-    one, other = (
-        np.array([view(source, noise) @ direction for _ in range(runs)])
-        for source in (pair.one, pair.other)
-    )
-    return one, other
+def _both(view: View, aim: _Aim, runs: int) -> tuple[Floats, Floats]:
+    """Scores of both neighbours, (runs,) each.
+
+    The i-th of both come from the same fresh noise stream, which changes neither's law and makes
+    the distance of their means known at once where noise is added.
+    """
+    keys = NoiseGenerator.from_os()
+    scores = np.empty((runs, 2))
+    for row in scores:
+        key = keys.bytes(_KEY_BYTES)
+        for place, source in enumerate((aim.pair.one, aim.pair.other)):
+            row[place] = view(source, NoiseGenerator(key, is_seeded=False)) @ aim.direction
+    return scores[:, 0], scores[:, 1]

@@ -22,17 +22,11 @@ Source = LocalData | NDArray | None
 
 @dataclass(frozen=True)
 class Pair:
-    """``name`` in words.
-
-    ``guide`` shows where releases differ: a neighbour of ``one`` with as many records, so that
-    both use up the noise stream alike. It is ``other`` wherever that has. ``direction``: where
-    messages and sums differ, if that is known.
-    """
+    """``name`` in words; ``direction``: where messages and sums differ, if that is known."""
 
     name: str
     one: Source
     other: Source
-    guide: Source
     direction: NDArray | None = None
 
 
@@ -40,8 +34,8 @@ def results_apart(canary: Canary, adjacency: Adjacency) -> Pair:
     """Results of training as far apart as they can be."""
     name, one, direction = "two opposite results of training", canary.result, canary.direction
     if adjacency is Adjacency.REPLACE_ONE:
-        return Pair(name, one, canary.opposite, canary.opposite, direction)
-    return Pair("a result of training, or no client", one, None, None, direction)
+        return Pair(name, one, canary.opposite, direction)
+    return Pair("a result of training, or no client", one, None, direction)
 
 
 def candidate_pairs(data: LocalData, classes: int, unit: Unit, adjacency: Adjacency) -> list[Pair]:
@@ -55,23 +49,30 @@ def candidate_pairs(data: LocalData, classes: int, unit: Unit, adjacency: Adjace
         moved = replace(own, labels=(own.labels + 1) % classes)
         if adjacency is Adjacency.REPLACE_ONE:
             return [
-                Pair("every label moved on by one", own, moved, moved),
-                Pair("all labels 0, or all labels 1", one, two, two),
+                Pair("every label moved on by one", own, moved),
+                Pair("all labels 0, or all labels 1", one, two),
             ]
-        return [Pair("its data, or no client", own, None, None)]
-    pairs = []
-    for name, pixel in (("black", 0.0), ("white", 1.0)):
-        canary, plain = _first(own, pixel, 0), _first(own, pixel, 1)
-        if adjacency is Adjacency.REPLACE_ONE:
-            pairs.append(Pair(f"a {name} image, labelled 0 or 1", canary, plain, plain))
-        else:
-            without = replace(own, indices=own.indices[1:])
-            pairs.append(Pair(f"a {name} image labelled 0, or a null record", canary, without, own))
-    return pairs
+        return [Pair("its data, or no client", own, None)]
+    if adjacency is not Adjacency.REPLACE_ONE:
+        empty = _images(own, np.nan)
+        return [Pair("a white image, or one more null record", _first(empty, 0), empty)]
+    black = replace(_images(own, 0.0), labels=np.arange(len(own)) % 2)
+    return [
+        Pair("a white image, labelled 0 or 1", _first(own, 0), _first(own, 1)),
+        Pair("a white image among black ones, labelled 0 or 1", _first(black, 0), _first(black, 1)),
+    ]
 
 
-def _first(data: LocalData, pixel: float, label: int) -> LocalData:
-    """``data`` with a plain image as its first record."""
+def _images(data: LocalData, pixel: float) -> LocalData:
+    """``data`` with plain images; of NaN they are null records, whose gradient DP-SGD leaves out.
+
+    The number of records is public, and a null record keeps it.
+    """
+    return replace(data, images=np.full_like(data.images, pixel))
+
+
+def _first(data: LocalData, label: int) -> LocalData:
+    """``data`` with a white image as its first record."""
     images, labels = data.images.copy(), data.labels.copy()
-    images[0], labels[0] = pixel, label
+    images[0], labels[0] = 1.0, label
     return replace(data, images=images, labels=labels)

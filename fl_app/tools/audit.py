@@ -36,7 +36,7 @@ from privacy.accounting import Threat
 from privacy.events import RepeatedEvent
 from privacy.neighbours import Unit
 from privacy.noise import NoiseGenerator
-from privacy.releases import is_gaussian, releases
+from privacy.releases import releases
 from privacy.statement import Exposure, Guarantee, Statement
 from strategies.base import CohortStrategy
 
@@ -171,7 +171,7 @@ def _pairs(node: Node, messages: Messages, exposure: Exposure) -> tuple[list[Pai
     pairs = candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
     if isinstance(client, EvaluationClient):
         one, other = client.apart()
-        pairs.append(Pair("two results as far apart as they can be", one, other, other))
+        pairs.append(Pair("two results as far apart as they can be", one, other))
     elif messages.trains_alone and claim.unit is Unit.CLIENT and has_canaries(client):
         apart = results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
         seen = exposure.threat is not Threat.CENTRAL
@@ -191,10 +191,8 @@ def _attack(
     """Attack ``count`` releases together."""
     fast = messages.trains_alone
     seen = runs or max(LEAST, (RUNS if fast else RUNS_TRAINED) // count)
-    # Noise that is added last, to what is seen as it is; a server's goes on into steps.
-    normal = fast and exposure.threat is not Threat.CENTRAL
-    normal = normal and is_gaussian(exposure.per_round, sampled=False)
-    return attack(view, pairs, delta, seen, SCOUTS if fast else SCOUTS_TRAINED, normal)
+    scouts = SCOUTS if fast else SCOUTS_TRAINED
+    return attack(view, pairs, delta, seen, scouts, exposure.per_round)
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
@@ -250,7 +248,7 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
         return
     counted = found.counted
     print(f"  measured ε  at least {counted.epsilon:.3g} ({counted.confidence:.1%} confidence)")
-    if is_gaussian(exposure.per_round):
+    if found.fitted is not None:
         why = "since its noise is normal" if found.is_normal else "if its trade-off is Gaussian"
         print(f"              at least {found.fitted:.3g} {why}")
     if bound.claimed is not None and found.shown > bound.claimed:

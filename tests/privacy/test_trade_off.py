@@ -25,6 +25,13 @@ def test_moments_of_normal_outputs_show_nearly_all_of_any_epsilon(mu):
     assert 0.75 * true < normal_fit(x, other, DELTA) <= true
 
 
+@pytest.mark.parametrize("mu", [0.1, 1.0])
+def test_noise_that_both_outputs_share_costs_nothing_of_the_distance(mu):
+    noise = np.random.default_rng(3).normal(0, 1, 1_000)
+    true = epsilon_of_mu(mu, DELTA)
+    assert 0.85 * true < normal_fit(noise + mu, noise, DELTA) <= true
+
+
 def test_normal_outputs_without_any_noise_are_told_apart_altogether():
     assert normal_fit([1, 1, 1, 1], [0, 0, 0, 0], DELTA) == np.inf
     assert normal_fit([1, 1, 1, 1], [1, 1, 1, 1], DELTA) == 0

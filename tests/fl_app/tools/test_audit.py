@@ -15,7 +15,8 @@ from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import findings, main
-from privacy.mechanisms import RandomizedResponse
+from learning.training.per_sample import PerSampleGradients
+from privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.sampled_gaussian import SampledGaussian
 from privacy.noise import NoiseGenerator
@@ -87,12 +88,12 @@ def test_measured_epsilon_of_labels_lies_between_half_and_all_of_the_proven(audi
 
 
 def test_measured_epsilon_of_a_sum_and_of_messages_stays_below_the_bounds(audited):
-    for bound, found in audited(STATISTICS, 800):
-        assert 0.4 * bound < found.fitted <= bound and found.counted.epsilon <= bound
+    for bound, found in audited(STATISTICS, 200):
+        assert 0.7 * bound < found.fitted <= bound and found.counted.epsilon <= bound
 
 
 def test_measured_epsilon_of_published_models_stays_below_the_bound(audited):
-    [(bound, found)] = audited(CENTRAL, 1_500)
+    [(bound, found)] = audited(CENTRAL, 600)
     assert 0.3 * bound < found.fitted <= bound and found.counted.epsilon <= bound
 
 
@@ -101,7 +102,7 @@ LAST_MODEL = [*CENTRAL, "privacy.per=run", "federation.num_rounds=4"]
 
 def test_measured_epsilon_of_the_last_model_stays_below_the_bound_of_all_rounds(audited):
     [(one, _)] = audited(LAST_MODEL, 200)
-    [(bound, found)] = audited(LAST_MODEL, 800, together=True)
+    [(bound, found)] = audited(LAST_MODEL, 400, together=True)
     assert one < bound == pytest.approx(3.0, rel=0.02)
     assert 0.2 * bound < found.fitted <= bound and found.counted.epsilon <= bound
 
@@ -116,7 +117,7 @@ def test_a_last_model_with_noise_in_its_first_round_alone_is_caught(audited, mon
             return update(self, number, model, total, weight)
 
     monkeypatch.setattr(FedAvg, "update", forgetful)
-    [(bound, found)] = audited(LAST_MODEL, 1_500, together=True)
+    [(bound, found)] = audited(LAST_MODEL, 500, together=True)
     assert found.fitted > bound
 
 
@@ -124,6 +125,56 @@ def test_noise_within_the_training_is_attacked_through_the_answer_that_leaves(au
     [(bound, found)] = audited(RECORDS, 200)
     assert "null record" in found.neighbours
     assert found.counted.epsilon <= bound and found.fitted <= bound
+
+
+ONE_STEP = [*RECORDS, "strategy.local.epochs=1", "strategy.local.lot_size=100"]
+
+
+def test_one_step_on_all_records_is_normal_and_shows_nearly_all_of_its_epsilon(audited):
+    [(bound, found)] = audited(ONE_STEP, 500)
+    assert found.is_normal
+    assert 0.85 * bound < found.fitted <= bound
+
+
+def test_a_record_s_gradient_clipped_at_half_as_much_again_is_caught(audited, monkeypatch):
+    clipped_sum = PerSampleGradients.clipped_sum
+    monkeypatch.setattr(
+        PerSampleGradients, "clipped_sum", lambda *given: (1.5 * clipped_sum(*given)).trunc()
+    )
+    [(bound, found)] = audited(ONE_STEP, 200)
+    assert found.fitted > bound
+
+
+BITS = [
+    "strategy=dpfl_bnn",
+    "strategy.gamma=null",
+    "model.channels=[]",
+    "model.hidden=32",
+    "model.bn=none",
+    "strategy.local.steps=1",
+    "privacy=local",
+    "privacy.epsilon=6",
+    "federation.num_clients=12",
+    "federation.num_rounds=1",
+    "engine=inline",
+]
+
+
+def test_thousands_of_bits_are_told_apart_as_well_as_is_proven(audited):
+    [(bound, found)] = audited(BITS, 2_500)
+    assert found.neighbours == "two opposite results of training"
+    assert not found.is_normal
+    assert 0.6 * bound < found.fitted <= bound
+
+
+def test_bits_that_are_kept_a_little_too_often_are_caught(audited, monkeypatch):
+    monkeypatch.setattr(
+        BinaryRandomizedResponse,
+        "_flips",
+        lambda self, n, rng: rng.uint16(n) < (0.5 - 1.5 * self.gamma) * 2**16,
+    )
+    [(bound, found)] = audited(BITS, 1_000)
+    assert found.fitted > bound
 
 
 ROUNDS = [*SMALL, *LABELS[1:], "privacy.per=run", "privacy.epsilon=6", "federation.num_rounds=2"]
@@ -200,7 +251,7 @@ def test_shared_noise_of_a_third_of_the_scale_is_caught_in_the_sum(audited, monk
         return x + (privatize(self, x, rng) - x) // 3
 
     monkeypatch.setattr(DiscreteGaussian, "privatize_integers", thin)
-    (_, message), (bound, total) = audited(STATISTICS, 800)
+    (_, message), (bound, total) = audited(STATISTICS, 200)
     assert total.fitted > bound and message.fitted > bound
 
 
@@ -269,7 +320,6 @@ LARGE = [
 
 def test_labels_of_a_large_client_are_attacked_as_they_leave(audited, monkeypatch):
     monkeypatch.setattr("fl_app.tools.audit.SCOUTS_TRAINED", 4)
-    monkeypatch.setattr("fl_app.audit.attack._TRIED", 4)
     bound, found = audited(LARGE, 8)[-1]
     assert math.isfinite(bound)
     assert found.shown <= bound
@@ -277,6 +327,6 @@ def test_labels_of_a_large_client_are_attacked_as_they_leave(audited, monkeypatc
 
 def test_results_apart_are_no_farther_than_clipping_allows(audited):
     words = ["strategy=nbafl", "privacy.sensitivity=worst", "model=linear", "privacy.epsilon=4"]
-    bound, found = audited([*SMALL, *words], 1_000)[0]
+    bound, found = audited([*SMALL, *words], 200)[0]
     assert found.neighbours == "two opposite results of training"
-    assert 0.1 * bound < found.fitted <= bound
+    assert 0.6 * bound < found.fitted <= bound
