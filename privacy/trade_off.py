@@ -48,12 +48,10 @@ def gaussian_fit(
     if x[0::4].mean() < other[0::4].mean():
         x, other = -x, -other
     error = (1 - confidence) / 2
-    chosen, left = (x[0::4], other[0::4]), [np.delete(o, np.s_[0::4]) for o in (x, other)]
-    thresholds = np.unique(
-        np.quantile(np.concatenate(chosen), np.linspace(0, 1, _THRESHOLDS)[1:-1])
-    )
-    threshold = max(thresholds, key=lambda at: _least_mu(*chosen, at, error))
-    mu = _least_mu(*left, float(threshold), error)
+    tried, left = (x[0::4], other[0::4]), tuple(np.delete(o, np.s_[0::4]) for o in (x, other))
+    thresholds = np.unique(np.quantile(np.concatenate(tried), np.linspace(0, 1, _THRESHOLDS)[1:-1]))
+    threshold = max(thresholds, key=lambda at: _least_mu(*tried, at, error))
+    mu = _least_mu(left[0], left[1], float(threshold), error)
     return epsilon_of_mu(mu, delta) if mu > 0 else 0.0
 
 
