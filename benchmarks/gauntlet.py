@@ -10,6 +10,7 @@ unnoticed. ``--only WORDS ...``: bugs whose name holds one of them.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -108,13 +109,14 @@ def first_failure(root: Path, words: list[str]) -> str | None:
     done = subprocess.run(
         [*command, f"--basetemp={root}/../basetemp", *words],
         cwd=root,
+        env=os.environ | {"PYTEST_ADDOPTS": ""},  # those that this process was given are its own
         capture_output=True,
         text=True,
     )
     if found := _FAILED.search(done.stdout):
         return found[1]
     if done.returncode not in (0, 5):  # 5: no tests there
-        raise RuntimeError(f"{words}: the tests do not run\n{done.stdout[-2000:]}")
+        raise RuntimeError(f"{words}: the tests do not run\n{(done.stdout + done.stderr)[-2000:]}")
     return None
 
 

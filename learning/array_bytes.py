@@ -1,23 +1,30 @@
 """Parses arrays from untrusted bytes.
 
 NumPy's own reader is made for files that one trusts: it also opens archives, makes room for
-whatever size a header states, and raises errors of many kinds. Here bytes are one plain array of
-numbers, as long as they say, or malformed.
+whatever size a header states, and raises errors of many kinds. It takes a header for a Python
+expression, too, whose parser fails now and then where threads use it at once (Python 3.11,
+python/cpython#106905). Here bytes are one plain array of numbers, as long as they say, or
+malformed.
 """
 
 from __future__ import annotations
 
-import io
 import math
+import re
+from typing import Literal
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from learning.contribution import MalformedError
 
-_LARGEST_HEADER = 256  # NumPy writes 128 bytes for the arrays that travel here
-_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+# Format version 1.0, as `numpy.save` writes it: magic, length of the header, header.
+_START = re.compile(rb"\x93NUMPY\x01\x00(?P<length>..)", re.DOTALL)
+_HEADER = re.compile(
+    rb"\{'descr': '(?P<dtype>[<|][biuf][0-9]{1,2})', 'fortran_order': (?P<fortran>True|False), "
+    rb"'shape': \((?P<shape>(?:[0-9]{1,18},(?: [0-9]{1,18},)*(?: [0-9]{1,18})?)?)\), \} *\n"
+)
+_LARGEST_HEADER = 256  # NumPy writes 118 bytes for the arrays that travel here
 
 
 def array_from_bytes(data: bytes) -> NDArray:
@@ -25,20 +32,25 @@ def array_from_bytes(data: bytes) -> NDArray:
 
     Raises MalformedError for anything else, before any room is made for the values.
     """
-    stream = io.BytesIO(data)
+    start = _START.match(data)
+    length = int.from_bytes(start["length"], "little") if start else 0
+    if start is None or length > _LARGEST_HEADER:
+        raise MalformedError("not an array in NumPy's format")
+    header = _HEADER.fullmatch(data, start.end(), start.end() + length)
+    if header is None:
+        raise MalformedError("not an array of plain numbers in NumPy's format")
     try:
-        read = _HEADERS[npy.read_magic(stream)]
-        shape, fortran, dtype = read(stream, max_header_size=_LARGEST_HEADER)
-    except Exception as error:  # a hostile header fails in ways that NumPy does not list
-        raise MalformedError(f"not an array in NumPy's format ({type(error).__name__})") from error
-    if dtype.kind not in "biuf" or not dtype.isnative or dtype.names or dtype.subdtype:
-        raise MalformedError(f"an array of {str(dtype)!r:.40}: only plain numbers are read")
-    if not all(type(size) is int and size >= 0 for size in shape):
-        raise MalformedError("an array with a size below 0")
-    start = stream.tell()
-    if len(data) - start != math.prod(shape) * dtype.itemsize:
+        dtype = np.dtype(header["dtype"].decode())
+    except TypeError as error:
+        raise MalformedError(f"an array of {header['dtype'].decode()}: no such numbers") from error
+    shape = tuple(int(size) for size in header["shape"].split(b",") if size)
+    if len(data) - header.end() != math.prod(shape) * dtype.itemsize:
         raise MalformedError(
-            f"an array of {len(data) - start} bytes, where its header states other sizes"
+            f"an array of {len(data) - header.end()} bytes, where its header states other sizes"
         )
-    values = np.frombuffer(data, dtype, offset=start)
-    return values.reshape(shape, order="F" if fortran else "C").copy(order="C")
+    order: Literal["F", "C"] = "F" if header["fortran"] == b"True" else "C"
+    try:
+        values = np.frombuffer(data, dtype, offset=header.end()).reshape(shape, order=order)
+    except ValueError as error:  # nothing along one axis, and too much along another
+        raise MalformedError(f"an array of shape {shape}") from error
+    return values.copy(order="C")

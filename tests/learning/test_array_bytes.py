@@ -1,6 +1,8 @@
 """Bytes of strangers are a plain array of numbers, or malformed."""
 
 import io
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -49,6 +51,26 @@ def test_what_numpy_wrote_comes_back_as_it_was(values, fortran):
 def test_anything_but_plain_numbers_is_malformed(values):
     with pytest.raises(MalformedError):
         array_from_bytes(saved(values))
+
+
+@pytest.mark.parametrize(
+    "shape", ["(3)", "(-1,)", "(0, 999999999999999999, 999999999999999999)", "(2, 2)", "(True,)"]
+)
+def test_a_shape_that_numpy_would_not_write_or_that_the_bytes_do_not_fill_is_malformed(shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    with pytest.raises(MalformedError):
+        array_from_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+
+
+def test_many_threads_read_at_once():
+    data, interval = saved(np.arange(6.0).reshape(2, 3)), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _: array_from_bytes(data).sum(), range(2000)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [15.0] * 2000
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)
