@@ -93,7 +93,13 @@ def _candidates(row: Row) -> Candidates:
 
 
 def _compared(only: str) -> list[Row]:
-    return [row for row in rows(only) if row.setting in COMPARED and row.epsilon < math.inf]
+    """Rows with a budget, and those of methods that have none."""
+    return [
+        row
+        for row in rows(only)
+        if row.setting in COMPARED
+        and (row.epsilon < math.inf or METHODS[row.method].panel == "no protection")
+    ]
 
 
 def cells(path: Path) -> dict[tuple[str, str], dict[float, list[float]]]:
