@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from matplotlib.lines import Line2D
+
 from benchmarks import pictures
 from benchmarks.frontier_candidates import CANDIDATES, COMPARED, Candidates
 from benchmarks.frontier_rows import (
@@ -36,6 +38,7 @@ PICTURED = (
     "mnist 100, dirichlet 0.1",
     "fashion_mnist 1000, dirichlet 0.5",
     "digits 60, iid",
+    "pneumonia_mnist 25",
 )
 # What was to be reached at least, by ε, in the mean of three seeds; 0: whatever it is, say it.
 ASKED: dict[tuple[str, str], dict[float, float]] = {
@@ -50,7 +53,17 @@ ASKED: dict[tuple[str, str], dict[float, float]] = {
     ("sums only", "mnist 100, dirichlet 0.1"): {2: 0.95, 8: 0.97},
     ("sums only", "fashion_mnist 1000, dirichlet 0.5"): {1: 0.80, 2: 0.82, 8: 0.85},
 }
-DRAWN = {"class statistics": "o", "votes": "^", "disjoint": "s", "DP-FedAvg": "D"}
+MARKS = {  # of the methods that are drawn
+    "class statistics": "o",
+    "votes": "^",
+    "averaged updates": "v",
+    "disjoint": "s",
+    "DP-FedAvg": "D",
+    "DP-SGD": "P",
+}
+LINES = {"centralised": ":", "FedAvg": "-."}
+DRAWN_PANELS = PANELS[:-1]
+FINITE = EPSILONS[:-1]
 
 
 def load(path: Path) -> dict[str, dict[str, Any]]:
@@ -130,17 +143,33 @@ def show(path: Path) -> None:
 
 
 def show_costs(path: Path) -> None:
-    """Median seconds of a run, and what one client sends, by algorithm and setting."""
+    """Median seconds of a run, and what one client sends, by algorithm and number of clients."""
     done = load(path)
-    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in rows():
         if row.name in done:
-            measured.setdefault((row.method, row.setting), []).append(done[row.name])
-    print("\n| | seconds | runs | kB a client sends |\n|---|---|---|---|")
-    for (method, setting), runs in measured.items():
-        seconds = statistics.median(run["seconds"] for run in runs)
-        sent = runs[-1]["bytes_up_per_client"] / 1000  # the same in all of them
-        print(f"| {method}: {setting} | {seconds:.0f} | {len(runs)} | {sent:.1f} |")
+            by_size = measured.setdefault(row.method, {})
+            by_size.setdefault(_size(row.setting), []).append(done[row.name])
+    sizes = list(dict.fromkeys(_size(setting) for setting in SETTINGS))
+    print("\n| seconds, kB a client sends | " + " | ".join(sizes) + " |")
+    print("|---|" + "---|" * len(sizes))
+    for method, by_size in measured.items():
+        shown = [_cost(by_size.get(size, []), method) for size in sizes]
+        print(f"| {method} | " + " | ".join(shown) + " |")
+
+
+def _size(setting: str) -> str:
+    return setting.split(",")[0]
+
+
+def _cost(runs: list[dict[str, Any]], method: str) -> str:
+    if not runs:
+        return "–"
+    seconds = f"{statistics.median(run['seconds'] for run in runs):.0f} s"
+    if method == "centralised":  # where no client sends anything
+        return seconds
+    sent = sorted({f"{run['bytes_up_per_client'] / 1000:.1f}" for run in runs}, key=float)
+    return f"{seconds}, {'–'.join(dict.fromkeys((sent[0], sent[-1])))}"
 
 
 def show_asked(path: Path) -> None:
@@ -184,32 +213,33 @@ def _cell(values: list[float]) -> str:
 
 
 def draw(path: Path, picture: Path) -> None:
-    """Accuracy against ε, a panel for each threat; colours are settings, dashes have no noise."""
+    """Accuracy against ε, a panel for each threat and unit: colours are settings, marks methods.
+
+    Lines without protection: dotted, all examples in one place; dash-dotted, FedAvg.
+    """
     found = cells(path)
-    panels = ("sums only", "local", "trusted server")
-    figure, axes = pictures.canvas(len(panels), 4.3, 3.6)
-    finite = [e for e in EPSILONS if e < math.inf]
-    for axis, panel in zip(axes, panels, strict=True):
-        for number, setting in enumerate(PICTURED):
-            for method, values in ((m, v) for (s, m), v in found.items() if s == setting):
-                points = [e for e in finite if e in values]
-                if METHODS[method].panel != panel or method not in DRAWN or not points:
-                    continue
-                samples = [values[e] for e in points]
-                means = [statistics.mean(sample) for sample in samples]
-                label = f"{setting} ({method})"
-                axis.plot(
-                    points, means, marker=DRAWN[method], ms=5, color=f"C{number}", label=label
-                )
-            line = found.get((setting, "centralised"), {}).get(math.inf)
-            if line:
-                axis.axhline(statistics.mean(line), ls=":", lw=1, color=f"C{number}")
-        axis.set(xscale="log", xlabel="total ε, δ = 1e-5, one client's whole data", title=panel)
-        axis.set_xticks(finite, [f"{e:g}" for e in finite])
+    figure, axes = pictures.canvas(len(DRAWN_PANELS), 3.4, 4.2)
+    colours = {setting: f"C{number}" for number, setting in enumerate(PICTURED)}
+    for axis, panel in zip(axes, DRAWN_PANELS, strict=True):
+        for setting, colour in colours.items():
+            drawn = {m: v for (s, m), v in found.items() if s == setting}
+            curves = [m for m in drawn if METHODS[m].panel == panel and m in MARKS]
+            for method in curves:
+                points = [e for e in FINITE if e in drawn[method]]
+                means = [statistics.mean(drawn[method][e]) for e in points]
+                axis.plot(points, means, marker=MARKS[method], ms=5, color=colour)
+            for method, style in LINES.items() if curves else ():
+                if line := drawn.get(method, {}).get(math.inf):
+                    axis.axhline(statistics.mean(line), ls=style, lw=1, color=colour)
+        unit = "one example" if panel.startswith("records") else "one client's whole data"
+        axis.set(xscale="log", xlabel=f"total ε, δ = 1e-5, {unit}", title=panel, ylim=(0, 1.02))
+        axis.set_xticks(FINITE, [f"{e:g}" for e in FINITE])
         axis.set_xticks([], minor=True)
-        axis.set_ylim(0, 1.02)
-        axis.legend(fontsize=6.5, loc="lower right")
     axes[0].set_ylabel("test accuracy")
+    named = [Line2D([], [], color=colour, lw=3, label=name) for name, colour in colours.items()]
+    named += [Line2D([], [], color="k", marker=m, ls="", label=name) for name, m in MARKS.items()]
+    named += [Line2D([], [], color="k", ls=s, label=name) for name, s in LINES.items()]
+    figure.legend(handles=named, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     pictures.save(figure, picture)
 
 

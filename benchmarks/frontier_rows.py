@@ -227,11 +227,12 @@ def rows(only: str = "") -> Iterator[Row]:
     for seed in SEEDS:
         for setting in SETTINGS:
             for name, method in METHODS.items():
+                unprotected = method.panel == "no protection"
+                hospitals = SETTINGS[setting].data == "pneumonia_mnist"
                 if (method.only or setting) != setting or (
-                    SETTINGS[setting].data == "pneumonia_mnist" and method.only is None
+                    hospitals and method.only is None and not unprotected
                 ):
                     continue
-                unprotected = method.panel == "no protection"
                 for epsilon in EPSILONS[-1:] if unprotected else EPSILONS:
                     row = Row(name, setting, epsilon, seed)
                     if re.search(only, row.name):
