@@ -43,8 +43,13 @@ COMMON = [
 LOCAL = ["privacy.threat=local", "privacy.secure_aggregation=off"]
 LINEAR = ["model=linear", "privacy=local"]
 CLIPPED = [*LINEAR, "protection=distributed"]
-MANY, SOME, FEW = 40_000, 10_000, 60  # releases of each neighbour: of labels, of vectors, trained
+# Releases of each neighbour: labels and bits; what Gaussian noise is added to; what is trained.
+MANY, FEW, TRAINED = 40_000, 2_000, 1_000
 WORDS = {"release": "one release", "run": "a client's run", "model": "the last model"}
+ONE_STEP = [
+    "strategy.local.epochs=1",
+    "strategy.local.lot_size=100",
+]  # on all of a client's records
 # By name: settings, and how often each neighbour is seen.
 ALGORITHMS: dict[str, tuple[list[str], int]] = {
     "PrivateKT, labels": (["strategy=privatekt", "model=linear", "strategy.K=1"], MANY),
@@ -53,28 +58,40 @@ ALGORITHMS: dict[str, tuple[list[str], int]] = {
             *("strategy=privatekt", "model=linear", "strategy.answers=votes", "strategy.K=10"),
             "strategy.target=posterior",
         ],
-        SOME,
-    ),
-    "DPFL-BNN": (["experiment=digits_dpfl_bnn", "federation.num_rounds=1", *LOCAL], SOME),
-    "NbAFL, a client": (
-        ["experiment=digits_nbafl", "privacy.sensitivity=worst", "privacy.calibration=proven"],
-        SOME,
-    ),
-    "FedAvg, noise of clients": (["strategy=fedavg", *CLIPPED], SOME),
-    "SCAFFOLD, noise of clients": (["strategy=scaffold", *CLIPPED], SOME),
-    "class statistics": (
-        ["strategy=class_statistics", *LINEAR, *LOCAL, "federation.num_rounds=1"],
-        SOME,
-    ),
-    "DP-FedAvg": (["experiment=digits_dp_fedavg", "federation.num_rounds=2"], SOME),
-    "DP-FTRL": (["strategy=dp_ftrl", "model=linear", "federation.num_rounds=2"], SOME),
-    "NbAFL, a record": (
-        ["experiment=digits_nbafl", "privacy.sensitivity=dpsgd", "strategy.local.epochs=2"],
         FEW,
     ),
-    "DP-SGD FedAvg, a record": (["strategy=dpsgd_fedavg", "model=linear"], FEW),
-    "KD-DPFL, a record": (["experiment=digits_kd_dpfl", "federation.num_clients=23"], FEW),
+    "DPFL-BNN": (["experiment=digits_dpfl_bnn", "federation.num_rounds=1", *LOCAL], MANY),
+    "NbAFL, a client": (
+        ["experiment=digits_nbafl", "privacy.sensitivity=worst", "privacy.calibration=proven"],
+        FEW,
+    ),
+    "FedAvg, noise of clients": (["strategy=fedavg", *CLIPPED], FEW),
+    "SCAFFOLD, noise of clients": (["strategy=scaffold", *CLIPPED], FEW),
+    "class statistics": (
+        ["strategy=class_statistics", *LINEAR, *LOCAL, "federation.num_rounds=1"],
+        FEW,
+    ),
+    "DP-FedAvg": (["experiment=digits_dp_fedavg", "federation.num_rounds=2"], FEW),
+    "DP-FTRL": (["strategy=dp_ftrl", "model=linear", "federation.num_rounds=2"], FEW),
+    "NbAFL, a record": (
+        [
+            *("experiment=digits_nbafl", "privacy.sensitivity=dpsgd", "strategy.local.epochs=1"),
+            *("strategy.local.batch_size=100", "strategy.local.learning_rate=0.05"),
+        ],
+        TRAINED,
+    ),
+    "DP-SGD FedAvg, a record": (["strategy=dpsgd_fedavg", "model=linear", *ONE_STEP], TRAINED),
+    "KD-DPFL, a record": (
+        [
+            *("experiment=digits_kd_dpfl", "federation.num_clients=23", "federation.num_rounds=2"),
+            *("strategy.labelling.mechanism=pate", "strategy.labelling.teachers=2"),
+            *("strategy.labelling.allow_few=true", "strategy.labelling.queries=20"),
+            *("strategy.labelling.epochs=2", "strategy.teacher.learning_rate=5.0"),
+        ],
+        TRAINED,
+    ),
 }
+BEFORE = "labels"  # what is asked before the rounds, which has a row of its own
 
 
 def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
@@ -85,11 +102,14 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         strategy = Experiment(config).strategy
         node = Node(config, NodeSettings.simulation(Path(scratch)))
-        for exposure, bound, finding in findings(strategy, node, runs):
-            if finding is not None and exposure.threat == config.privacy.threat:
+        threat = Threat(config.privacy.threat)
+        for exposure, bound, finding in findings(strategy, node, runs, threat):
+            if finding is not None:
                 which = "release" if bound.releases == 1 else "run"
                 if exposure.threat is Threat.CENTRAL and which == "run":
                     which = "model"
+                if which in found:
+                    which = BEFORE
                 found[which] = _figures(finding, bound.epsilon)
     return {
         "accuracy": done["metrics"]["accuracy"],
@@ -97,6 +117,17 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
         "found": found,
         "seconds": round(time.perf_counter() - started, 1),
     }
+
+
+def lines(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``rows``, and one more for what an algorithm's clients are asked before its rounds."""
+    found = []
+    for row in rows:
+        found.append(row)
+        if BEFORE in row["found"]:
+            own = {"release": row["found"][BEFORE]}
+            found.append(row | {"algorithm": f"{row['algorithm']}'s {BEFORE}", "found": own})
+    return found
 
 
 def _figures(finding: Finding, epsilon: float) -> dict[str, Any]:
@@ -174,6 +205,7 @@ def main() -> None:
             words = [*COMMON, *own, f"privacy.epsilon={epsilon:g}"]
             key = {"algorithm": name, "epsilon": epsilon, "runs": runs, "words": words}
             rows.append(kept.get(key, partial(measure, words, runs)))
+    rows = lines(rows)
     print(describe_machine())
     if given.picture is not None:
         draw(rows, given.picture)

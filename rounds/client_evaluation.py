@@ -234,9 +234,9 @@ class ClientEvaluation(ABC):
     def spent(self) -> list[Event]:
         """What the most exposed client has released here; empty before the first evaluation."""
         most = max(self.participations.values(), default=0)
-        return [RepeatedEvent(self._seen(self.setup.budget.threat), most)] if most else []
+        return [RepeatedEvent(self.seen(self.setup.budget.threat), most)] if most else []
 
-    def _seen(self, threat: str) -> Event:
+    def seen(self, threat: str) -> Event:
         """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one."""
         sums = self.setup.secure_sums
         if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
@@ -253,12 +253,12 @@ class ClientEvaluation(ABC):
         if not self.participations:
             return list(exposures)
         counts = dict(sorted(self.participations.items()))
-        return [with_evaluation(e, self._seen(e.threat), counts) for e in exposures]
+        return [with_evaluation(e, self.seen(e.threat), counts) for e in exposures]
 
     def costs(self, delta: float) -> tuple[float, float]:
         """Proven ε of one result, at δ = 0 if it can be, and of the most exposed client's all."""
         threat = Threat(self.setup.budget.threat) if self.summed else Threat.LOCAL
-        one, all_of_it = self._seen(threat), ComposedEvent(tuple(self.spent()))
+        one, all_of_it = self.seen(threat), ComposedEvent(tuple(self.spent()))
         alone = epsilon(one, 0.0, threat).epsilon
         if math.isinf(alone):
             alone = epsilon(one, delta, threat).epsilon

@@ -19,7 +19,7 @@ from privacy.releases import is_gaussian
 from privacy.trade_off import gaussian_fit, normal_fit
 
 _KEY_BYTES = 32
-_TRIED = 64  # releases of each neighbour at most that show how well a pair is told apart
+_TRIED = 64  # releases of each neighbour that show how well a pair is told apart
 _ADDED = 1e-3  # by how much less than this the neighbours' distance may vary with added noise
 
 Floats = NDArray[np.float64]
@@ -51,13 +51,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Aim:
-    """Releases of a pair's neighbours differ along ``direction`` (d,).
+    """Releases of a pair's neighbours differ along ``direction`` (d,), on average by ``distance``.
 
     ``is_added``: noise only adds to what is seen of the data, so their distance is always the same.
     """
 
     pair: Pair
     direction: Floats
+    distance: float
     is_added: bool
 
 
@@ -70,11 +71,10 @@ def attack(
     measure stay fresh.
     """
     aims = [_aim(view, pair, scouts) for pair in pairs]
-    aim = (
-        max(aims, key=lambda aim: _separation(view, aim, min(scouts, _TRIED)))
-        if len(aims) > 1
-        else aims[0]
-    )
+    if all(aim.is_added for aim in aims):  # to the same noise
+        aim = max(aims, key=lambda aim: aim.distance)
+    else:
+        aim = max(aims, key=lambda aim: _separation(view, aim))
     one, other = _both(view, aim, runs)
     is_normal = aim.is_added and is_gaussian(event, exactly=True)
     fitted = None
@@ -104,17 +104,18 @@ def _aim(view: View, pair: Pair, scouts: int) -> _Aim:
         ]
     )
     mean, deviation = gaps.mean(axis=0), gaps.std(axis=0)
-    is_added = bool(np.linalg.norm(deviation) <= _ADDED * np.linalg.norm(mean))
+    distance = float(np.linalg.norm(mean))
+    is_added = bool(np.linalg.norm(deviation) <= _ADDED * distance)
     if pair.direction is not None:
         direction = pair.direction.ravel().astype(np.float64)
     else:
         direction = np.where(np.abs(mean) > 3 * deviation / math.sqrt(scouts), mean, 0.0)
-    return _Aim(pair, direction, is_added)
+    return _Aim(pair, direction, distance, is_added)
 
 
-def _separation(view: View, aim: _Aim, runs: int) -> float:
+def _separation(view: View, aim: _Aim) -> float:
     """Standard deviations of the noise between the neighbours, along the direction."""
-    one, other = _both(view, aim, runs)
+    one, other = _both(view, aim, _TRIED)
     gap = abs(float(one.mean() - other.mean()))
     # Where cohorts are samples, the spread of those without the client is that of the noise.
     spread = float(min(one.std(), other.std()))

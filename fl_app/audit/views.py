@@ -112,9 +112,9 @@ def _model(strategy: CohortStrategy, messages: Messages, rounds: int) -> View:
 
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
         strategy.restore(before)
-        if noise.is_seeded:  # then the server's noise follows from it, too
-            seed = int(noise.uint32(1)[0])
-            strategy.setup = replace(setup, seeded_noise=True, seed=seed)
+        # The server's noise follows from the stream as well, so that neighbours can share it.
+        seed = int(noise.uint64(1)[0] >> np.uint64(1))
+        strategy.setup = replace(setup, seeded_noise=True, seed=seed)
         try:
             model = messages.task.model
             for number in numbers:

@@ -33,11 +33,12 @@ from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from learning.data.examples import LocalData
 from privacy.accounting import Threat
-from privacy.events import RepeatedEvent
+from privacy.events import RepeatedEvent, SecurelySummedEvent
 from privacy.neighbours import Unit
 from privacy.noise import NoiseGenerator
 from privacy.releases import releases
 from privacy.statement import Exposure, Guarantee, Statement
+from rounds.evaluation_report import with_evaluation
 from strategies.base import CohortStrategy
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
@@ -99,6 +100,8 @@ def main(argv: list[str]) -> int:
             if found is not None and statement is not None and bound.releases == 1:
                 statement = _measured(statement, exposure, found)
             broken = broken or (found is not None and found.shown > bound.epsilon)
+    if all(exposure.threat is not Threat.CENTRAL for exposure in strategy.exposures()):
+        print("the last model: follows from what is attacked above, and has no claim of its own")
     if folder is not None and statement is not None:
         RunFolder(folder).save_statement(statement)
     if broken:
@@ -110,19 +113,25 @@ def main(argv: list[str]) -> int:
 
 
 def findings(
-    strategy: CohortStrategy, node: Node, runs: int | None
+    strategy: CohortStrategy, node: Node, runs: int | None, only: Threat | None = None
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
     """Each adversary, the bound on what it sees, and what it found; None: it was not attacked.
 
-    ``runs``: how often each neighbour is seen; None: by how long one release takes.
+    ``runs``: how often each neighbour is seen; None: by how long one release takes. ``only``: one
+    kind of adversary.
     """
     strategy.canaries = None  # those of the run have done their part
     task = first_task(strategy)
-    node.client.event(task)  # a task that it would refuse is not attacked either
+    release = node.client.event(task)  # a task that it would refuse is not attacked either
+    assert release is not None
     messages = Messages(node.client, task)
     _take_part(strategy)  # what a paper claims may depend on the rounds
     statement, fresh = strategy.statement(), strategy.state()
     for exposure in strategy.exposures():
+        if only not in (None, exposure.threat):
+            continue
+        if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
+            exposure = replace(exposure, per_round=release)
         pairs, data = _pairs(node, messages, exposure)
         threat, event = exposure.threat, exposure.per_round
         for count in _releases(strategy, task, threat):
@@ -136,32 +145,42 @@ def findings(
                 found = _attack(exposure, messages, view, pairs, statement.delta, runs, count)
             yield exposure, bound, found
     strategy.restore(fresh)
-    for what, asked in _further(strategy, node):
-        cost = asked.client.event(asked.task)
-        assert cost is not None
-        exposure = Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {})
+    for exposure, asked in _further(strategy, node):
+        if only not in (None, exposure.threat):
+            continue
+        own = replace(statement, unit=next(releases(exposure.per_round)).unit)
         pairs, data = _pairs(node, asked, exposure)
-        view = view_of(Threat.LOCAL, cost, strategy, asked, data, 1)
-        bound, found = (
-            Bound.of(exposure, replace(statement, unit=next(releases(cost)).unit), 1),
-            None,
-        )
+        view = view_of(exposure.threat, exposure.per_round, strategy, asked, data, 1)
+        bound, found = Bound.of(exposure, own, 1), None
         if view is not None and math.isfinite(bound.epsilon):
             found = _attack(exposure, asked, view, pairs, statement.delta, runs, 1)
         yield exposure, bound, found
 
 
-def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[str, Messages]]:
-    """What clients release beside the rounds' answers: in words, and how it is made."""
+def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, Messages]]:
+    """What clients release beside the rounds' answers: to whom, and how it is made."""
     model = strategy.initial_parameters()
     if (first := strategy.before_rounds()) is not None:
         purpose, client, arrays = first
         task = Task(1, client, model, arrays, {}, purpose)
-        yield f"what a client is asked before the rounds ({purpose})", Messages(node.client, task)
+        what = f"what a client is asked before the rounds ({purpose})"
+        yield _read(what, Messages(node.client, task))
     if (evaluation := strategy.evaluation) is not None and evaluation.is_on:
         assert node.evaluator is not None
         task = Task(evaluation.every, 0, model, {}, {}, PROTECTED)
-        yield "a client's protected evaluation", Messages(node.evaluator, task)
+        messages = Messages(node.evaluator, task)
+        yield _read("a client's protected evaluation", messages)
+        threat = Threat.SECURE_AGGREGATION
+        if isinstance(summed := evaluation.seen(threat), SecurelySummedEvent):
+            adversary = "a server that sees sums of protected evaluations only"
+            yield with_evaluation(Exposure(threat, adversary, summed, {}), summed, {0: 1}), messages
+
+
+def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
+    """Read by the server."""
+    cost = messages.client.event(messages.task)
+    assert cost is not None
+    return Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {}), messages
 
 
 def _pairs(node: Node, messages: Messages, exposure: Exposure) -> tuple[list[Pair], LocalData]:
@@ -201,8 +220,7 @@ def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]
     if threat is Threat.CENTRAL:
         return sorted({1, len(rounds)})
     asked = sum(task.client in strategy.cohort(number) for number in rounds)
-    together = threat is not Threat.SHUFFLE and asked > 1
-    return [1, asked] if together else [1]
+    return [1, asked] if asked > 1 else [1]
 
 
 def _take_part(strategy: CohortStrategy) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.audits import ALGORITHMS, COMMON, table
+from benchmarks.audits import ALGORITHMS, COMMON, lines, table
 from fl_app.config.composition import compose
 
 
@@ -24,3 +24,9 @@ def test_a_row_says_measured_of_proven_and_marks_what_rests_on_an_assumption():
         ["A", "8", "0.500", "6 of 8: 0.75", "–", "4 of 8: 0.50*", "0.950", "0.100", "1,000", "2"]
     ]
     assert table([{**row, "found": {}}])[0][3:8] == ["–"] * 5
+
+
+def test_what_is_asked_before_the_rounds_has_a_line_of_its_own():
+    row = {"algorithm": "A", "found": {"release": found(6.0), "labels": found(3.0)}}
+    own = lines([row])[1]
+    assert own == {"algorithm": "A's labels", "found": {"release": found(3.0)}}

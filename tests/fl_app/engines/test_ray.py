@@ -1,5 +1,6 @@
 """Ray's workers stay from run to run, are replaced when they die, and change no result."""
 
+import json
 import os
 import signal
 import subprocess
@@ -33,6 +34,12 @@ def weights(folder):
     return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
 
 
+def measured(folder):
+    """What canary clients measured, against each adversary."""
+    statement = json.loads((folder.path / "privacy.json").read_text())
+    return [guarantee.get("canaries") for guarantee in statement["guarantees"]]
+
+
 def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_path, engine):
     pools = []
     protected = ["protection=distributed", "privacy.epsilon=20"]
@@ -40,7 +47,7 @@ def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_p
         "privatekt": [],
         "scaffold": [],
         "fedadam": protected,
-        "dp_ftrl": [],
+        "dp_ftrl": ["model=linear", "audit=canaries"],
     }.items():
         folder = RunFolder(tmp_path / f"ray-{strategy}")
         words = [f"strategy={strategy}", *more]
@@ -52,6 +59,8 @@ def test_workers_serve_run_after_run_with_the_results_of_the_inline_engine(tmp_p
             assert [row["answered"] for row in run.rows()] == [0, 6, 6]
         assert folder.metrics()["accuracy"] == inline.metrics()["accuracy"]
         assert weights(folder.path) == weights(inline.path)
+        assert measured(folder) == measured(inline)
+    assert measured(inline)[0]["count"] == 64
     assert len(set(map(id, pools))) == 1
 
 

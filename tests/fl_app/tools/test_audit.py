@@ -65,8 +65,9 @@ def repeatable(monkeypatch):
 
 
 @pytest.fixture
-def audited(tmp_path, repeatable):
+def audited(tmp_path, repeatable, monkeypatch):
     """(bound, finding) of each attack on a configuration, of one release or of all together."""
+    monkeypatch.setattr("fl_app.tools.audit.SCOUTS", 40)
 
     def run(words, runs, together=False):
         config = compose(words)
@@ -301,6 +302,30 @@ def test_a_client_s_evaluation_is_attacked_as_a_release_of_its_own(audited, word
     bound, found = audited([*own, *words], 4_000)[-1]
     assert found.neighbours == "two results as far apart as they can be"
     assert 0.2 * bound < found.shown <= bound
+
+
+EVALUATED_SUM = [
+    *SMALL,
+    "federation.num_clients=6",
+    "evaluation=protected_counts",
+    "evaluation.every=1",
+    "evaluation.counts.noise=gaussian",
+    "privacy.secure_aggregation=simulated",
+]
+
+
+def test_sums_of_evaluations_are_attacked_as_the_server_sees_them(audited, monkeypatch):
+    (message, _), (bound, found) = audited(EVALUATED_SUM, 100)[-2:]
+    assert bound < message
+    assert 0.5 * bound < found.shown <= bound
+    privatize = DiscreteGaussian.privatize_integers
+    monkeypatch.setattr(
+        DiscreteGaussian,
+        "privatize_integers",
+        lambda self, x, rng: x + (privatize(self, x, rng) - x) // 2,
+    )
+    bound, found = audited(EVALUATED_SUM, 100)[-1]
+    assert found.shown > bound
 
 
 def test_an_evaluation_without_noise_is_caught(audited, monkeypatch):
