@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from learning.linear_model import centred, ridge
+from learning.one_thread import one_thread
 
 _KEPT = 4  # graphs of a process
 _GRAPHS: dict[tuple[Any, ...], Any] = {}
@@ -92,7 +92,7 @@ def _graph(near: NDArray[np.float32], neighbours: int) -> Any:
     from sklearn.neighbors import NearestNeighbors
 
     near = near / np.maximum(np.linalg.norm(near, axis=1, keepdims=True), 1e-12)
-    with threadpool_limits(1):
+    with one_thread():
         search = NearestNeighbors(
             n_neighbors=min(neighbours, len(near) - 1), metric="cosine", algorithm="brute"
         )

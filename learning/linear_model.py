@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from learning.one_thread import one_thread
 from learning.training.trainer import Trainer
 
 
@@ -26,7 +26,7 @@ def ridge(
     """
     from sklearn.linear_model import Ridge
 
-    with threadpool_limits(1):
+    with one_thread():
         model = Ridge(alpha=penalty, fit_intercept=False, solver="cholesky")
         model.fit(features[:, :components].astype(np.float64), targets)
     weights = np.zeros((features.shape[1], targets.shape[1]))

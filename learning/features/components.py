@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+
+from learning.one_thread import one_thread
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -74,7 +75,7 @@ class Features:
     def apply(self, fitted: Components, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Features (N, d, 1, 1) of ``images`` (N, C, H, W), each of length 1."""
         out = np.empty((len(images), len(fitted.projection), 1, 1), np.float32)
-        with threadpool_limits(1):
+        with one_thread():
             for start, rows in _blocks(self.map, images):
                 projected = (rows - fitted.mean) @ fitted.projection.T
                 lengths = np.linalg.norm(projected, axis=1, keepdims=True)
@@ -93,7 +94,7 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
         raise ValueError(f"public={len(pool)}: features are fitted on a public pool of two or more")
     from scipy.linalg import eigh
 
-    with threadpool_limits(1):
+    with one_thread():
         total, moments = np.zeros(0), np.zeros((0, 0))
         for _, block in _blocks(features.map, pool):
             rows = block.astype(np.float64)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from learning.one_thread import one_thread
 from learning.seeding import experiment_rng
 
 
@@ -22,7 +22,7 @@ def coordinates(graph: Any, count: int) -> NDArray[np.float32]:
     from scipy.sparse.linalg import eigsh
 
     start = experiment_rng(0, "eigenvectors").standard_normal(graph.shape[0])
-    with threadpool_limits(1):
+    with one_thread():
         values, axes = eigsh(graph, k=count, which="LA", v0=start)
     axes = axes[:, np.argsort(-values, kind="stable")]
     axes = (axes - axes.mean(axis=0)) / np.maximum(axes.std(axis=0), 1e-12)
@@ -44,7 +44,7 @@ def located(
 
     ``places`` (P, k) are those of ``pool`` (P, d); neighbours are found, and weighed, by cosine.
     """
-    with threadpool_limits(1):
+    with one_thread():
         near = unit(rows) @ unit(pool).T
         count = min(neighbours, len(pool))
         found = np.argpartition(-near, count - 1, axis=1)[:, :count]

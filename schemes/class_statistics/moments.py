@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from learning.linear_model import centred
+from learning.one_thread import one_thread
 
 
 def moments(
@@ -23,7 +23,7 @@ def moments(
     """
     counts = np.bincount(labels, minlength=classes)
     rows = centred(labels, classes) / (counts[labels] ** float(balance))[:, None]
-    with threadpool_limits(1):
+    with one_thread():
         total = features.astype(np.float64).T @ rows
     norm = float(np.linalg.norm(total))
     return total / norm if norm > 0 else total
@@ -42,7 +42,7 @@ def posterior(
     Noise of variance s² = σ² + N/(Cd): the mechanism's, and that of ``clients`` vectors of norm 1.
     W − W₀ is taken as Gaussian of variance τ, which is estimated from what is left over the noise.
     """
-    with threadpool_limits(1):
+    with one_thread():
         rows = pool.astype(np.float64)
         scale, axes = np.linalg.eigh(rows.T @ rows / len(rows))
         g, seen, start = np.maximum(scale, 0)[:, None], axes.T @ total, axes.T @ prior

@@ -1,0 +1,20 @@
+"""Linear algebra takes one thread where a result must not depend on the number of cores."""
+
+import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from learning.one_thread import one_thread
+
+
+def threads():
+    return {library["filepath"]: library["num_threads"] for library in threadpool_info()}
+
+
+def test_every_library_that_is_loaded_takes_one_thread_until_the_end_of_the_block():
+    import sklearn.linear_model  # noqa: F401  brings more of them
+
+    with threadpool_limits(2):
+        before = threads()
+        with one_thread():
+            assert np.eye(2) @ np.eye(2) is not None and set(threads().values()) == {1}
+        assert threads() == before and 2 in before.values()
