@@ -81,10 +81,10 @@ class CanaryClients:
         self.others = total.total.astype(np.float64)
         self.task = Task(number, (total.clients or [0])[0], model, arrays, settings)
         codec, weight = self.client.codec(self.task), self.client.weight(self.task.client)
-        directions = {}
+        self.directions: dict[int, NDArray[np.int8]] = {}
         for name in self._joining(number):
             canary = self._canary(name)
-            directions[name] = canary.direction
+            self.directions[name] = canary.direction
             result = canary.result if self.inside[name] else canary.opposite
             if not self.inside[name] and self.strategy.adjacency is Adjacency.ADD_REMOVE:
                 continue
@@ -95,7 +95,7 @@ class CanaryClients:
             else:
                 total.add(-1 - name, packed, weight)
         if self.threat is Threat.SECURE_AGGREGATION:
-            for name, direction in directions.items():
+            for name, direction in self.directions.items():
                 self._score(name, direction, total.total)
 
     def look(self, mean: NDArray[np.float64]) -> None:
@@ -108,7 +108,10 @@ class CanaryClients:
             known = known / (np.linalg.norm(known) or 1.0)
             unknown = mean - (mean @ known) * known
             for name in range(self.count):
-                self._score(name, self._canary(name).direction[: len(mean)], unknown)
+                direction = self.directions.get(name)
+                if direction is None:  # it did not join, and what was seen says so
+                    direction = self._canary(name).direction
+                self._score(name, direction[: len(mean)], unknown)
 
     def state(self) -> dict[str, NDArray]:
         """The scores so far."""
