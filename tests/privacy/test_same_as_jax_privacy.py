@@ -1,8 +1,8 @@
 """Estimators give the bounds of jax_privacy 2.0.0 on the same outputs (one run: test_one_run.py).
 
-Its figures are of ``auditing.CanaryScoreAuditor`` at significance 0.001: ``epsilon_clopper_pearson``
-on the half that measures, at the threshold that our audit chose, and ``epsilon_from_gdp`` on the
-three quarters that measure. The latter corrects for three thresholds, hence our confidence.
+Its figures are of ``auditing.CanaryScoreAuditor`` at significance 0.001:
+``epsilon_clopper_pearson`` on the half that measures, at the threshold that our audit chose, and
+``epsilon_from_gdp`` on the three quarters that measure, which corrects for three thresholds.
 """
 
 import numpy as np
