@@ -23,11 +23,12 @@ def spaced_normals(shift):
 
 @pytest.mark.parametrize(("shift", "theirs"), [(1, 1.7666761515), (3, 5.3703226693)])
 def test_an_event_that_is_counted(shift, theirs):
-    assert empirical_epsilon(*spaced_normals(shift), DELTA) == pytest.approx(theirs, abs=1e-9)
+    x, other = spaced_normals(shift)
+    assert empirical_epsilon(x, other, DELTA) == pytest.approx(theirs, abs=1e-9)
 
 
 @pytest.mark.parametrize(("shift", "theirs"), [(1, 3.9701076434), (3, 15.783629411)])
 def test_a_gaussian_trade_off(shift, theirs):
-    above = [(outputs >= shift / 2 + 0.5).astype(float) for outputs in spaced_normals(shift)]
-    found = gaussian_fit(*above, DELTA, confidence=1 - 0.001 / 3)
+    x, other = ((outputs >= shift / 2 + 0.5) * 1.0 for outputs in spaced_normals(shift))
+    found = gaussian_fit(x, other, DELTA, confidence=1 - 0.001 / 3)
     assert found == pytest.approx(theirs, abs=1e-7)
