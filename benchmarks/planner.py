@@ -41,6 +41,7 @@ SETTINGS = {
         ("dp_fedavg", "mnist", (*_POOL, "partition=iid"), 100, 480, 2),
         ("dp_fedavg", "fashion_mnist", (*_POOL, "partition=iid"), 100, 480, 8),
         ("fedavg", "fashion_mnist", (*_POOL, "partition=iid"), 100, 480, 8),
+        ("dpfl_bnn", "digits", ("federation.public=720",), 60, 12, 8),
     ]
 }
 
