@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from threading import RLock
 
 from threadpoolctl import ThreadpoolController
 
 # Packages that bring threads of their own.
 _THREADED = ("numpy", "scipy.linalg", "sklearn", "torch")
+# The number of BLAS's threads belongs to the process. Of two blocks at a time, the first to end
+# would give the other its threads back.
+_LIMIT = RLock()
 
 
-def one_thread() -> AbstractContextManager[Any]:
-    """While it lasts, what is loaded of BLAS and OpenMP uses one thread."""
-    return _libraries(tuple(name in sys.modules for name in _THREADED)).limit(limits=1)
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """While it lasts, what is loaded of BLAS and OpenMP uses one thread; others wait to enter."""
+    with _LIMIT:
+        loaded = tuple(name in sys.modules for name in _THREADED)
+        with _libraries(loaded).limit(limits=1):
+            yield
 
 
 @lru_cache
