@@ -1,8 +1,9 @@
 """Protected evaluation, its figures: ``python -m benchmarks.ldp_evaluation``; prints Markdown.
 
-1. Runs ``experiment=ldp_evaluation_seed_compat`` (or reads ``--run``, the folder of a finished
-   run of it): loss and silhouette over the rounds, clean and protected.
-2. Takes the final model's vectors of all its clients and protects them by every mechanism, for
+1. Trains ``experiment=ldp_evaluation_seed_compat`` twice, with LAPLACE and with NOT_ENCRYPT (or
+   reads ``--runs``, the folders of two such runs): loss of both over the rounds, silhouette clean
+   and protected, and that of the second training's last model.
+2. Takes the last model's vectors of all its clients and protects them by every mechanism, for
    both units, over ε: score, the null of pure noise beside it, share of labels kept.
 
 Both go into one figure, the second into one table. Needs ``MURMUR_DATA``.
@@ -34,6 +35,7 @@ from schemes.protected_results.rows import Decoded, ProtectedResult, project
 from schemes.protected_results.settings import PRIVACY, UNITS, ResultSettings
 
 EXPERIMENT = "experiment=ldp_evaluation_seed_compat"
+TRAININGS = ("LAPLACE", "NOT_ENCRYPT")  # values of evaluation.encrypt.privacy_eval_type
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 230_260.0)
 MECHANISMS = [name for name in PRIVACY if name != "none"]
 REPEATS = 5  # draws of noise, and of the null
@@ -106,13 +108,15 @@ def _verdicts(
         yield judge(metric, found.vectors, found.labels, nulls, clean)
 
 
-def print_rounds(rows: Sequence[dict[str, Any]]) -> None:
-    """The document's figure as a table."""
-    print("| round | loss | clean | protected | noise | labels kept | rank correlation |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+def print_rounds(rows: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> None:
+    """The document's figure as a table; ``other`` are the rounds of the unprotected training."""
     names = ["loss", "clean_score", "protected_score", "noise_score", "label_retention"]
-    for row in rows:
-        cells = [_number(row.get(name)) for name in [*names, "rank_correlation"]]
+    names += ["rank_correlation"]
+    head = "| round | loss, unprotected | loss | clean | protected | noise | labels kept |"
+    print(head + " rank correlation |")
+    print("| --- " * (len(names) + 2) + "|")
+    for row, unprotected in zip(rows, other, strict=True):
+        cells = [_number(unprotected["loss"]), *(_number(row.get(name)) for name in names)]
         print(f"| {row['round']} | {' | '.join(cells)} |")
 
 
@@ -182,19 +186,28 @@ def _number(value: float | None) -> str:
 def main() -> None:
     """Everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", type=Path, help="folder of a finished run of the experiment")
+    parser.add_argument(
+        "--runs", type=Path, nargs=2, help=f"folders of finished runs: {', '.join(TRAININGS)}"
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/img/ldp_evaluation.png"))
     parser.add_argument("--metric", choices=METRICS, default="silhouette")
-    parser.add_argument("overrides", nargs="*", help="of the experiment; the same as --run's")
+    parser.add_argument(
+        "overrides", nargs="*", help="of the experiment; the same as those of --runs"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as parent:
-        folder = RunFolder(options.run or Path(parent) / "run")
-        if options.run is None:
-            words = [EXPERIMENT, *options.overrides, f"run_dir={folder.path}"]
-            InlineEngine(workers=1).run(words, folder)
-        rounds = folder.rows()
-        clean, records = vectors_of(folder, options.overrides)
-    print_rounds(rounds)
+        folders = [
+            RunFolder(path) for path in options.runs or map(Path(parent).joinpath, TRAININGS)
+        ]
+        if options.runs is None:
+            for folder, kind in zip(folders, TRAININGS, strict=True):
+                words = [f"evaluation.encrypt.privacy_eval_type={kind}", f"run_dir={folder.path}"]
+                InlineEngine(workers=1).run([EXPERIMENT, *options.overrides, *words], folder)
+        rounds, unprotected = (folder.rows() for folder in folders)
+        (clean, records), (other, _) = (vectors_of(it, options.overrides) for it in folders)
+    print_rounds(rounds, unprotected)
+    score = judge(options.metric, other, other.argmax(axis=1), [], other).clean
+    print(f"\nLast model of the unprotected training: {_number(score)} over {len(other)} clients.")
     rows = list(study(clean, records, options.metric))
     truth = judge(options.metric, clean, clean.argmax(axis=1), [], clean)
     print_study(rows, truth)

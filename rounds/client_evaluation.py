@@ -146,6 +146,8 @@ class ClientEvaluation(ABC):
 
     def take(self, replies: Iterable[Message]) -> None:
         """Read what the nodes sent; ``scores`` holds the figures, if the quorum answered."""
+        if not self.is_on:
+            return
         kind = Sum if self.summed else Rows
         rows = {purpose: kind(self.codec(purpose)) for purpose in (PROTECTED, CLEAN)}
         for reply in replies:

@@ -294,6 +294,19 @@ def test_run_reports_protected_clustering_and_charges_it(tmp_path):
     assert second["loss"] < run.rows()[0]["loss"]
 
 
+def test_an_evaluation_that_is_off_leaves_the_training_as_it_is(tmp_path):
+    words = ["strategy=clustering", "federation.public=100"]
+    kinds = ["evaluation=mindspore", "evaluation.unsupervised.cluster_client_num=6"]
+    off = "evaluation.encrypt.privacy_eval_type=NOT_ENCRYPT"
+    runs = [
+        run_inline(tmp_path / str(number), *words, *more).rows()
+        for number, more in enumerate([[*kinds, off], kinds])
+    ]
+    assert [row["loss"] for row in runs[0]] == [row["loss"] for row in runs[1]]
+    assert runs[1][-1]["evaluation_clients"] == 6
+    assert not any("score" in name or "evaluation" in name for name in runs[0][-1])
+
+
 def test_supervised_strategy_reports_no_client_metric_unless_switched_on(tmp_path):
     plain = run_inline(tmp_path / "plain").rows()[-1]
     assert not any(name.startswith(("protected", "clean", "evaluation")) for name in plain)
