@@ -24,8 +24,8 @@ _METHODS = {
     "none": "no protection",
 }
 
-# Where ε is beyond this by Rényi divergence, a slow distribution would not change the verdict.
-_WORTH_MORE = 200.0
+# Where ε is beyond this by Rényi divergence, a distribution's lattice is too coarse to gain.
+_WORTH_MORE = 1e5
 
 
 @dataclass(frozen=True)

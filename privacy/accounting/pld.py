@@ -19,7 +19,7 @@ _FINEST = 1e-4
 _CELLS = 10000
 _CELLS_OF_ONE = 300_000
 # σ / sensitivity for which the library's floats do.
-_LEAST_NOISE, _MOST_NOISE = 0.01, 1e6
+_LEAST_NOISE, _MOST_NOISE = 0.06, 1e6
 _MOST_STEPS = 20_000
 
 

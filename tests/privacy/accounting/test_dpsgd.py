@@ -9,6 +9,7 @@ from privacy.accounting import Adjacency, dpsgd, epsilon
 from privacy.accounting.calibrate import sampled_noise_multiplier
 from privacy.events import (
     ComposedEvent,
+    DiscreteGaussianEvent,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampledEvent,
@@ -120,6 +121,17 @@ def test_several_releases_on_one_sample_are_not_amplified():
     once = PoissonSampledEvent(0.1, RepeatedEvent(GaussianEvent(2.0), 2))
     plain = RepeatedEvent(GaussianEvent(2.0), 2)
     assert epsilon(once, DELTA).epsilon == epsilon(plain, DELTA).epsilon
+
+
+@pytest.mark.parametrize(
+    ("target", "delta", "rate", "steps"),
+    [(8.0, DELTA, 0.1, 400), (50.0, 0.01, 0.05, 350), (100.0, 0.01, 0.32, 500)],
+)
+def test_a_calibration_spends_its_budget_to_a_thousandth(target, delta, rate, steps):
+    multiplier = sampled_noise_multiplier(target, delta, rate, steps, 1 << 16)
+    noise = DiscreteGaussianEvent(multiplier * 2**16, 2**16)
+    spent = epsilon(RepeatedEvent(PoissonSampledEvent(rate, noise), steps), delta).epsilon
+    assert 0.999 * target < spent <= target
 
 
 @pytest.mark.parametrize(
