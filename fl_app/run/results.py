@@ -25,7 +25,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
@@ -34,8 +34,9 @@ from safetensors.numpy import save
 from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint
 from learning.array_file import replace_file
-from privacy.ledger import Ledger, LedgerError
-from privacy.statement import Statement
+
+if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
+    from privacy.statement import Statement
 
 
 class RunFolder:
@@ -107,6 +108,8 @@ class RunFolder:
         path = self.path / "ledger.sqlite"
         if not any(self.path.glob(f"{path.name}*")):
             return  # of strategies that release nothing
+        from privacy.ledger import Ledger, LedgerError
+
         try:
             # One that was killed while it was begun holds nothing yet, and is begun again.
             Ledger(path, create=path.exists()).close()

@@ -117,7 +117,9 @@ class Sweep:
     def plan(cls, overrides: Sequence[str]) -> Sweep:
         """Check every job of the command; ConfigError before anything is written."""
         fixed, varied = swept(overrides)
-        base = compose(fixed)
+        search = _is_search(fixed)
+        planned = [] if search else expand_sweep([w for w in overrides if not is_hydra(w)])
+        base = compose(fixed if search else planned[0])
         if base.run_dir is not None:
             raise ConfigError(
                 f"run_dir={base.run_dir}: a sweep has a folder for each job; name the sweep with "
@@ -126,10 +128,10 @@ class Sweep:
         jobs: list[Job] = []
         rounds: dict[str, int] = {}
         single = True
-        if _is_search(fixed):
+        if search:
             name = digest([job_key(base, Path.cwd()), sorted(varied)])
         else:
-            for words in expand_sweep([w for w in overrides if not is_hydra(w)]):
+            for words in planned:
                 job = _outline(tuple(words), Path.cwd())
                 if job.key not in rounds:
                     jobs.append(Job(job.key, words))
