@@ -3,7 +3,7 @@
 Abadi et al., "Deep learning with differential privacy", CCS 2016, algorithm 1. One step:
 
 1. every example joins the lot by itself with probability q            (``sample``, the caller's)
-2. g_i ← ∇ℓ(w, x_i, y_i) / max(1, ‖g_i‖/C), then towards zero onto the grid C/2¹⁶
+2. g_i ← ∇ℓ(w, x_i, y_i) / max(1, ‖g_i‖/C), then towards zero onto the grid C/2¹⁸
 3. w ← w − η · (Σ_i g_i + noise) / (q·n)                              (``perturb``, the caller's)
 
 Noise on integers has no low bits that leak, which noise on floats has. The lots and the noise come

@@ -20,11 +20,11 @@ from learning.seeding import seeded_torch
 from learning.training.flat import FlatModel
 from learning.training.trainer import Trainer
 
-SENSITIVITY = 1 << 16
+SENSITIVITY = 1 << 18
 """L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""
 
 CHUNK = 64
-"""Examples at a time; sums of so many coordinates of at most 2¹⁶ are exact in float32."""
+"""Examples at a time; sums of so many coordinates of at most 2¹⁸ are exact in float32."""
 
 # Few different sizes of a batch, so that kernels are planned once.
 _PADDED = 16
@@ -77,7 +77,7 @@ class PerSampleGradients:
                 self._module.get_parameter(name).copy_(view)
 
     def clipped_sum(self, images: Tensor, targets: Tensor, norm: float, views: int = 1) -> Tensor:
-        """Σ of clipped gradients, float64 (d,), whole numbers in steps of ``norm``/2¹⁶.
+        """Σ of clipped gradients, float64 (d,), whole numbers in steps of ``norm``/2¹⁸.
 
         Args:
             images: (B·views, C, H, W) with 1 ≤ B·views ≤ 64, those of an example side by side.
@@ -189,7 +189,7 @@ def _take_samples(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _factors(gradients: list[Tensor], norm: float) -> Tensor:
-    """What takes each example's gradient to the grid, no longer than 2¹⁶ steps: (B, 1)."""
+    """What takes each example's gradient to the grid, no longer than 2¹⁸ steps: (B, 1)."""
     parts = [part for gradient in gradients for part in gradient.split(_COLUMNS, dim=1)]
     norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts]).double()
     lengths = torch.linalg.vector_norm(norms, dim=0)

@@ -34,8 +34,8 @@ class SampledGaussian:
     Attributes:
         rate: q, the probability with which each record joins a sample, in (0, 1].
         noise_multiplier: σ / sensitivity.
-        sensitivity: L2 norm of one record's integer vector at most; from 2¹⁶ on the noise counts as
-            the Gaussian, below at integer Rényi orders only.
+        sensitivity: L2 norm of one record's integer vector at most. Where σ is 2¹⁶ steps or more,
+            the noise counts as the Gaussian, below at integer Rényi orders only.
     """
 
     rate: float

@@ -128,8 +128,8 @@ def test_several_releases_on_one_sample_are_not_amplified():
     [(8.0, DELTA, 0.1, 400), (50.0, 0.01, 0.05, 350), (100.0, 0.01, 0.32, 500)],
 )
 def test_a_calibration_spends_its_budget_to_a_thousandth(target, delta, rate, steps):
-    multiplier = sampled_noise_multiplier(target, delta, rate, steps, 1 << 16)
-    noise = DiscreteGaussianEvent(multiplier * 2**16, 2**16)
+    multiplier = sampled_noise_multiplier(target, delta, rate, steps, 1 << 18)
+    noise = DiscreteGaussianEvent(multiplier * 2**18, 2**18)
     spent = epsilon(RepeatedEvent(PoissonSampledEvent(rate, noise), steps), delta).epsilon
     assert 0.999 * target < spent <= target
 
@@ -145,4 +145,4 @@ def test_a_calibration_spends_its_budget_to_a_thousandth(target, delta, rate, st
 )
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        sampled_noise_multiplier(*settings, 1 << 16)
+        sampled_noise_multiplier(*settings, 1 << 18)
