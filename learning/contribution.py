@@ -79,7 +79,7 @@ class LabelCodec:
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """A one-hot row for each label, times ``weight``."""
-        _require(packed, np.uint8, (self.count,))
+        require_array(packed, np.uint8, (self.count,))
         if packed.size and packed.max() >= self.categories:
             raise MalformedError(f"label {packed.max()} is outside 0..{self.categories - 1}")
         total = np.zeros(self.shape, np.int64)
@@ -88,7 +88,7 @@ class LabelCodec:
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every row counts every client exactly once."""
-        _require(total, np.int64, self.shape)
+        require_array(total, np.int64, self.shape)
         if total.size and (total.min() < 0 or np.any(total.sum(axis=1) != weight)):
             raise MalformedError(f"a histogram row does not sum to the weight {weight}")
         return total
@@ -125,12 +125,12 @@ class BitCodec:
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The bits as integers, times ``weight``."""
-        _require(packed, np.uint8, (self.packed_bytes,))
+        require_array(packed, np.uint8, (self.packed_bytes,))
         return np.unpackbits(packed, count=self.size).astype(np.int64) * weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every count lies between 0 and the total weight."""
-        _require(total, np.int64, self.shape)
+        require_array(total, np.int64, self.shape)
         if total.size and (total.min() < 0 or total.max() > weight):
             raise MalformedError(f"a bit count lies outside 0..{weight}")
         return total
@@ -173,7 +173,7 @@ class WeightCodec:
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """round(value · 2^fraction_bits) · weight."""
-        _require(packed, np.float32, self.shape)
+        require_array(packed, np.float32, self.shape)
         # NaN comes out of min and max and fails both comparisons.
         if packed.size and not (packed.min() >= -self.bound and packed.max() <= self.bound):
             if not np.all(np.isfinite(packed)):
@@ -187,7 +187,7 @@ class WeightCodec:
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
-        _require(total, np.int64, self.shape)
+        require_array(total, np.int64, self.shape)
         _, limit = self.limits(weight)
         if total.size and max(int(total.max()), -int(total.min())) > limit:
             raise MalformedError(f"a summed weight exceeds {self.bound:g} × {weight}")
@@ -274,7 +274,8 @@ class Sum:
             )
 
 
-def _require(array: NDArray, dtype: type, shape: tuple[int, ...]) -> None:
+def require_array(array: NDArray, dtype: type, shape: tuple[int, ...]) -> None:
+    """MalformedError unless ``array`` has this type and shape."""
     if array.dtype != dtype or array.shape != shape:
         raise MalformedError(
             f"expected {np.dtype(dtype).name}{list(shape)}, got {array.dtype}{list(array.shape)}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers, MalformedError, WeightCodec
+from learning.contribution import Integers, MalformedError, WeightCodec, require_array
 
 LARGEST = 2**31 - 1
 
@@ -58,18 +58,12 @@ class GridCodec:
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The integers, times ``weight``."""
-        if packed.dtype != np.int32 or packed.shape != self.shape:
-            raise MalformedError(
-                f"expected int32[{self.size}], got {packed.dtype}{list(packed.shape)}"
-            )
+        require_array(packed, np.int32, self.shape)
         return self._within(packed.astype(np.int64), 1) * weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
-        if total.dtype != np.int64 or total.shape != self.shape:
-            raise MalformedError(
-                f"expected int64[{self.size}], got {total.dtype}{list(total.shape)}"
-            )
+        require_array(total, np.int64, self.shape)
         return self._within(total, weight)
 
     def limits(self, weight: int) -> tuple[int, int]:

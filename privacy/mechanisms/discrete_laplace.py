@@ -10,23 +10,22 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from privacy.events import LaplaceEvent
 from privacy.mechanisms.categorical import BITS, TOTAL, Categorical
 from privacy.mechanisms.fixed_point import CONTEXT, exp_neg, round_up, to_decimal
 from privacy.mechanisms.geometric import geometric
-from privacy.mechanisms.integer_noise import Grid, add_noise, in_steps
+from privacy.mechanisms.integer_noise import Grid, GridMechanism, in_steps
 from privacy.mechanisms.quantization import quantized_l1_sensitivity
 from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
 
 
 @dataclass(frozen=True)
-class DiscreteLaplace:
+class DiscreteLaplace(GridMechanism):
     """Rounds to a grid and adds discrete Laplace noise, in integers.
 
     Every output's probability is within 2⁻⁶⁴ of the ideal one. Nothing is cut off in the tails,
@@ -45,11 +44,6 @@ class DiscreteLaplace:
     sensitivity: float
     grid: float = 1.0
     dimension: int | None = None
-
-    def __post_init__(self) -> None:
-        Grid(self.grid, self.dimension)
-        in_steps("scale", self.scale, self.grid)
-        require_positive("sensitivity", self.sensitivity)
 
     @classmethod
     def calibrated(
@@ -79,31 +73,11 @@ class DiscreteLaplace:
         steps = self.sensitivity_steps
         return LaplaceEvent(self.scale / (steps * self.grid), sensitivity_steps=steps)
 
-    def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
-        """Round ``x`` to the grid and add noise.
+    def _scale(self) -> Fraction:
+        return in_steps("scale", self.scale, self.grid)
 
-        Args:
-            x: finite numbers, shape (…, dimension), or any shape if they lie on the grid; every
-                vector along the last axis is one release.
-            rng: the noise stream.
-
-        Returns:
-            Multiples of ``grid``, same shape.
-
-        Raises:
-            ValueError: ``x`` is not finite, beyond 2⁵² steps, of another shape, or off a grid
-                that it should lie on.
-        """
-        integers = Grid(self.grid, self.dimension).quantize(x)
-        return np.multiply(self.privatize_integers(integers, rng), self.grid, dtype=np.float64)
-
-    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
-        """Add noise to ``k``, integers in grid steps; the result can be summed exactly.
-
-        Raises:
-            ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
-        """
-        return add_noise(k, _sampler(in_steps("scale", self.scale, self.grid)), rng)
+    def _sampler(self) -> DiscreteLaplaceSampler:
+        return discrete_laplace_sampler(self._scale())
 
 
 class DiscreteLaplaceSampler:
@@ -126,7 +100,8 @@ class DiscreteLaplaceSampler:
 
 
 @lru_cache(maxsize=64)
-def _sampler(scale: Fraction) -> DiscreteLaplaceSampler:
+def discrete_laplace_sampler(scale: Fraction) -> DiscreteLaplaceSampler:
+    """The sampler for ``scale``, built once."""
     return DiscreteLaplaceSampler(scale)
 
 

@@ -1,10 +1,11 @@
-"""What the discrete Laplace and the discrete Gaussian mechanism share: the grid."""
+"""What the discrete Laplace and the discrete Gaussian mechanism share: noise on a grid."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,6 +53,60 @@ class Grid:
         return integers
 
 
+class Sampler(Protocol):
+    """Draws integers."""
+
+    def sample(self, n: int, rng: NoiseGenerator) -> NDArray[np.int64]:
+        """``n`` independent draws, shape (n,); meant for blocks of some ten thousand."""
+
+
+class GridMechanism(ABC):
+    """Rounds to a grid and adds integer noise: a frozen value, checked when it is made."""
+
+    sensitivity: float
+    grid: float
+    dimension: int | None
+
+    def __post_init__(self) -> None:
+        Grid(self.grid, self.dimension)
+        self._scale()
+        require_positive("sensitivity", self.sensitivity)
+
+    @abstractmethod
+    def _scale(self) -> Fraction:
+        """Of the noise, in grid steps; ValueError where it is out of range."""
+
+    @abstractmethod
+    def _sampler(self) -> Sampler:
+        """Of the noise."""
+
+    def privatize(self, x: ArrayLike, rng: NoiseGenerator) -> NDArray[np.float64]:
+        """Round ``x`` to the grid and add noise.
+
+        Args:
+            x: finite numbers, shape (…, dimension), or any shape if they lie on the grid; every
+                vector along the last axis is one release.
+            rng: the noise stream.
+
+        Returns:
+            Multiples of ``grid``, same shape.
+
+        Raises:
+            ValueError: ``x`` is not finite, beyond 2⁵² steps, of another shape, or off a grid
+                that it should lie on.
+        """
+        integers = Grid(self.grid, self.dimension).quantize(x)
+        return np.multiply(self.privatize_integers(integers, rng), self.grid, dtype=np.float64)
+
+    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """Add noise to ``k``, integers in grid steps; the result can be summed exactly.
+
+        Raises:
+            ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
+        """
+        return add_noise(k, self._sampler(), rng)
+
+
 def in_steps(name: str, value: float, step: float) -> Fraction:
     """``value`` (a scale) in grid steps, exactly; raises ValueError where noise is no noise."""
     require_positive(name, value)
@@ -64,7 +119,7 @@ def in_steps(name: str, value: float, step: float) -> Fraction:
     return steps
 
 
-def add_noise(k: NDArray[Any], sampler: Any, rng: NoiseGenerator) -> NDArray[np.int64]:
+def add_noise(k: NDArray[Any], sampler: Sampler, rng: NoiseGenerator) -> NDArray[np.int64]:
     """``k`` plus one draw of ``sampler.sample(n, rng)`` per entry, as a new array.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers, MalformedError
+from learning.contribution import Integers, MalformedError, require_array
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,7 @@ class OwnLabelCodec:
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """``weight`` in each of one client's cells, which are of its own images."""
-        if packed.dtype != np.int32 or packed.shape != (self.count,):
-            raise MalformedError(
-                f"expected int32[{self.count}], got {packed.dtype}{list(packed.shape)}"
-            )
+        require_array(packed, np.int32, (self.count,))
         images = packed.astype(np.int64) // self.categories
         first = images[0] - images[0] % self.count
         if packed.min() < 0 or not np.array_equal(images, first + np.arange(self.count)):
@@ -54,8 +51,7 @@ class OwnLabelCodec:
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every image has one label at most, and every client ``count`` of them."""
-        if total.dtype != np.int64 or total.shape != self.shape:
-            raise MalformedError(f"expected int64{list(self.shape)}, got {total.dtype}")
+        require_array(total, np.int64, self.shape)
         rows = total.sum(axis=1)
         if total.min() < 0 or rows.max() > 1 or rows.sum() != weight * self.count:
             raise MalformedError(f"not the labels of {weight} clients")
