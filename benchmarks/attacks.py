@@ -8,7 +8,8 @@
 * ``linking``: which messages are the same client's? Its DPFL-BNN bits, from round to round.
 
 The last three read a client's messages as the code releases them: runs in which every client has
-a node of its own, and so each reply is one client's. The mathematics is in ``privacy.attacks``.
+a node of its own, and so each reply is one client's. ``benchmarks.attack_methods`` has the
+mathematics.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ import numpy as np
 from flwr.app import Context, Message
 from numpy.typing import NDArray
 
+from benchmarks.attack_methods.labels import best_guess
+from benchmarks.attack_methods.linking import alike
+from benchmarks.attack_methods.membership import confidence, likelihood_ratio
+from benchmarks.attack_methods.reconstruction import image_of_change, likeness
 from benchmarks.pictures import save
 from fl_app.client_app import app as client_app
 from fl_app.config.composition import compose
@@ -40,13 +45,9 @@ from learning.data.examples import LocalData
 from learning.training.dpsgd import DpSgd
 from learning.training.per_sample import SENSITIVITY
 from learning.training.trainer import Trainer
-from privacy.attacks.labels import best_guess
-from privacy.attacks.linking import alike
-from privacy.attacks.membership import confidence, likelihood_ratio
-from privacy.attacks.reconstruction import image_of_change, likeness
-from privacy.attacks.success import Success, success
 from privacy.mechanisms.sampled_gaussian import LotSchedule
 from privacy.noise import NoiseGenerator
+from privacy.success import Success, success
 from rounds.answers import accept
 
 Row = tuple[str, str, str, str]  # what is attacked, its protection, the success, by chance

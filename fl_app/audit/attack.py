@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from fl_app.audit.neighbours import Pair
 from fl_app.audit.views import View
-from privacy.attacks.success import Success, success
 from privacy.audit import Audit, audit
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
 from privacy.releases import is_gaussian
+from privacy.success import Success, success
 from privacy.trade_off import gaussian_fit, normal_fit
 
 _KEY_BYTES = 32
