@@ -11,7 +11,6 @@ from privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from privacy.mechanisms.quantization import (
     quantize_nearest,
     quantize_simplex,
-    quantize_stochastic,
     quantized_l1_sensitivity,
     quantized_l2_sensitivity,
     quantized_simplex_sensitivity,
@@ -33,7 +32,6 @@ __all__ = [
     "project_simplex",
     "quantize_nearest",
     "quantize_simplex",
-    "quantize_stochastic",
     "quantized_l1_sensitivity",
     "quantized_l2_sensitivity",
     "quantized_simplex_sensitivity",

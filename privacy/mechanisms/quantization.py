@@ -13,8 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.mechanisms.validation import require_finite, require_positive
-from privacy.noise import NoiseGenerator
+from privacy.checks import require_finite, require_positive
 
 _LARGEST = 2.0**52  # up to here every integer is a double and rounding is exact
 _SUM_TOLERANCE = 1e-6
@@ -47,34 +46,11 @@ def quantize_nearest(x: ArrayLike, grid: float) -> NDArray[np.int64]:
     return np.rint(_in_steps(x, grid)).astype(np.int64)
 
 
-def quantize_stochastic(x: ArrayLike, grid: float, rng: NoiseGenerator) -> NDArray[np.int64]:
-    """One of the two neighbouring multiples of ``grid`` at random, so that the mean is ``x``.
-
-    The probability of the upper one is the fractional part of x/grid rounded down to 2⁻⁶⁴.
-
-    Args:
-        x: finite real numbers of any shape.
-        grid: the step, a power of two.
-        rng: the noise stream.
-
-    Returns:
-        ⌊x/grid⌋ or ⌊x/grid⌋ + 1, same shape.
-
-    Raises:
-        ValueError: ``grid`` is no power of two, or ``x`` is not finite or beyond 2⁵² steps.
-    """
-    steps = _in_steps(x, grid)
-    floor = np.floor(steps)
-    up_below = ((steps - floor) * 2.0**64).astype(np.uint64)
-    up = rng.uint64(steps.size).reshape(steps.shape) < up_below
-    return floor.astype(np.int64) + up
-
-
 def quantized_l1_sensitivity(sensitivity: float, grid: float, dimension: int) -> int:
     """L1 sensitivity, in grid steps, of a quantised vector of ``dimension`` coordinates.
 
-    Rounding a and b, to nearest or stochastically with the same random number, gives integers
-    no further apart than |a − b|/grid + 1: in all, ⌈sensitivity/grid⌉ + dimension.
+    Rounding a and b gives integers no further apart than |a − b|/grid + 1: in all,
+    ⌈sensitivity/grid⌉ + dimension.
 
     Args:
         sensitivity: L1 sensitivity of the real vector, in the units of x.

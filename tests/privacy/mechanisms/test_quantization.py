@@ -6,26 +6,16 @@ import pytest
 from privacy.mechanisms import (
     quantize_nearest,
     quantize_simplex,
-    quantize_stochastic,
     quantized_l1_sensitivity,
     quantized_l2_sensitivity,
     quantized_simplex_sensitivity,
 )
-from privacy.noise import NoiseGenerator
 
 
 def test_nearest_rounds_ties_to_even():
     x = np.array([0.3, 0.25, 0.75, -0.25, -0.6], dtype=np.float32)
     assert quantize_nearest(x, 0.5).tolist() == [1, 0, 2, 0, -1]
     assert quantize_nearest(x.reshape(1, 5), 0.5).shape == (1, 5)
-
-
-def test_stochastic_rounding_is_unbiased_and_never_a_step_off():
-    n, x = 400_000, np.array([0.3, -0.3, 1.0, -2.5, 1e-6])
-    k = quantize_stochastic(np.tile(x, (n, 1)), 0.5, NoiseGenerator.seeded("stochastic"))
-    assert np.all(np.abs(k * 0.5 - x) < 0.5)
-    assert np.all(k[:, 2] == 2) and np.all(k[:, 3] == -5)
-    assert np.abs(k.mean(axis=0) * 0.5 - x).max() < 4 * 0.25 / math.sqrt(n)
 
 
 def test_rounded_neighbours_are_no_further_apart_than_stated():
@@ -35,14 +25,9 @@ def test_rounded_neighbours_are_no_further_apart_than_stated():
     for order, stated in ((1, quantized_l1_sensitivity), (2, quantized_l2_sensitivity)):
         near = x + 0.4 * step / np.linalg.norm(step, ord=order, axis=1, keepdims=True)
         bound = stated(0.4, 0.125, 5)
-        # Stochastic rounding of neighbours is compared with the same random numbers.
-        for quantize in (
-            quantize_nearest,
-            lambda v, grid: quantize_stochastic(v, grid, NoiseGenerator.seeded("coupled")),
-        ):
-            moved = quantize(x, 0.125) - quantize(near, 0.125)
-            furthest = np.linalg.norm(moved, ord=order, axis=1).max()
-            assert 0.4 / 0.125 < furthest <= bound
+        moved = quantize_nearest(x, 0.125) - quantize_nearest(near, 0.125)
+        furthest = np.linalg.norm(moved, ord=order, axis=1).max()
+        assert 0.4 / 0.125 < furthest <= bound
 
 
 def test_stated_sensitivities():
@@ -96,12 +81,8 @@ def test_totals_out_of_range_are_refused(total):
 
 @pytest.mark.parametrize("grid", [0.0, -1.0, math.nan, math.inf, 0.3])
 def test_grids_that_are_no_power_of_two_are_refused(grid):
-    for quantize in (
-        lambda: quantize_nearest([1.0], grid),
-        lambda: quantize_stochastic([1.0], grid, NoiseGenerator.seeded(0)),
-    ):
-        with pytest.raises(ValueError, match=f"^grid={grid}: "):
-            quantize()
+    with pytest.raises(ValueError, match=f"^grid={grid}: "):
+        quantize_nearest([1.0], grid)
 
 
 @pytest.mark.parametrize("x", [math.nan, math.inf, 2.0**53])
