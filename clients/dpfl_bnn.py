@@ -26,6 +26,7 @@ from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError
 from learning.contribution import BitCodec, Codec, WeightCodec
 from learning.evaluation import evaluate_logits
 from learning.seeding import experiment_rng
+from privacy.checks import require_count
 from privacy.events import Event, NonPrivateEvent
 from privacy.noise import NoiseGenerator
 from schemes.dpfl_bnn.network import refresh_statistics
@@ -48,10 +49,8 @@ class LocalTraining:
     beta1: float
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps={self.steps}: must be at least 1")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}: must be at least 1")
+        require_count("steps", self.steps)
+        require_count("batch_size", self.batch_size)
         if self.decay_every < 1:
             raise ValueError(f"decay_every={self.decay_every}: must be at least 1 round")
         if not 0 < self.decay <= 1:

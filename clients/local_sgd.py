@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from clients.base import Client, ClientSetup, LocalData, Task
 from learning.training.batches import count_steps
 from learning.training.stack import Share
+from privacy.checks import require_positive
 
 
 class LocalSgdClient(Client):
@@ -37,8 +37,7 @@ class LocalSgdClient(Client):
     ) -> None:
         super().__init__(setup)
         count_steps(epochs, steps, 1, batch_size)  # refuses what cannot be trained
-        if not (math.isfinite(learning_rate) and learning_rate > 0):
-            raise ValueError(f"learning_rate={learning_rate}: must be finite and above 0")
+        require_positive("learning_rate", learning_rate)
         self.sgd: dict[str, Any] = {
             "batch_size": batch_size,
             "lr": learning_rate,

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privacy.checks import require_probability
+
 _MOST_SYMBOLS = 512
 
 
@@ -78,8 +80,7 @@ def audit(
     x, x_prime = _outputs("outputs_x", outputs_x), _outputs("outputs_x_prime", outputs_x_prime)
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta}: must lie in [0, 1)")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence}: must lie in (0, 1)")
+    require_probability("confidence", confidence)
     # A quarter of the runs orders the bins, another cuts the order: an order cut by the runs
     # that made it would prefer what is likely by chance.
     edges = _edges(x[0::4], x_prime[0::4])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from privacy.checks import require_count
 from privacy.events import Event, RepeatedEvent, SecurelySummedEvent
 
 _MOST = 64.0  # how many times the budget one participation may name
@@ -43,8 +44,7 @@ class Budget:
             raise ValueError(f"delta={self.delta}: must lie in [0, 1)")
         if self.per not in ("round", "run"):
             raise ValueError(f"per={self.per!r}: must be 'round' or 'run'")
-        if self.rounds < 1:
-            raise ValueError(f"rounds={self.rounds}: must be at least 1")
+        require_count("rounds", self.rounds)
         if self.participations is not None and not 1 <= self.participations <= self.rounds:
             raise ValueError(
                 f"participations={self.participations}: must lie in 1..{self.rounds}, or be None"

@@ -1,4 +1,4 @@
-"""Checks that several mechanisms share."""
+"""Refusals of bad numbers: each names the setting, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ def require_positive(name: str, value: float) -> None:
     """Raise ValueError unless ``value`` is finite and above 0."""
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name}={value}: must be finite and above 0")
+
+
+def require_count(name: str, value: int) -> None:
+    """Raise ValueError unless ``value`` is at least 1."""
+    if value < 1:
+        raise ValueError(f"{name}={value}: must be at least 1")
 
 
 def require_probability(name: str, value: float) -> None:

@@ -8,12 +8,12 @@ events are JSON-safe, because they live for years in a device's ledger.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
+from privacy.checks import require_count, require_positive
 from privacy.neighbours import Adjacency, Unit
 
 
@@ -40,7 +40,7 @@ class RandomizedResponseEvent(Event):
     categories: int
 
     def __post_init__(self) -> None:
-        _require_positive("epsilon", self.epsilon)
+        require_positive("epsilon", self.epsilon)
         if self.categories < 2:
             raise ValueError(f"categories={self.categories}: must be at least 2")
 
@@ -73,7 +73,7 @@ class GaussianEvent(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
+        require_positive("noise_multiplier", self.noise_multiplier)
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class DiscreteGaussianEvent(Event):
     scalar: bool = False
 
     def __post_init__(self) -> None:
-        _require_positive("sigma", self.sigma)
-        _require_positive("sensitivity", self.sensitivity)
+        require_positive("sigma", self.sigma)
+        require_positive("sensitivity", self.sensitivity)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class LaplaceEvent(Event):
     sensitivity_steps: int | None = None
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
+        require_positive("noise_multiplier", self.noise_multiplier)
         if self.sensitivity_steps is not None and self.sensitivity_steps < 0:
             raise ValueError(
                 f"sensitivity_steps={self.sensitivity_steps}: must be at least 0, or left out"
@@ -118,7 +118,7 @@ class PureEvent(Event):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require_positive("epsilon", self.epsilon)
+        require_positive("epsilon", self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class SecurelySummedEvent(Event):
 
     def __post_init__(self) -> None:
         _require_event(self.event)
-        _require_count("honest_clients", self.honest_clients)
+        require_count("honest_clients", self.honest_clients)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class ShuffledEvent(Event):
 
     def __post_init__(self) -> None:
         _require_event(self.event)
-        _require_count("honest_clients", self.honest_clients)
+        require_count("honest_clients", self.honest_clients)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class RepeatedEvent(Event):
 
     def __post_init__(self) -> None:
         _require_event(self.event)
-        _require_count("count", self.count)
+        require_count("count", self.count)
 
 
 @dataclass(frozen=True)
@@ -263,16 +263,6 @@ def _revive(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_revive(item) for item in value)
     return value
-
-
-def _require_positive(name: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name}={value}: must be finite and above 0")
-
-
-def _require_count(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name}={value}: must be at least 1")
 
 
 def _require_event(value: object) -> None:

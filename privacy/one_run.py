@@ -22,7 +22,8 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtrc, ndtr, ndtri
 
 from privacy.accounting.search import decreasing_root
-from privacy.trade_off import epsilon_of_mu
+from privacy.checks import require_probability
+from privacy.trade_off import epsilon_of_mu, require_delta
 
 _SHARES = (1, 2, 4, 8)  # all, or the surest half, quarter or eighth of the canaries are guessed
 LEAST_CANARIES = 2 * _SHARES[-1]
@@ -53,8 +54,7 @@ def one_run_gaussian(
     scores: ArrayLike, inside: ArrayLike, delta: float, confidence: float = 0.999
 ) -> float:
     """ε at ``delta`` of the Gaussian whose μ one run proves; arguments as for ``one_run``."""
-    if not 0 < delta < 1:
-        raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
+    require_delta(delta)
     mu = _largest(scores, inside, confidence, _gaussian_excess)
     return epsilon_of_mu(mu, delta) if mu else 0.0
 
@@ -97,8 +97,7 @@ def _largest(
         )
     if np.isnan(values).any():
         raise ValueError("scores: hold NaN")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence}: must lie in (0, 1)")
+    require_probability("confidence", confidence)
     m, order = len(values), np.argsort(values, kind="stable")
     error, found = (1 - confidence) / len(_SHARES), 0.0
     for share in _SHARES:

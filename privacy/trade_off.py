@@ -43,7 +43,7 @@ def gaussian_fit(
         confidence: of μ's bound: two Clopper–Pearson bounds, each with half of the error. The
             threshold is chosen on a quarter of the runs, the others measure.
     """
-    _require_delta(delta)
+    require_delta(delta)
     x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
     if x[0::4].mean() < other[0::4].mean():
         x, other = -x, -other
@@ -75,7 +75,7 @@ def normal_fit(
         delta: the δ of the claim, in (0, 1).
         confidence: of the bound.
     """
-    _require_delta(delta)
+    require_delta(delta)
     x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
     gaps, freedom, error = x - other, x.size - 1, (1 - confidence) / 2
     # Two-sided, for the sign of the distance is taken from the same runs.
@@ -97,7 +97,7 @@ def normal_interval(
     The estimate is that of Andrew et al., "One-shot empirical privacy estimation for federated
     learning", ICLR 2024, where the outputs are the scores of canaries in and out of one run.
     """
-    _require_delta(delta)
+    require_delta(delta)
     low, middle, high = _distances(outputs_x, outputs_x_prime, (1 - confidence) / 3)
     return _or_none(low, delta), _or_none(middle, delta), _or_none(high, delta)
 
@@ -137,7 +137,8 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     return decreasing_root(lambda e: float(log_delta(e, mu)) - math.log(delta), 0.0, most)
 
 
-def _require_delta(delta: float) -> None:
+def require_delta(delta: float) -> None:
+    """ValueError unless a Gaussian has an ε at ``delta``."""
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
 

@@ -24,6 +24,7 @@ from learning.contribution import Codec, Integers, MalformedError, Sum
 from learning.rows import Rows
 from learning.seeding import experiment_rng
 from privacy.accounting import Threat, Unit, epsilon
+from privacy.checks import require_count
 from privacy.events import ComposedEvent, Event, RepeatedEvent, SecurelySummedEvent
 from privacy.statement import Exposure
 from rounds.answers import accept, exposed
@@ -52,10 +53,8 @@ class ClientEvaluation(ABC):
     name: str = "protected evaluation"
 
     def __init__(self, setup: ServerSetup, *, clients: int, every: int, show_clean: bool) -> None:
-        if clients < 1:
-            raise ValueError(f"cluster_client_num={clients}: must be at least 1")
-        if every < 1:
-            raise ValueError(f"every={every}: must be at least 1")
+        require_count("cluster_client_num", clients)
+        require_count("every", every)
         if setup.secure_sums.is_on and not self.summed:
             raise ValueError(
                 "secure_aggregation=on: clients then release nothing but masked sums, and this "

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.checks import require_positive
+
 Parameters = NDArray[np.float32]
 Moment = NDArray[np.float64]
 
@@ -21,8 +23,7 @@ class Sgd:
     """w ← w + η Δ; with η = 1 the mean of the clients' models."""
 
     def __init__(self, *, learning_rate: float) -> None:
-        if not (learning_rate > 0 and math.isfinite(learning_rate)):
-            raise ValueError(f"learning_rate={learning_rate}: must be finite and above 0")
+        require_positive("learning_rate", learning_rate)
         self.learning_rate = learning_rate
         self.moments: dict[str, Moment] = {}
 
@@ -63,8 +64,7 @@ class Yogi(Sgd):
     def __init__(self, *, learning_rate: float, beta_1: float, beta_2: float, tau: float) -> None:
         super().__init__(learning_rate=learning_rate)
         self.betas = _decay("beta_1", beta_1), _decay("beta_2", beta_2)
-        if not (tau > 0 and math.isfinite(tau)):
-            raise ValueError(f"tau={tau}: must be finite and above 0")
+        require_positive("tau", tau)
         self.tau = tau
 
     def direction(self, update: Moment) -> Moment:

@@ -27,6 +27,7 @@ from learning.clustering import (
     reconstruction_loss,
 )
 from learning.seeding import experiment_rng
+from privacy.checks import require_count
 from rounds.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
@@ -45,8 +46,7 @@ class Clustering(FedAvg):
                 f"public={len(setup.public)}: at least {clusters} public images must place the "
                 "centroids (federation.public)"
             )
-        if pretrain_rounds < 1:
-            raise ValueError(f"pretrain_rounds={pretrain_rounds}: must be at least 1")
+        require_count("pretrain_rounds", pretrain_rounds)
         self.pretrain_rounds = pretrain_rounds
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:

@@ -31,6 +31,7 @@ from learning.contribution import Codec, Integers
 from learning.linear_model import require_linear, to_parameters
 from learning.seeding import experiment_rng
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
+from privacy.checks import require_count
 from privacy.events import Event
 from privacy.mechanisms import project_simplex
 from rounds.setup import ServerSetup
@@ -74,8 +75,7 @@ class PrivateKT(CohortStrategy):
                 f"K={K}: must lie in 1..{pool // asked}, the size of the public pool"
                 + (" over that of the cohort" if asked > 1 else "")
             )
-        if buffer_rounds < 1:
-            raise ValueError(f"buffer_rounds={buffer_rounds}: must be at least 1")
+        require_count("buffer_rounds", buffer_rounds)
         if target not in ("hard", "soft", "posterior"):
             raise ValueError(f"target={target!r}: must be 'hard', 'soft' or 'posterior'")
         if answers == "disjoint" and target != "posterior":

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fl_app.device.terms import DeviceTerms
 from privacy.budget import Budget
+from privacy.checks import require_count
 from privacy.secure_aggregation.settings import MODES, SecureSumSettings
 from rounds.schedule import Schedule
 
@@ -40,15 +41,13 @@ class FederationSettings:
     enrolled: str | None = None
 
     def __post_init__(self) -> None:
-        if self.num_clients < 1:
-            raise ValueError(f"num_clients={self.num_clients}: must be at least 1")
+        require_count("num_clients", self.num_clients)
         if not 1 <= self.cohort_size <= self.num_clients:
             raise ValueError(
                 f"clients_per_round={self.clients_per_round}: must lie in 1..{self.num_clients} "
                 "(federation.num_clients), or be null for all"
             )
-        if self.num_rounds < 1:
-            raise ValueError(f"num_rounds={self.num_rounds}: must be at least 1")
+        require_count("num_rounds", self.num_rounds)
         if self.public < 0 or (isinstance(self.public, float) and self.public >= 1):
             raise ValueError(
                 f"public={self.public}: must be a share of the training set in [0, 1) or a count"
@@ -121,8 +120,7 @@ class ComputeSettings:
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
 
     def __post_init__(self) -> None:
-        if self.stack < 1:
-            raise ValueError(f"stack={self.stack}: must be at least 1")
+        require_count("stack", self.stack)
         if self.mixed_precision and self.stack == 1:
             raise ValueError("mixed_precision=True: is that of a stack; set compute.stack above 1")
         if self.precision == "bf16" and self.stack > 1:

@@ -20,6 +20,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings
 from fl_app.device.terms import DeviceTerms
 from learning.data.datasets import DataError, Dataset
+from learning.data.partitions import label_counts
 from learning.data.public_pool import split_public
 from learning.features import Components, Features, featured
 from learning.seeding import experiment_rng
@@ -59,8 +60,7 @@ class Population:
     def class_counts(self) -> NDArray[np.int64]:
         """Examples of each class at each client (clients, classes)."""
         labels, classes = self.dataset.train.labels, self.dataset.num_classes
-        rows = self.shards.values()
-        return np.stack([np.bincount(labels[own], minlength=classes) for own in rows])
+        return label_counts(list(self.shards.values()), labels, classes)
 
 
 def population(config: DictConfig) -> Population:

@@ -11,6 +11,7 @@ from privacy.accounting.compose import epsilon as epsilon_of
 from privacy.accounting.flatten import flatten
 from privacy.accounting.search import decreasing_root, require_budget
 from privacy.accounting.threat import Threat, View
+from privacy.checks import require_count
 from privacy.events import (
     DiscreteGaussianEvent,
     Event,
@@ -101,8 +102,7 @@ def sampled_noise_multiplier(
     require_budget(epsilon, delta)
     if not 0 < rate <= 1:
         raise ValueError(f"rate={rate}: must lie in (0, 1]")
-    if steps < 1:
-        raise ValueError(f"steps={steps}: must be at least 1")
+    require_count("steps", steps)
 
     def one(multiplier: float) -> Event:
         return PoissonSampledEvent(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from privacy.checks import require_positive, require_probability
+
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -73,7 +75,6 @@ def decreasing_root(
 
 def require_budget(epsilon: float, delta: float | None = None) -> None:
     """ValueError unless noise can be searched for: ε finite and above 0, δ in (0, 1)."""
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon={epsilon}: must be finite and above 0")
-    if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta={delta}: must lie in (0, 1)")
+    require_positive("epsilon", epsilon)
+    if delta is not None:
+        require_probability("delta", delta)

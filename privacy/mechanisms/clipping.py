@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.mechanisms.validation import require_finite, require_positive
+from privacy.checks import require_finite, require_positive
 
 
 def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:

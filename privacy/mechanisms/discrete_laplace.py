@@ -14,13 +14,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.checks import require_positive
 from privacy.events import LaplaceEvent
 from privacy.mechanisms.categorical import BITS, TOTAL, Categorical
 from privacy.mechanisms.fixed_point import CONTEXT, exp_neg, round_up, to_decimal
 from privacy.mechanisms.geometric import geometric
 from privacy.mechanisms.integer_noise import Grid, GridMechanism, in_steps
 from privacy.mechanisms.quantization import quantized_l1_sensitivity
-from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
 
 

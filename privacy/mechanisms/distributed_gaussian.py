@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.checks import require_count, require_positive
 from privacy.events import DiscreteGaussianEvent, Event, RepeatedEvent, SecurelySummedEvent
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.integer_noise import in_steps
-from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
 
 _DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33
@@ -57,8 +57,7 @@ class DistributedGaussian:
 
     def __post_init__(self) -> None:
         require_positive("sensitivity", self.sensitivity)
-        if self.honest_clients < 1:
-            raise ValueError(f"honest_clients={self.honest_clients}: must be at least 1")
+        require_count("honest_clients", self.honest_clients)
         in_steps("sigma of one client", self.share * self.grid, self.grid)
         if self.coordinates is not None:
             change = self._change(self.coordinates)
@@ -79,10 +78,12 @@ class DistributedGaussian:
         releases: int = 1,
         grid: float | None = None,
         coordinates: int | None = None,
+        coarsest: float = math.inf,
     ) -> DistributedGaussian:
         """The least noise with which ``releases`` sums are (``epsilon``, ``delta``)-DP together.
 
-        ``grid``: None for the coarsest on which the noise counts as the Gaussian.
+        ``grid``: None for the coarsest, up to ``coarsest``, on which the noise counts as the
+        Gaussian.
 
         Raises:
             ValueError: an argument is out of range, or no noise on this grid meets the budget.
@@ -95,7 +96,7 @@ class DistributedGaussian:
         require_positive("sensitivity", sensitivity)
         sigma = discrete_noise_multiplier(epsilon, delta, releases) * sensitivity
         if grid is None:
-            grid = fine_grid(sigma, honest_clients)
+            grid = min(coarsest, fine_grid(sigma, honest_clients))
 
         def mechanism(sigma: float) -> DistributedGaussian:
             return cls(sigma, sensitivity, honest_clients, grid, coordinates)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privacy.checks import require_positive
 from privacy.mechanisms.quantization import quantize_nearest, require_grid
-from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
 
 _LARGEST_INPUT = 1 << 60  # the noise never comes near 2⁶⁰, so that sums cannot wrap around

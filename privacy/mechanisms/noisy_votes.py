@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.checks import require_count, require_positive
 from privacy.events import DiscreteGaussianEvent, Event, LaplaceEvent, RepeatedEvent
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.discrete_laplace import DiscreteLaplace
-from privacy.mechanisms.validation import require_positive
 from privacy.noise import NoiseGenerator
 
 
@@ -38,8 +38,7 @@ class NoisyVotes:
         if self.noise not in ("gaussian", "laplace"):
             raise ValueError(f"noise={self.noise!r}: must be 'gaussian' or 'laplace'")
         require_positive("scale", self.scale)
-        if self.queries < 1:
-            raise ValueError(f"queries={self.queries}: must be at least 1")
+        require_count("queries", self.queries)
 
     @classmethod
     def calibrated(cls, noise: str, epsilon: float, delta: float, queries: int) -> NoisyVotes:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privacy.checks import require_finite, require_positive
 from privacy.events import RandomizedBitsEvent
 from privacy.mechanisms.fixed_point import ONE, log_ratio, round_up, to_decimal
-from privacy.mechanisms.validation import require_finite, require_positive
 from privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 16  # bits per pass

@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.checks import require_count, require_positive
 from privacy.events import (
     DiscreteGaussianEvent,
     Event,
@@ -22,7 +23,6 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from privacy.mechanisms.validation import require_positive
 from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
@@ -101,8 +101,7 @@ class LotSchedule:
 
     def __post_init__(self) -> None:
         for name in ("lot_size", "epochs", "rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+            require_count(name, getattr(self, name))
 
     def rate(self, size: int) -> float:
         """Sampling rate q = L/n, at most 1."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privacy.checks import require_finite, require_positive
 from privacy.events import PureEvent
 from privacy.mechanisms.bernoulli_exp import flip_exp
 from privacy.mechanisms.fixed_point import ONE
 from privacy.mechanisms.uniform import uniform_below
-from privacy.mechanisms.validation import require_finite, require_positive
 from privacy.noise import NoiseGenerator
 
 # Beyond it a candidate is never chosen. A cap keeps gaps, and with them the effect of their

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.budget import Budget
+from privacy.checks import require_positive, require_probability
 from privacy.cohorts import Cohorts
 from privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from privacy.mechanisms.clipping import clip_l2
@@ -48,14 +49,9 @@ class Clipping:
     bit_noise: float | None = None
 
     def __post_init__(self) -> None:
-        if not (self.norm > 0 and math.isfinite(self.norm)):
-            raise ValueError(f"clipping.norm={self.norm}: must be finite and above 0")
-        if not 0 < self.quantile < 1:
-            raise ValueError(f"clipping.quantile={self.quantile}: must lie in (0, 1)")
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(
-                f"clipping.learning_rate={self.learning_rate}: must be finite and above 0"
-            )
+        require_positive("clipping.norm", self.norm)
+        require_probability("clipping.quantile", self.quantile)
+        require_positive("clipping.learning_rate", self.learning_rate)
         if self.bit_noise is not None and not (0 < self.bit_noise < math.inf):
             raise ValueError(
                 f"clipping.bit_noise={self.bit_noise}: must be finite and above 0, or null"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType
 
+from privacy.checks import require_count
 from privacy.secure_aggregation.terms import Terms
 
 MODES = ("off", "simulated", "on")
@@ -64,8 +65,7 @@ class SecureSumSettings:
             raise ValueError(f"colluders={self.colluders}: must be at least 0")
         if self.max_weight is not None and self.max_weight < 1:
             raise ValueError(f"max_weight={self.max_weight}: must be at least 1, or null")
-        if self.groups < 1:
-            raise ValueError(f"groups={self.groups}: must be at least 1")
+        require_count("groups", self.groups)
         if not 0 <= self.liars < 0.5:
             raise ValueError(f"liars={self.liars}: must lie in [0, 0.5)")
 

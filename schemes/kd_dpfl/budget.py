@@ -7,9 +7,10 @@ client that trains on them (ε_s = r·ε_g). Clients are disjoint: parallel, the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from privacy.checks import require_positive
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,7 @@ def tight(total: float, general: Sequence[float], joining: float = 0.0) -> Budge
 
 
 def _worst(total: float, general: Sequence[float], joining: float) -> float:
-    if not (total > 0 and math.isfinite(total)):
-        raise ValueError(f"total={total}: must be finite and above 0")
+    require_positive("total", total)
     if joining < 0:
         raise ValueError(f"joining={joining}: must be at least 0")
     if not general or not min(general) > 0:

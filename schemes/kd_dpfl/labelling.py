@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privacy.accounting.calibrate import label_epsilon
+from privacy.checks import require_count
 from privacy.events import Event, NonPrivateEvent, Release
 from privacy.mechanisms import RandomizedResponse
 from privacy.mechanisms.noisy_votes import NoisyVotes
@@ -47,8 +48,7 @@ class Labelling:
                 f"labelling.mechanism={self.mechanism!r}: must be one of {', '.join(MECHANISMS)}"
             )
         for name in ("queries", "teachers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"labelling.{name}={getattr(self, name)}: must be at least 1")
+            require_count(f"labelling.{name}", getattr(self, name))
         if self.noise not in ("gaussian", "laplace"):
             raise ValueError(f"labelling.noise={self.noise!r}: must be 'gaussian' or 'laplace'")
         total = self.teachers * self.clients

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.checks import require_count, require_positive
 from privacy.events import DiscreteGaussianEvent, Event, Release, RepeatedEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from privacy.mechanisms.clipping import clip_l2
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from privacy.mechanisms.validation import require_positive
 from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
@@ -40,8 +40,7 @@ class NoisyModel:
 
     def __post_init__(self) -> None:
         require_positive("clip", self.clip)
-        if self.rounds < 1:
-            raise ValueError(f"rounds={self.rounds}: must be at least 1")
+        require_count("rounds", self.rounds)
 
     def event(self, epsilon: float, delta: float, size: int) -> Event:
         """One release at the least noise that keeps all rounds within the budget."""

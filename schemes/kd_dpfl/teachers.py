@@ -19,6 +19,7 @@ from learning.data.examples import LocalData
 from learning.grid_codec import GridCodec
 from learning.training.dpsgd import DpSgd
 from learning.training.trainer import Trainer
+from privacy.checks import require_count
 from privacy.noise import NoiseGenerator
 from schemes.kd_dpfl.labelling import Labelling
 
@@ -40,8 +41,7 @@ class Teacher:
         batch_size: int,
         soft: bool,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"teacher.batch_size={batch_size}: must be at least 1")
+        require_count("teacher.batch_size", batch_size)
         self.trainer, self.labelling, self.batch_size = trainer, labelling, batch_size
         self.soft = soft and labelling.mechanism == "dpsgd_teacher"
         self.settings = DpSgd(labelling.schedule.lot_size, clipping_norm, learning_rate)

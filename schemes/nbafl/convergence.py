@@ -19,6 +19,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from privacy.checks import require_positive
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -45,9 +47,7 @@ class Constants:
 
     def __post_init__(self) -> None:
         for name in ("smoothness", "lipschitz", "pl", "dissimilarity", "gap"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name}={value}: must be finite and above 0")
+            require_positive(name, getattr(self, name))
         if not (self.proximal_mu >= 0 and math.isfinite(self.proximal_mu)):
             raise ValueError(f"proximal_mu={self.proximal_mu}: must be finite and at least 0")
 

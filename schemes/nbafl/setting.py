@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from privacy.budget import Budget
+from privacy.checks import require_count, require_positive
 from privacy.events import Assumption
 
 SENSITIVITIES = ("paper", "worst", "erm", "dpsgd")
@@ -69,8 +70,7 @@ class NbaflSetting:
         if self.is_private and self.delta == 0:
             raise ValueError("delta=0.0: Gaussian noise needs a delta above 0")
         for name in ("rounds", "clients", "dimension"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+            require_count(name, getattr(self, name))
         if self.smallest_dataset < 1:
             raise ValueError(
                 f"smallest_dataset={self.smallest_dataset}: every client needs an example; "
@@ -89,8 +89,7 @@ class NbaflSetting:
                 "(federation.num_clients)"
             )
         _require_numbers(clip=self.clip, proximal_mu=self.proximal_mu)
-        if not self.clip > 0:
-            raise ValueError(f"clip={self.clip}: must be finite and above 0")
+        require_positive("clip", self.clip)
         self._check_modes()
 
     def _check_modes(self) -> None:

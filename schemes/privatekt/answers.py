@@ -207,16 +207,11 @@ def _vote_noise(budget: Budget, count: int) -> DistributedGaussian | None:
     """Noise in votes, on a grid that a vote is a whole number of steps of."""
     if not budget.is_private:
         return None
-
-    def calibrated(grid: float | None) -> DistributedGaussian:
-        return DistributedGaussian.calibrated(
-            budget.epsilon,
-            budget.delta,
-            math.sqrt(2 * count),
-            honest_clients=budget.honest_clients,
-            releases=budget.releases,
-            grid=grid,
-        )
-
-    noise = calibrated(None)
-    return noise if noise.grid <= 1 else calibrated(1.0)
+    return DistributedGaussian.calibrated(
+        budget.epsilon,
+        budget.delta,
+        math.sqrt(2 * count),
+        honest_clients=budget.honest_clients,
+        releases=budget.releases,
+        coarsest=1.0,
+    )

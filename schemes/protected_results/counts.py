@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from learning.grid_codec import LARGEST, GridCodec
 from privacy.budget import Budget
+from privacy.checks import require_positive
 from privacy.events import Event, Release
 from privacy.mechanisms import DiscreteLaplace
 from privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from privacy.mechanisms.validation import require_positive
 from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 from schemes.protected_results.settings import UNITS
@@ -120,11 +120,7 @@ class ProtectedCounts:
         if not self.is_summed:
             return DiscreteLaplace.calibrated(self.epsilon, 2.0 * self._changed)
         change = math.sqrt(2) * self._changed
-        noise = DistributedGaussian.calibrated(
-            self.epsilon, self.delta, change, honest_clients=self.honest_clients
-        )
-        if noise.grid <= 1:  # a count is a whole number of steps
-            return noise
-        return DistributedGaussian.calibrated(
-            self.epsilon, self.delta, change, honest_clients=self.honest_clients, grid=1.0
+        honest = self.honest_clients
+        return DistributedGaussian.calibrated(  # a count is a whole number of steps
+            self.epsilon, self.delta, change, honest_clients=honest, coarsest=1.0
         )

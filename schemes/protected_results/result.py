@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.checks import require_positive, require_probability
 from privacy.events import ComposedEvent, Event
 from privacy.mechanisms import (
     DiscreteLaplace,
@@ -29,7 +30,6 @@ from privacy.mechanisms import (
 )
 from privacy.mechanisms.discrete_laplace import laplace_scale
 from privacy.mechanisms.uniform import uniform_below
-from privacy.mechanisms.validation import require_positive, require_probability
 from privacy.noise import NoiseGenerator
 from schemes.protected_results.rows import Decoded, Protection, Rows
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privacy.checks import require_positive, require_probability
 from privacy.events import Release
-from privacy.mechanisms.validation import require_positive, require_probability
 from privacy.neighbours import Adjacency, Unit
 from schemes.protected_results.result import ChosenLabel, LabelResponse, LaplaceResult, SplitResult
 from schemes.protected_results.rows import ProtectedResult
