@@ -19,11 +19,14 @@ $(STAMP): $(ROOT)/pyproject.toml $(ROOT)/constraints.txt
 	  { echo "torch and torchvision do not match: remove $(VENV) and run make again, so that both are installed as the pair in constraints.txt"; exit 1; }
 	@touch $(STAMP)
 
+# Files in the order of tests/conftest.py, each whole on one worker.
+PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder
+
 demo: $(STAMP)
 	$(BIN)/murmur experiment=digits_votes engine=ray results_dir=$(ROOT)/runs
 
 test: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses auto --dist loadscope
+	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL)
 
 test-federation: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m federation
@@ -33,7 +36,7 @@ QUICK := tests/privacy/policy tests/privacy/test_events.py tests/privacy/test_no
   tests/privacy/ledger/test_tampering.py tests/privacy/accounting/test_gaussian.py \
   tests/fl_app/config/test_composition.py tests/fl_app/config/test_job_key.py tests/rounds/test_schedule.py
 check: lint
-	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses auto --dist loadscope $(QUICK)
+	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL) $(QUICK)
 
 test-long: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m long

@@ -1,11 +1,45 @@
 """Fixtures for all tests: real data where it is, private folders, no leftovers of other runs."""
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 
 from fl_app.config.plugins import VARIABLE
+
+# The modules that take longest come first, so that no worker is left with one at the end.
+LONGEST = (
+    "fl_app/tools/test_audit.py",
+    "deploy/test_policies.py",
+    "fl_app/engines/test_flower_run.py",
+    "fl_app/run/test_killed.py",
+    "fl_app/sweep/test_launchers.py",
+    "fl_app/device/test_charge_of_settings.py",
+    "fl_app/device/test_non_interference.py",
+    "fl_app/config/test_plugins.py",
+    "fl_app/device/test_hostile_server.py",
+    "fl_app/engines/test_ray.py",
+    "fl_app/test_cli.py",
+    "privacy/ledger/test_crash.py",
+    "fl_app/test_experiments.py",
+    "strategies/test_hostile_clients.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by ``LONGEST``; the rest stays as it is."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not look through it again."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture

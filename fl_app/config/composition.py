@@ -93,8 +93,8 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
 
 def choices(overrides: Sequence[str]) -> dict[str, str]:
     """Which file of each group of conf/ ``overrides`` choose, by themselves or an experiment."""
-    chosen = _raw_compose(list(overrides), hydra=True).hydra.runtime.choices
-    return {str(group): str(name) for group, name in chosen.items()}
+    words = tuple(o.input_line or "" for o in parsed(tuple(overrides)) if _is_group(o))
+    return dict(_composed(_roots(), words)[1])
 
 
 def installed(choices: tuple[str, ...]) -> DictConfig:
@@ -256,10 +256,18 @@ def require_known_classes(config: DictConfig) -> None:
         )
 
 
-@functools.lru_cache(maxsize=64)
 def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
     """The configuration of these choices in ``conf`` alone; only for looking up keys."""
-    return _raw_compose(list(choices))
+    return _composed(conf, choices)[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _composed(conf: Roots, choices: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+    """``_base``, and the file of each group that is in it."""
+    config = _raw_compose(list(choices), hydra=True)
+    with open_dict(config):
+        chosen = config.pop("hydra").runtime.choices
+    return config, {str(group): str(name) for group, name in chosen.items()}
 
 
 @functools.lru_cache(maxsize=64)

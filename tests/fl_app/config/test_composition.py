@@ -10,18 +10,28 @@ from omegaconf import OmegaConf
 
 from fl_app.cli import main as murmur
 from fl_app.config.building import build
-from fl_app.config.composition import CONF, compose, from_run_config, groups
+from fl_app.config.composition import CONF, OPTIONAL_GROUPS, compose, from_run_config, groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep
 from fl_app.config.run_config import to_overrides, to_run_config
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
+PARTS = {group: names for group, names in groups().items() if group not in OPTIONAL_GROUPS}
+# Overlays are composed one by one, the parts of a run one of each group at a time.
+OVERLAYS = [[f"{group}={name}"] for group, name in CHOICES if group in OPTIONAL_GROUPS]
+TOGETHER = [
+    [f"{group}={names[number % len(names)]}" for group, names in PARTS.items()]
+    for number in range(max(map(len, PARTS.values())))
+]
+
+
+@pytest.mark.parametrize("words", [*OVERLAYS, *TOGETHER], ids=lambda words: words[0])
+def test_every_yaml_composes(words):
+    assert compose(words).strategy.name
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
-def test_every_yaml_composes(group, choice):
-    config = compose([f"{group}={choice}"])
-    assert config.strategy.name
+def test_every_yaml_says_what_it_is(group, choice):
     first = (CONF / group / f"{choice}.yaml").read_text().splitlines()
     comments = list(itertools.takewhile(lambda line: line.startswith("#"), first))
     assert any(not line.startswith("# @package") for line in comments), "no line says what it is"
