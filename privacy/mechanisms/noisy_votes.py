@@ -3,6 +3,9 @@
 Papernot et al., "Semi-supervised knowledge transfer for deep learning from private training
 data", ICLR 2017 (Laplace); "Scalable private learning with PATE", ICLR 2018 (Gaussian). A record
 is in one teacher's shard and moves that teacher's vote: in each query L1 sensitivity 2, L2 √2.
+
+Gaussian noise is drawn on a grid of 2⁻¹⁶ votes, from one vote on fine enough to be accounted for as
+the Gaussian (``privacy.accounting.fine_gaussian``), and what is released is rounded to whole votes.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from privacy.events import DiscreteGaussianEvent, Event, LaplaceEvent, RepeatedE
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.discrete_laplace import DiscreteLaplace
 from privacy.noise import NoiseGenerator
+
+_STEPS = 1 << 16  # of the Gaussian noise's grid, in a vote
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,8 @@ class NoisyVotes:
         """All queries."""
         if self.noise == "laplace":
             return RepeatedEvent(LaplaceEvent(self.scale / 2, 2), self.queries)
-        return RepeatedEvent(DiscreteGaussianEvent(self.scale, math.sqrt(2)), self.queries)
+        one = DiscreteGaussianEvent(self.scale * _STEPS, math.sqrt(2) * _STEPS)
+        return RepeatedEvent(one, self.queries)
 
     def privatize(self, votes: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
         """``votes`` (queries, C) plus noise; counts may become negative.
@@ -73,4 +79,5 @@ class NoisyVotes:
             raise ValueError(f"votes of shape {votes.shape}: must be ({self.queries}, classes)")
         if self.noise == "laplace":
             return DiscreteLaplace(self.scale, 2.0).privatize_integers(votes, rng)
-        return DiscreteGaussian(self.scale, math.sqrt(2)).privatize_integers(votes, rng)
+        fine = DiscreteGaussian(self.scale * _STEPS, math.sqrt(2) * _STEPS)
+        return (fine.privatize_integers(votes * _STEPS, rng) + _STEPS // 2) // _STEPS
