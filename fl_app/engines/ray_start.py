@@ -58,11 +58,7 @@ class Head:
     def __init__(self, workers: int) -> None:
         # Workers know the folders of plug-ins that were named when their head started.
         self.kind = (workers, os.environ.get(plugins.VARIABLE, ""))
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        # Nobody else on this machine or network may run code in our workers.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        _set_environment(own=True)
         adopt_orphans()
         self.folder = Path(tempfile.mkdtemp(prefix="murmur-ray-"))
         self._stopping = False
@@ -116,14 +112,22 @@ class Head:
             end_children(lambda child: template in (child.pid, child.ppid()))
 
 
+def _set_environment(own: bool) -> None:
+    """Before Ray is imported, which reads it once; ``own``: the cluster is to be this process's."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if own:  # nobody else on this machine or network may run code in our workers
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
 def start_ray(address: str | None, workers: int | None = None) -> Any:
     """The module ``ray``, connected to the cluster at ``address``, or with None to a new one.
 
     ``workers``: cores of a new one; None: all of this machine's. A process that is connected
     already stays as it is.
     """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    _set_environment(own=address is None)
     head = None
     if address is None and workers is not None and "ray" not in sys.modules:
         head = Head.shared(workers)
