@@ -14,6 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -32,7 +33,6 @@ from rounds.evaluation_report import with_evaluation
 from rounds.evaluation_sum import EvaluationSum, weigh
 from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
-from rounds.secure_journal import Storage
 from rounds.secure_sum import RECORD, SecureRound
 from rounds.setup import ServerSetup
 from rounds.untrusted_text import said
@@ -74,7 +74,7 @@ class ClientEvaluation(ABC):
                 f"clients={clients}: a sum over {sure} is too small: {setup.least_survivors} share "
                 "the noise that it needs; ask as many clients as train in a round"
             )
-        self.storage: Storage | None = None  # for a secure sum that an interruption must not lose
+        self.journal: Path | None = None  # of a secure sum that an interruption must not lose
         self.least_survivors = self.answered = 0
         self._sum: EvaluationSum | None = None
         self.participations: Counter[int] = Counter()
@@ -181,7 +181,7 @@ class ClientEvaluation(ABC):
         self, number: int, asked: Mapping[int, list[int]], grid: Grid
     ) -> Mapping[int, list[int]]:
         """Exchange keys; who may be asked, by node: nobody where too few take part."""
-        known = (self.clients, self.codec(PROTECTED), grid, self.storage, self.participations)
+        known = (self.clients, self.codec(PROTECTED), grid, self.journal, self.participations)
         try:
             self._sum = EvaluationSum(self.setup, number, asked, *known)
         except ValueError as error:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 from flwr.serverapp import Grid
 
 from learning.contribution import Codec, Sum
 from learning.seeding import experiment_rng
 from rounds.secure_groups import groups_of
-from rounds.secure_journal import Journal, Storage
+from rounds.secure_journal import Journal
 from rounds.secure_sum import SecureRound
 from rounds.setup import Round, ServerSetup
 
@@ -24,7 +25,7 @@ def weigh(client: int) -> int:
 class EvaluationSum:
     """Clients of ``asked``, by node, sum contributions of ``codec`` in round ``number``.
 
-    ``usual``: how many are asked by configuration. ``storage``: what outlives this process.
+    ``usual``: how many are asked by configuration. ``path``: of its journal.
     ``participations``: of the evaluations before. Raises ValueError where too few are left.
     """
 
@@ -36,11 +37,11 @@ class EvaluationSum:
         usual: int,
         codec: Codec,
         grid: Grid,
-        storage: Storage | None,
+        path: Path | None,
         participations: Counter[int],
     ) -> None:
         self.about = Round(number, asked=dict(asked))
-        journal = Journal(number, storage)
+        journal = Journal(number, path)
         journal.restore(self.about)
         cohort = [client for clients in asked.values() for client in clients]
         settings = setup.secure_sums

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from learning.array_file import replace_file
 from privacy.secure_aggregation import Phase, Terms
 
 if TYPE_CHECKING:
@@ -24,34 +26,24 @@ if TYPE_CHECKING:
 _FACTS, _TOTAL = "facts", "total"  # JSON as bytes, beside the arrays
 
 
-class Storage(Protocol):
-    """Where a run keeps it; ``fl_app.run.results.RunFolder``."""
-
-    def save_secure_sum(self, content: bytes) -> None:
-        """Keep ``content``, on disk when this returns, instead of what was there."""
-
-    def load_secure_sum(self) -> bytes | None:
-        """What was kept last, or None."""
-
-
 class Journal:
     """The secure sums of round ``number``; empty, or as an interrupted server left them.
 
+    ``path``: the run's file of them, which each round's replace; None: nothing is kept.
     ``terms``: of each sum; none before the clients were asked. ``masked``: of each sum, whose
     vectors are in it, and the masked total; None before phase MASK is over. ``participations``:
     of the whole run, as they were then.
     """
 
-    def __init__(self, number: int, storage: Storage | None) -> None:
-        self.number, self.storage = number, storage
+    def __init__(self, number: int, path: Path | None) -> None:
+        self.number, self.path = number, path
         self.terms: list[Terms] = []
         self.replies: dict[Phase, dict[int, bytes]] = {}
         self.masked: list[tuple[list[int], NDArray]] | None = None
         self.participations: dict[int, int] = {}
         self._about: dict[str, Any] = {}
-        content = None if storage is None else storage.load_secure_sum()
-        if content is not None:
-            self._read(load(content))
+        if path is not None and path.exists():
+            self._read(load(path.read_bytes()))
 
     def restore(self, about: Round) -> None:
         """Add what had happened in the round before the interruption to ``about``."""
@@ -65,9 +57,9 @@ class Journal:
 
     def keep_replies(self, phase: Phase, replies: Mapping[int, bytes], about: Round) -> None:
         """``replies`` are all that came in ``phase``."""
-        if self.storage is not None:
+        if self.path is not None:
             self.replies[phase] = dict(replies)
-            self._keep(self.storage, about)
+            self._keep(self.path, about)
 
     def keep_masked(
         self,
@@ -76,11 +68,11 @@ class Journal:
         about: Round,
     ) -> None:
         """Phase MASK is over."""
-        if self.storage is not None:
+        if self.path is not None:
             self.masked, self.participations = masked, dict(participations)
-            self._keep(self.storage, about)
+            self._keep(self.path, about)
 
-    def _keep(self, storage: Storage, about: Round) -> None:
+    def _keep(self, path: Path, about: Round) -> None:
         names = ("away", "failed", "accused", "bytes_up", "bytes_down")
         facts = {
             "round": self.number,
@@ -95,7 +87,7 @@ class Journal:
                 arrays[f"{phase}.{client}"] = np.frombuffer(reply, np.uint8)
         for place, (_, total) in enumerate(self.masked or []):
             arrays[f"{_TOTAL}.{place}"] = total
-        storage.save_secure_sum(save(arrays))
+        replace_file(path, save(arrays))
 
     def _read(self, arrays: dict[str, NDArray]) -> None:
         facts = json.loads(arrays.pop(_FACTS).tobytes())

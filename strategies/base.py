@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,7 @@ from rounds.errors import RunError
 from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
 from rounds.secure_groups import groups_of
-from rounds.secure_journal import Journal, Storage
+from rounds.secure_journal import Journal
 from rounds.secure_sum import RECORD, SecureRound
 from rounds.setup import Round, ServerSetup
 from rounds.untrusted_text import said
@@ -53,7 +54,7 @@ class CohortStrategy(Algorithm, Strategy):
         self.silent_rounds = 0
         self.run = uuid.uuid4().hex  # names this process's secure sums; no draw follows from it
         self.secure_round: SecureRound | None = None
-        self.storage: Storage | None = None  # for secure sums that an interruption must not lose
+        self.journal: Path | None = None  # of secure sums that an interruption must not lose
         self.least_survivors = 0  # of any sum that was taken; 0: none was
         self.blame = Blame(int(setup.secure_sums.liars * setup.num_clients))
         self.model: Parameters = np.zeros(0, np.float32)
@@ -116,7 +117,7 @@ class CohortStrategy(Algorithm, Strategy):
         for name, values in extra.items():
             record[name] = Array(values)
         secure = self.setup.secure_sums.is_on
-        journal = Journal(number, self.storage if secure else None)
+        journal = Journal(number, self.journal if secure else None)
         self._assign(journal, grid)
         self.round.invited = self.round.asked
         self.secure_round = None

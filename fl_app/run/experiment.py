@@ -76,9 +76,10 @@ class Experiment:
     def _begin(self) -> np.ndarray:
         folder, strategy = self.folder, self.strategy
         checkpoint = self.checkpoint(folder)
-        strategy.storage = folder if self.config.keep_checkpoints else None
-        if strategy.evaluation is not None and self.config.keep_checkpoints:
-            strategy.evaluation.storage = folder.evaluation_sums
+        if self.config.keep_checkpoints:
+            strategy.journal = folder.path / "secure-sum.safetensors"
+            if strategy.evaluation is not None:
+                strategy.evaluation.journal = folder.path / "evaluation-sum.safetensors"
         placement = strategy.setup.placement
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
             placement.ledger = folder.path / "ledger.sqlite"  # on other machines it may be another

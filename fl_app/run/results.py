@@ -6,7 +6,8 @@
 | ``overrides.json`` | what was typed |
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | the last finished round (``fl_app.run.checkpoint``) |
-| ``secure-sum.safetensors`` | where secure sums are on: the round's, as far as it has come |
+| ``secure-sum.safetensors`` | where secure sums are on: the round's (``rounds.secure_journal``) |
+| ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
 | ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.run.health``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
@@ -142,20 +143,6 @@ class RunFolder:
             checkpoint.require_config(self.path / "config.yaml")
         return checkpoint
 
-    def save_secure_sum(self, content: bytes) -> None:
-        """``secure-sum.safetensors``; see ``rounds.secure_journal``."""
-        self._write("secure-sum.safetensors", content)
-
-    def load_secure_sum(self) -> bytes | None:
-        """What ``save_secure_sum`` kept last, or None."""
-        path = self.path / "secure-sum.safetensors"
-        return path.read_bytes() if path.exists() else None
-
-    @property
-    def evaluation_sums(self) -> EvaluationSums:
-        """The same for the evaluations' secure sums."""
-        return EvaluationSums(self.path / "evaluation-sum.safetensors")
-
     def save_model(self, tensors: Mapping[str, NDArray], about: dict[str, str]) -> None:
         """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""
         self._write("model.safetensors", save(dict(tensors), about))
@@ -216,18 +203,3 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-class EvaluationSums:
-    """A file of its own for them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def save_secure_sum(self, content: bytes) -> None:
-        """Keep ``content`` instead of what was there."""
-        replace_file(self.path, content)
-
-    def load_secure_sum(self) -> bytes | None:
-        """What was kept last, or None."""
-        return self.path.read_bytes() if self.path.exists() else None
