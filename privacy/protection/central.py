@@ -45,23 +45,45 @@ SECRET_COHORT = Assumption(
 )
 
 
-class Central(Clipped):
-    """Noise from the server, which sees updates in the clear."""
+class ServerNoise(Clipped):
+    """Noise from the server, which sees updates in the clear and publishes noised means."""
 
-    name = "Gaussian noise from the server"
     threats = ("central",)
     adjacency = Adjacency.ADD_REMOVE
-    claim = (
-        "all published models together are (ε, δ)-differentially private for a client, where "
-        "the server is trusted (McMahan et al. 2018; Andrew et al. 2021)"
-    )
-    difference = "sampling helps while cohorts stay secret only; a curious server sees updates."
     rounds_published = 0
 
     @property
     def always_published(self) -> bool:
         """With noise: a round that is left out would tell whose data made it so."""
         return self.noise_multiplier > 0
+
+    def release_event(self) -> Event:
+        """The update leaves without noise."""
+        return NonPrivateEvent()
+
+    def divisor(self, weight: int) -> int:
+        """The expected cohort, whoever came."""
+        return self.cohorts.size
+
+    def state(self) -> dict[str, NDArray]:
+        """The clipping norm, and how many models were published."""
+        return {**super().state(), "published": np.array([self.rounds_published], np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The clipping norm, and how many models were published."""
+        super().restore(state)
+        self.rounds_published = int(state["published"][0])
+
+
+class Central(ServerNoise):
+    """Independent noise in every round."""
+
+    name = "Gaussian noise from the server"
+    claim = (
+        "all published models together are (ε, δ)-differentially private for a client, where "
+        "the server is trusted (McMahan et al. 2018; Andrew et al. 2021)"
+    )
+    difference = "sampling helps while cohorts stay secret only; a curious server sees updates."
 
     def calibrate(self) -> float:
         """The smallest z, for secret samples or for the most exposed client's rounds."""
@@ -76,14 +98,6 @@ class Central(Clipped):
     def mechanism(self) -> SampledGaussian:
         """The update and the bit together."""
         return SampledGaussian(self.cohorts.rate or 1.0, self.noise_multiplier or 1.0, CLIP_STEPS)
-
-    def release_event(self) -> Event:
-        """The update leaves without noise."""
-        return NonPrivateEvent()
-
-    def divisor(self, weight: int) -> int:
-        """The expected cohort, whoever came."""
-        return self.cohorts.size
 
     def mean(
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
@@ -141,12 +155,3 @@ class Central(Clipped):
         most = max(participations.values(), default=1)
         count = most if self.cohorts.rate is None else max(1, self.rounds_published)
         return RepeatedEvent(self.round_event(), count)
-
-    def state(self) -> dict[str, NDArray]:
-        """The clipping norm, and how many models were published."""
-        return {**super().state(), "published": np.array([self.rounds_published], np.int64)}
-
-    def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The clipping norm, and how many models were published."""
-        super().restore(state)
-        self.rounds_published = int(state["published"][0])

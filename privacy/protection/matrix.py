@@ -46,8 +46,8 @@ from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
-from privacy.protection.central import MODELS, TRUSTED
-from privacy.protection.clipped import Clipped, Integers
+from privacy.protection.central import MODELS, TRUSTED, ServerNoise
+from privacy.protection.clipped import Integers
 from privacy.statement import Exposure
 
 _STEPS = 1 << 8
@@ -67,15 +67,13 @@ def overlap(coefficients: Integers, rounds: int) -> NDArray[np.float64]:
     return matrix.T @ matrix
 
 
-class MatrixFactorization(Clipped):
-    """Correlated noise from the server, which sees updates in the clear.
+class MatrixFactorization(ServerNoise):
+    """Noise that is correlated over rounds.
 
     ``bands``: b; None for as many rounds as lie between two of the most frequent client's.
     """
 
     name = "banded matrix factorisation"
-    threats = ("central",)
-    adjacency = Adjacency.ADD_REMOVE
     claim = (
         "all published models together are (ε, δ)-differentially private for a client, where the "
         "server is trusted, whoever knows the cohorts (Kairouz et al. 2021)"
@@ -109,7 +107,6 @@ class MatrixFactorization(Clipped):
                 "protection.clipping.adaptive=false"
             )
         self.coefficients = band(self._bands(bands))
-        self.rounds_published = 0
         # What earlier rounds held and published, newest first: (b − 1, d).
         self.sums: Integers = np.zeros((0, 0), np.int64)
         self.outputs: NDArray[np.float64] = np.zeros((0, 0))
@@ -145,19 +142,6 @@ class MatrixFactorization(Clipped):
     def sigma(self) -> int:
         """σ of Z in grid steps."""
         return math.ceil(self.noise_multiplier * self.sensitivity(self.budget.rounds))
-
-    def release_event(self) -> Event:
-        """The update leaves without noise."""
-        return NonPrivateEvent()
-
-    def divisor(self, weight: int) -> int:
-        """The cohort, whoever came."""
-        return self.cohorts.size
-
-    @property
-    def always_published(self) -> bool:
-        """With noise: a round that is left out would tell whose data made it so."""
-        return self.noise_multiplier > 0
 
     def noised(
         self, number: int, total: Integers, multiplier: float, noise: NoiseGenerator
@@ -212,15 +196,9 @@ class MatrixFactorization(Clipped):
 
     def state(self) -> dict[str, NDArray]:
         """What earlier rounds held, and how many there were."""
-        return {
-            **super().state(),
-            "sums": self.sums,
-            "outputs": self.outputs,
-            "published": np.array([self.rounds_published], np.int64),
-        }
+        return {**super().state(), "sums": self.sums, "outputs": self.outputs}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """What ``state`` returned."""
         super().restore(state)
         self.sums, self.outputs = state["sums"].copy(), state["outputs"].copy()
-        self.rounds_published = int(state["published"][0])
