@@ -67,11 +67,6 @@ class NoiseGenerator:
         """
         return cls(_derive_key(b"murmur.noise.seeded", parts), is_seeded=True)
 
-    @property
-    def is_seeded(self) -> bool:
-        """Whether the stream can be reproduced, and with it the noise removed."""
-        return self._is_seeded
-
     def fill(self, out: NDArray[Any]) -> None:
         """Overwrite ``out``, a writable C-contiguous array of integers, with uniform bits.
 

@@ -201,36 +201,29 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
 def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
     entries = list(ledger.entries(options.client))
     spent = _spent(ledger, options.client, options.delta)
-    if options.json:
-        releases = [
-            {
-                "entry": entry.position,
-                "time": entry.time,
-                "run": entry.run,
-                "round": entry.round,
-                "purpose": entry.purpose,
-                "event": entry.event.to_dict(),
-            }
-            for entry in entries
-        ]
-        about = {"client": options.client, "delta": options.delta, "epsilon": spent}
-        print(json.dumps({**about, "releases": releases}))
-        return
     rows = [
         {
             "entry": entry.position,
-            "time": _minute(entry.time),
+            "time": entry.time,
             "run": entry.run,
             "round": entry.round,
             "purpose": entry.purpose,
-            "release": describe(entry.event),
         }
         for entry in entries
     ]
+    if options.json:
+        both = zip(rows, entries, strict=True)
+        releases = [{**row, "event": entry.event.to_dict()} for row, entry in both]
+        about = {"client": options.client, "delta": options.delta, "epsilon": spent}
+        print(json.dumps({**about, "releases": releases}))
+        return
     _print_table(
         f"client {options.client}: {len(rows)} releases, together epsilon={_number(spent)} at "
         f"delta={options.delta:g}",
-        rows,
+        [
+            {**row, "time": _minute(entry.time), "release": describe(entry.event)}
+            for row, entry in zip(rows, entries, strict=True)
+        ],
     )
 
 

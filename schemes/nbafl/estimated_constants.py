@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.training.trainer import Trainer
-from schemes.nbafl.convergence import Constants, Curve
+from schemes.nbafl.convergence import Curve
 
 Parameters = NDArray[np.float32]
 Local = Callable[[int, int, Parameters], Parameters]
@@ -65,17 +65,6 @@ class EstimatedConstants:
     curvature: float
     retention: float
     losses: tuple[float, ...]
-
-    def constants(self, proximal_mu: float) -> Constants:
-        """The bound's constants, with the user's μ."""
-        return Constants(
-            self.smoothness,
-            self.lipschitz,
-            self.pl,
-            self.dissimilarity,
-            self.gap,
-            proximal_mu,
-        )
 
     def curve(self, dimension: int) -> Curve:
         """The measured counterpart of the bound, of the same form: an estimate, no bound."""
