@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from learning.layers import Flatten
 from learning.training.flat import FlatModel
 from learning.training.gradient import AutogradBackend, Backend
 from learning.training.half_precision import computes_half, has_bfloat16
@@ -40,6 +41,10 @@ def _obstacle(flat: FlatModel, manual: bool) -> str | None:
         return "is for processors, where a GPU has compute.mixed_precision"
     if not has_bfloat16():
         return "this processor does not compute in bfloat16"
-    if not manual or not any(map(computes_half, list(flat.module.children())[1:])):
-        return "is for plain sequences of layers with a second convolution of stride 1"
+    layers = [layer for layer in flat.module.children() if not isinstance(layer, Flatten)]
+    if not manual or not any(map(computes_half, layers[1:])):
+        return (
+            "is for plain sequences of layers with a second convolution of stride 1, or a second "
+            "linear layer of 512 × 512 weights or more"
+        )
     return None

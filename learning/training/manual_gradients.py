@@ -20,9 +20,8 @@ from learning.training.flat import FlatModel
 from learning.training.fused_block import FusedBlock, FusedStage
 from learning.training.gradient import Backend
 from learning.training.half_precision import (
-    HALF,
     HalfConvolutionStage,
-    WidenStage,
+    HalfLinearStage,
     computes_half,
 )
 from learning.training.manual_layers import (
@@ -180,7 +179,10 @@ class ManualBackend(Backend):
             match layer:
                 case nn.Linear():
                     own, moved = _affine(parameters, name), _affine(targets, name)
-                    stage = LinearStage(own, moved, batch, out, index == 0)
+                    if name in self._half:
+                        stage = HalfLinearStage(own, moved, batch, out)
+                    else:
+                        stage = LinearStage(own, moved, batch, out, index == 0)
                 case FusedBlock():
                     own, moved = _affine(parameters, name), _affine(targets, name)
                     stage = FusedStage(layer, own, moved, batch)
@@ -193,10 +195,8 @@ class ManualBackend(Backend):
                         if name in self._late:
                             own, moved = (own[0], None), (moved[0], None)
                         if name in self._half:
-                            size, following = (batch, *shape), self._layers[index + 1]
-                            if not isinstance(following[1], nn.MaxPool2d):
-                                stages.insert(0, WidenStage(vector, (batch, *following[2]), out))
-                            stage = HalfConvolutionStage(layer, own, moved, size)
+                            sizes = (batch, *shape), (batch, *self._layers[index + 1][2])
+                            stage = HalfConvolutionStage(layer, own, moved, *sizes)
                         else:
                             stage = ConvolutionStage(layer, own, moved, index == 0)
                 case nn.MaxPool2d():
@@ -206,13 +206,9 @@ class ManualBackend(Backend):
                         late = BiasStage(parameters[bias], targets[bias], (batch, *after), out)
                         stages.insert(0, late)
                         out = None
-                    like = vector
-                    if before in self._half:
-                        like = vector.new_empty(0, dtype=HALF)
-                        stages.insert(0, WidenStage(vector, (batch, *after), out))
                     # A convolution's gradient needs its input, and its output no more.
                     reuse = isinstance(self._layers[index - 1][1], nn.Conv2d)
-                    stage = max_pool_stage(layer, like, (batch, *shape), reuse)
+                    stage = max_pool_stage(layer, vector, (batch, *shape), reuse)
                 case nn.ReLU() | nn.Tanh():
                     stage = ActivationStage(layer, out)
                 case Dropout():

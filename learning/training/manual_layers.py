@@ -82,19 +82,27 @@ class LinearStage(Stage):
             self._x = x
         elif x is not self.input:
             self.input.copy_(x)  # type: ignore[union-attr]
-        torch.mm(self._x, self._matrix, out=self._out)
+        self._product()
         return self._out
 
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
         """(B, out) to (B, in)."""
         if not self._first:
-            # Before the update: the target may be this very matrix.
-            torch.mm(dy, self._weight_transposed, out=self._dx)
+            self._input_gradient(dy)  # before the update: the target may be this very matrix
+        self._move(dy, scale, retention)
+        return None if self._first else self._dx
+
+    def _product(self) -> None:
+        torch.mm(self._x, self._matrix, out=self._out)
+
+    def _input_gradient(self, dy: Tensor) -> None:
+        torch.mm(dy, self._weight_transposed, out=self._dx)
+
+    def _move(self, dy: Tensor, scale: float, retention: float) -> None:
         if self._sum is None:
             self._target.addmm_(self._x.t(), dy, beta=retention, alpha=scale)
         else:
             move(self._target, torch.mm(dy.t(), self._x, out=self._sum).t(), scale, retention)
-        return None if self._first else self._dx
 
 
 class ConvolutionStage(Stage):
@@ -133,7 +141,7 @@ class ConvolutionStage(Stage):
         )
         self._x = None
         for target, gradient in zip(self._targets, gradients, strict=False):
-            move(target, gradient.to(target.dtype), scale, retention)
+            move(target, gradient, scale, retention)
         return None if dx is None else dx.permute(0, 2, 3, 1)
 
 
@@ -238,9 +246,12 @@ def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
 
 
 def move(target: Tensor, gradient: Tensor, scale: float, retention: float) -> None:
-    """Target ← retention·target + scale·gradient, whatever was in a target that is not retained."""
+    """Target ← retention·target + scale·gradient, whatever was in a target that is not retained.
+
+    In the target's precision, which may be more than the gradient's.
+    """
     if retention == 0:
-        torch.mul(gradient, scale, out=target)
+        target.copy_(gradient).mul_(scale)
         return
     if retention != 1:
         target.mul_(retention)

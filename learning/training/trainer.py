@@ -53,8 +53,9 @@ class Trainer:
         inference_threads: how many batches of ``logits`` are computed at a time, each by
             ``threads`` of their own; the results do not depend on it.
         mixed_precision: whether ``stack`` computes products in bfloat16.
-        precision: ``fp32``, or ``bf16`` for the convolutions after the first in ``train``, in
-            which parameters and their updates stay float32; ``auto``: bf16 where it can be.
+        precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
+            first in ``train``, in which parameters and their updates stay float32; ``auto``: bf16
+            where it can be.
         fused: whether a network's first convolution, its pooling and its activation are trained as
             one compiled kernel; see ``learning.training.fused_kernels``.
 

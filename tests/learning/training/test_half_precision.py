@@ -1,4 +1,4 @@
-"""Convolutions in bfloat16: what is rounded, what is not, and where they are refused."""
+"""Training in bfloat16: what is rounded, what is not, and where they are refused."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from torch import nn
 from learning import models
 from learning.layers import Flatten
 from learning.models import Network
-from learning.training.half_precision import HalfConvolutionStage
+from learning.training.half_precision import HalfConvolutionStage, HalfLinearStage
 from learning.training.trainer import Trainer
 
 SHAPE = (1, 20, 20)
@@ -21,6 +21,7 @@ CASES = {
     "no pooling": lambda input_shape, num_classes: Network(
         [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), Flatten(), nn.Linear(1024, num_classes)]
     ),
+    "large linear layer": partial(models.mlp, hidden=[512, 512]),
 }
 
 
@@ -72,8 +73,16 @@ def test_the_first_convolution_stays_in_float32():
     assert half.index(True) > 0 and half.count(True) == 1
 
 
+def test_large_linear_layers_after_the_first_compute_in_bfloat16():
+    trainer = Trainer(partial(models.mlp, hidden=[1024, 512, 64]), SHAPE, 10, precision="bf16")
+    plan = trainer._backend._plan(4, True)
+    linear = [forward.__self__ for forward in plan._forward[::2]]
+    half = [isinstance(stage, HalfLinearStage) for stage in linear]
+    assert half == [False, True, False, False]
+
+
 @pytest.mark.parametrize("model", [models.mlp, models.cnn_groupnorm, models.cnn_small])
-def test_models_without_such_a_convolution_are_refused(model):
+def test_models_without_such_a_layer_are_refused(model):
     with pytest.raises(ValueError, match=r"^precision=bf16: is for plain sequences"):
         Trainer(model, SHAPE, 10, precision="bf16")
     assert np.array_equal(moved(model, "auto"), moved(model, "fp32"))
