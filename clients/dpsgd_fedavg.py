@@ -115,8 +115,7 @@ class DpSgdClient(Client):
 
     def _within_bounds(self, model: NDArray[np.float32]) -> NDArray[np.float32]:
         """What the codec can carry, so that a model that diverged is answered with, too."""
-        bound = WeightCodec(1).bound
-        return np.nan_to_num(model, nan=0.0, posinf=bound, neginf=-bound).clip(-bound, bound)
+        return WeightCodec(len(model)).bounded(model)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The weights themselves, which ``answer`` has protected while it trained."""

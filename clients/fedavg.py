@@ -64,8 +64,7 @@ class FedAvgClient(LocalSgdClient):
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """What the protection leaves of it, within what an unprotected answer can carry."""
-        bound = WeightCodec(1).bound
-        finite = np.nan_to_num(update, nan=0.0, posinf=bound, neginf=-bound).clip(-bound, bound)
+        finite = WeightCodec(len(update)).bounded(update)
         return self.protection.release(finite, self._clip(task), noise)
 
     def canary(self, task: Task, name: int, count: int) -> Canary:

@@ -167,6 +167,12 @@ class WeightCodec:
         """Four for each real."""
         return 4 * self.size
 
+    def bounded(self, values: NDArray) -> NDArray:
+        """Values (size,) as they can be carried: infinite ones at the bound, NaN as 0."""
+        result = np.clip(values, -self.bound, self.bound)  # twice as fast as ``nan_to_num``
+        np.copyto(result, 0, where=np.isnan(result))
+        return result
+
     def pack(self, release: NDArray) -> NDArray[np.float32]:
         """Reals (size,) as float32."""
         return np.ascontiguousarray(release, dtype=np.float32)
