@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: docs demo check test test-federation test-long lint clean install bench bench-pfl
+.PHONY: docs demo check quick test test-federation test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -31,12 +31,16 @@ test: $(STAMP)
 test-federation: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m federation
 
-# Lint, types and the parts of the tests that take seconds.
+# Lint and types beside the parts of the tests that take seconds.
 QUICK := tests/privacy/policy tests/privacy/test_events.py tests/privacy/test_noise.py \
   tests/privacy/ledger/test_tampering.py tests/privacy/accounting/test_gaussian.py \
-  tests/fl_app/config/test_composition.py tests/fl_app/config/test_job_key.py tests/rounds/test_schedule.py
-check: lint
-	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL) $(QUICK)
+  tests/fl_app/config/test_composition.py tests/fl_app/config/test_job_key.py \
+  tests/rounds/test_schedule.py
+check: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs 2 -C $(ROOT) lint quick
+
+quick: $(STAMP)
+	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
 
 test-long: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m long

@@ -1,6 +1,5 @@
 """The `murmur` command as a user meets it: results, one clear error, exit status, no leftovers."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,24 +20,15 @@ SMALL = [
 ]
 
 
-def murmur(cwd, *words, **environment):
-    return subprocess.run(
-        [MURMUR, *words],
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "200", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def test_a_run_prints_rounds_summary_statement_and_folder(tmp_path):
-    done = murmur(tmp_path, *SMALL)
-    assert done.returncode == 0, done.stderr
-    assert "round 2/2  accuracy" in done.stdout
-    assert "ε proven" in done.stdout
-    assert "Privacy statement: PrivateKT" in done.stdout
-    folder = Path(done.stdout.rsplit("results: ", 1)[1].strip())
+def test_a_run_prints_rounds_summary_statement_and_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(SMALL) == 0
+    said = capsys.readouterr().out
+    assert "round 2/2  accuracy" in said
+    assert "ε proven" in said
+    assert "Privacy statement: PrivateKT" in said
+    folder = Path(said.rsplit("results: ", 1)[1].strip())
     assert (folder / "metrics.json").exists()
     assert folder.parent == tmp_path / "runs"
 
@@ -102,7 +92,8 @@ def test_unwritable_results_folder_is_named(tmp_path, refuse):
 
 
 def test_error_ends_the_command_with_status_2(tmp_path):
-    done = murmur(tmp_path, "privacy.epsilon=-3")
+    command = [MURMUR, "engine=inline", "privacy.epsilon=-3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "privacy.epsilon=-3" in done.stderr

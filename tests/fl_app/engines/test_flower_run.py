@@ -41,13 +41,13 @@ def processes_mentioning(word):
             yield int(folder.name)
 
 
-@pytest.fixture
-def flower(tmp_path):
-    """An environment for Flower of this test alone; what it leaves running is stopped by pid."""
+@contextlib.contextmanager
+def own_flower(folder):
+    """An environment for Flower in ``folder``; what it leaves running is stopped by pid."""
     environment = {
         **os.environ,
-        "FLWR_HOME": str(tmp_path / "flwr"),
-        "MARK": str(tmp_path),
+        "FLWR_HOME": str(folder / "flwr"),
+        "MARK": str(folder),
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": free_port(),
         "FLWR_LOCAL_CONTROL_API_PORT": free_port(),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -57,6 +57,19 @@ def flower(tmp_path):
     yield environment
     for pid in processes_mentioning(environment["FLWR_LOCAL_SUPERLINK_HTTP_API_PORT"]):
         os.kill(pid, signal.SIGTERM)
+
+
+@pytest.fixture
+def flower(tmp_path):
+    with own_flower(tmp_path) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory):
+    """For `flwr run`, which starts a SuperLink and leaves it to the next one."""
+    with own_flower(tmp_path_factory.mktemp("flower")) as environment:
+        yield environment
 
 
 def weights(folder):
@@ -175,7 +188,7 @@ def test_baselines_with_state_on_the_server_equal_the_inline_engine(tmp_path, fl
     assert weights(tmp_path / "flower") == weights(inline.path)
 
 
-def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, flower):
+def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, lasting):
     words = [word for word in SMALL if not word.startswith(("engine", "federation"))]
     run_config = (
         f'num-clients="6" num-rounds="2" overrides="{" ".join(words)} run_dir={tmp_path}/flower"'
@@ -183,20 +196,20 @@ def test_bare_flwr_run_reaches_the_same_code_through_its_run_config(tmp_path, fl
     command = [BIN / "flwr", "run", PROJECT, "--stream", "--run-config", run_config]
     command += ["--federation-config", "num-supernodes=3 client-resources-num-cpus=1"]
     done = subprocess.run(
-        command, env=flower, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        command, env=lasting, cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert (tmp_path / "flower" / "metrics.json").exists(), done.stdout + done.stderr
     inline = run_inline(tmp_path / "inline")
     assert weights(tmp_path / "flower") == weights(inline.path)
 
 
-def test_error_inside_the_runtime_reaches_the_user(tmp_path, flower):
+def test_error_inside_the_runtime_reaches_the_user(tmp_path, lasting):
     """A partition that cannot be drawn is found before the runtime starts; a bad run_dir is not."""
     command = [BIN / "flwr", "run", PROJECT, "--stream"]
     run_config = f'overrides="strategy=privatkt run_dir={tmp_path}/bad"'
     command += ["--run-config", run_config, "--federation-config", "num-supernodes=1"]
     done = subprocess.run(
-        command, env=flower, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        command, env=lasting, cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert "did you mean privatekt" in done.stdout + done.stderr
     assert not RunFolder(tmp_path / "bad").metrics()

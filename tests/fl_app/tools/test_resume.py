@@ -25,8 +25,8 @@ def weights(folder):
 
 
 def test_killed_run_resumes_to_the_same_result_and_pays_once(tmp_path):
-    whole, cut = tmp_path / "whole", RunFolder(tmp_path / "cut")
-    subprocess.run([MURMUR, *WORDS, f"run_dir={whole}"], check=True, capture_output=True)
+    cut = RunFolder(tmp_path / "cut")
+    whole = run_inline(tmp_path / "whole", small=WORDS).path
     running = subprocess.Popen(
         [MURMUR, *WORDS, f"run_dir={cut.path}"],
         stdout=subprocess.DEVNULL,
