@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def require_positive(name: str, value: float) -> None:
@@ -29,5 +29,7 @@ def require_probability(name: str, value: float) -> None:
 
 def require_finite(name: str, x: NDArray[Any]) -> None:
     """Raise ValueError if ``x`` holds NaN or infinities."""
+    import numpy as np  # a ledger, whose events are checked here, does without
+
     if not np.isfinite(x).all():
         raise ValueError(f"{name}: holds NaN or infinities, which no clipping can bound")
