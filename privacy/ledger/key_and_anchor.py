@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from privacy.durable_file import replace_durably
 from privacy.ledger.entry import LedgerError
 from privacy.ledger.signature import Signer
 
@@ -75,9 +76,9 @@ class KeyAndAnchor:
 
         The key comes last: where a key exists, an anchor and a database must exist as well.
         """
-        _replace(self.head, 2 * _slot(anchor, signer))
+        replace_durably(self.head, 2 * _slot(anchor, signer))
         sync_folder(self.head.parent)
-        _replace(self.key, signer.to_pem())
+        replace_durably(self.key, signer.to_pem())
         sync_folder(self.key.parent)
 
     def was_used(self) -> bool:
@@ -155,18 +156,6 @@ def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
     except ValueError:
         pass
     return None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``, whole or not at all, readable by its owner only."""
-    draft = path.with_name(path.name + ".tmp")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(draft, path)
 
 
 def sync_folder(folder: Path) -> None:

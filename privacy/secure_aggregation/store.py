@@ -11,12 +11,12 @@ bytes; anything else in a phase that is done gets nothing.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from privacy.durable_file import replace_durably
 from privacy.secure_aggregation.client import SecureClient
 from privacy.secure_aggregation.terms import SecureSumError, Terms
 
@@ -70,13 +70,7 @@ class StateFile:
             }
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_name(self.path.name + ".new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.path)
+        replace_durably(self.path, content.encode("ascii"))
 
     def _last(self) -> dict | None:
         try:
