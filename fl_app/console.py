@@ -20,8 +20,12 @@ def take_option(arguments: list[str]) -> list[str]:
     return [word for word in arguments if word != OPTION]
 
 
-def console() -> Console:
-    """A console that cuts no table where it is piped into a file or another program."""
+def console(highlight: bool = True) -> Console:
+    """A console that cuts no table where it is piped into a file or another program.
+
+    ``highlight``: whether figures and names have colours.
+    """
     from rich.console import Console  # `murmur --help` needs no library
 
-    return Console(width=_UNCUT if _wide or not sys.stdout.isatty() else None)
+    width = _UNCUT if _wide or not sys.stdout.isatty() else None
+    return Console(width=width, highlight=highlight)

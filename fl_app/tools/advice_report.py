@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fl_app.console
+
 if TYPE_CHECKING:
     from fl_app.tools.advise import Advice
 
@@ -18,9 +20,7 @@ MORE_CLIENTS = (
 
 def show(advice: Advice) -> None:
     """Setting, constants, both tables and the optima."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = fl_app.console.console(highlight=False)
     noise = advice.setting.noise
     console.print(
         f"NbAFL: ε={noise.epsilon:g}, δ={noise.delta:g}, N={noise.clients}, K={noise.scheduled}, "

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fl_app.console
 from fl_app.config.errors import ConfigError
 from fl_app.tools import checkup
 from fl_app.tools.checkup import FAIL, OK, SOON, WARN, Check, attempt
@@ -57,7 +58,6 @@ def main(argv: list[str]) -> int:
 
 def show(checks: list[Check]) -> None:
     """Print the checks as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     styles = {OK: "green", WARN: "yellow", FAIL: "bold red"}
@@ -66,10 +66,7 @@ def show(checks: list[Check]) -> None:
         mark = f"[{styles[check.status]}]{check.status}[/]"
         advice = "" if check.status == OK else check.advice
         table.add_row(mark, check.name, check.found, advice)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 500  # a path in a log must stay in one piece
-    console.print(table)
+    fl_app.console.console(highlight=False).print(table)
 
 
 def _machine() -> Iterator[Check]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
+import fl_app.console
 from fl_app.tools.private_file import private
 from privacy.accounting import UnsupportedEventError, epsilon
 from privacy.events import Event, Release, RepeatedEvent, UnknownEvent
@@ -259,11 +260,10 @@ def _minute(time: str) -> str:
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = fl_app.console.console(highlight=False)
     console.print(Text(title if rows else f"{title}: nothing"))
     if not rows:
         return

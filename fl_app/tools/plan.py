@@ -17,6 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+import fl_app.console
 from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
@@ -184,10 +185,9 @@ def _jsonable(value: float) -> float | str:
 
 
 def _print(scheme: Scheme, lines: Sequence[Line], proven: float) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    plan, console = scheme.plan, Console(highlight=False)
+    plan, console = scheme.plan, fl_app.console.console(highlight=False)
     table = Table(
         title=f"ε = {_show(plan.total)} at δ = {plan.delta:g}, {len(scheme.sizes)} clients"
     )

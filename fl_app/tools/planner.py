@@ -19,6 +19,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+import fl_app.console
 from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
@@ -157,7 +158,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(request: Request, found: list[Plan]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     names = list(dict.fromkeys(name for plan in found for name in plan.facts))
@@ -166,7 +166,7 @@ def _show(request: Request, found: list[Plan]) -> None:
         spread = f" ± {statistics.stdev(plan.accuracies):.3f}" if len(plan.accuracies) > 1 else ""
         facts = [plan.facts.get(name, "–") for name in names]
         table.add_row(str(number), *facts, f"{plan.expected:.3f}{spread}")
-    console = Console(highlight=False)
+    console = fl_app.console.console(highlight=False)
     console.print(table)
     for number, plan in enumerate(found, 1):
         console.print(f"{number}: {' '.join(plan.candidate)}", soft_wrap=True, markup=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from fl_app.report.page import page
 from fl_app.report.reading import read
 from fl_app.report.scales import byte_count
 from fl_app.report.tables import as_csv, as_latex, draw, run_records, setting_records
+from learning.array_file import replace_file
 
 
 def main(argv: list[str]) -> int:
@@ -43,10 +43,8 @@ def main(argv: list[str]) -> int:
 
 def _write(option: str, out: Path, content: bytes) -> None:
     """Replace ``out`` as a whole, so that nobody reads half a page."""
-    temporary = out.with_name(f".{out.name}.new")
     try:
-        temporary.write_bytes(content)
-        os.replace(temporary, out)
+        replace_file(out, content)
     except OSError as error:
         raise ConfigError(
             f"{option}={out}: cannot be written ({error.strerror}); name a file in a folder that "
