@@ -29,7 +29,6 @@ class Comparison:
     source: str
     says: str
     accuracy: dict[int, float]
-    epsilon_claimed: float | None
     settings: tuple[str, ...]
     labels: tuple[str, ...]
     differences: dict[str, list[str]]
@@ -64,7 +63,6 @@ def _compare(entry: Mapping[str, Any], settings: Sequence[Setting]) -> Compariso
         source=entry["source"],
         says=entry.get("says", ""),
         accuracy=accuracy,
-        epsilon_claimed=claimed,
         settings=tuple(s.key for s in matching),
         labels=tuple(s.label for s in matching),
         differences={label: items for label, items in differences.items() if items},

@@ -9,10 +9,9 @@ proves is in ``privacy.accounting.gaussian``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from privacy.accounting.gaussian import classical_constant
-from privacy.accounting.gaussian import epsilon as gaussian_epsilon
 
 
 def upload_sigma(
@@ -64,9 +63,3 @@ def seen_by_outsider(exposures: int, participations: int) -> tuple[int, int, int
     uploads = min(exposures, participations)
     stripped = min(exposures, participations - uploads)
     return uploads, stripped, participations - uploads - stripped
-
-
-def claimed_against_proven(delta: float, epsilons: Sequence[float]) -> Mapping[float, float]:
-    """The exact ε of one release with the paper's noise σ = cΔ/ε, for each nominal ε."""
-    constant = classical_constant(delta)
-    return {nominal: gaussian_epsilon(constant / nominal, delta) for nominal in epsilons}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.threat_table import page, rows_of
 from fl_app.config.composition import CONF, groups
-from fl_app.tools.threat_table import page, rows_of
 from tests.fl_app.device.test_hostile_server import CASES, EVALUATE, honest
 from tests.fl_app.device_under_test import OPEN, Device
 
@@ -29,7 +29,7 @@ def test_every_algorithms_own_file_says_what_it_sends(name):
 
 
 def test_the_page_has_the_rows_of_all_algorithms_and_evaluations():
-    assert page() == TEXT, "run python -m fl_app.tools.threat_table"
+    assert page() == TEXT, "run python -m benchmarks.threat_table"
     assert first_cells("`evaluation=`") == set(groups()["evaluation"])
 
 

@@ -2,7 +2,7 @@
 
 ``conf/strategy/x.yaml`` begins with comments; those that are table rows say what one client sends
 in one round and against whom that is protected: ``# | `x` (weight) | contribution | guarantee |``.
-``python -m fl_app.tools.threat_table`` writes them into docs/threat-model.md.
+``python -m benchmarks.threat_table`` writes them into docs/threat-model.md.
 """
 
 from __future__ import annotations
