@@ -56,7 +56,9 @@ def test_events_survive_json(event):
 
 
 def test_every_kind_of_event_is_tested():
-    assert {type(event) for event in EVENTS} == set(Event.__subclasses__()) - {UnknownEvent}
+    # Not those that other tests made up.
+    known = {kind for kind in Event.__subclasses__() if kind.__module__ == Event.__module__}
+    assert {type(event) for event in EVENTS} == known - {UnknownEvent}
 
 
 @pytest.mark.parametrize(

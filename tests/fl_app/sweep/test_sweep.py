@@ -125,7 +125,14 @@ def test_a_wrong_command_leaves_nothing(murmur, tmp_path, words, named):
 
 def test_a_killed_sweep_goes_on_without_repeating_a_finished_job(tmp_path):
     command = [MURMUR, "-m", *SMALL, "federation.num_rounds=16", "seed=1,2,3"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    # On one core, so that one job ends before the next begins.
+    core = {min(os.sched_getaffinity(0))}
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: os.sched_setaffinity(0, core),
+    )
     try:
         wait_for(lambda: len(list(tmp_path.glob("runs/*/*/metrics.json"))) == 1, process)
         # Another job is under way: some of its rounds are on disk.
