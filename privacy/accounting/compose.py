@@ -92,7 +92,11 @@ def delta(
     if not rest and (not slack or fine_gaussian.trusted(epsilon)):
         exact = privacy_loss.delta(parts, max(0.0, epsilon - 2 * slack), gaussian_mu)
         bounds.append(exact * math.exp(slack))
-    elif epsilon < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
+    elif (
+        epsilon < _WORTH_MORE
+        and (not slack or fine_gaussian.trusted(epsilon))
+        and all(pld.supports(leaf) for leaf in rest)
+    ):
         composed = pld.compose(rest, parts, gaussian_mu, epsilon)
         least = float(composed.get_delta_for_epsilon(max(0.0, epsilon - 2 * slack)))
         bounds.append(least * math.exp(slack))
@@ -136,8 +140,9 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
             bounds[name] = exact
     elif bounds.get("rdp", math.inf) < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
         composed = pld.compose(rest, parts, gaussian_mu, bounds["rdp"])
-        least = float(composed.get_epsilon_for_delta(delta * math.exp(-slack)))
-        bounds["pld"] = least + 2 * slack
+        least = float(composed.get_epsilon_for_delta(delta * math.exp(-slack))) + 2 * slack
+        if not slack or fine_gaussian.trusted(least):
+            bounds["pld"] = least
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
 
 

@@ -5,7 +5,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from privacy.accounting import Adjacency, dpsgd, epsilon
+from privacy.accounting import Adjacency, delta, dpsgd, epsilon
 from privacy.accounting.calibrate import sampled_noise_multiplier
 from privacy.events import (
     ComposedEvent,
@@ -124,14 +124,22 @@ def test_several_releases_on_one_sample_are_not_amplified():
 
 
 @pytest.mark.parametrize(
-    ("target", "delta", "rate", "steps"),
+    ("target", "failure", "rate", "steps"),
     [(8.0, DELTA, 0.1, 400), (50.0, 0.01, 0.05, 350), (100.0, 0.01, 0.32, 500)],
 )
-def test_a_calibration_spends_its_budget_to_a_thousandth(target, delta, rate, steps):
-    multiplier = sampled_noise_multiplier(target, delta, rate, steps, 1 << 18)
+def test_a_calibration_spends_its_budget_to_a_thousandth(target, failure, rate, steps):
+    multiplier = sampled_noise_multiplier(target, failure, rate, steps, 1 << 18)
     noise = DiscreteGaussianEvent(multiplier * 2**18, 2**18)
-    spent = epsilon(RepeatedEvent(PoissonSampledEvent(rate, noise), steps), delta).epsilon
+    spent = epsilon(RepeatedEvent(PoissonSampledEvent(rate, noise), steps), failure).epsilon
     assert 0.999 * target < spent <= target
+
+
+def test_a_grid_counts_as_gaussian_only_where_its_proof_reaches():
+    event = RepeatedEvent(PoissonSampledEvent(0.5, DiscreteGaussianEvent(0.1 * 2**20, 2**20)), 1000)
+    assert "pld" not in epsilon(event, DELTA).bounds and epsilon(event, DELTA).epsilon > 10_000
+    assert delta(event, 10_001.0) == pytest.approx(1.0)
+    continuous = RepeatedEvent(PoissonSampledEvent(0.5, GaussianEvent(0.1)), 1000)
+    assert epsilon(continuous, DELTA).bounds["pld"] > 10_000
 
 
 @pytest.mark.parametrize(
