@@ -22,7 +22,7 @@ from types import FrameType
 import torch
 
 from benchmarks.killed_runs import Kill, same_result, words_of
-from fl_app.config.composition import CONF
+from fl_app.config.help_text import CONF
 from fl_app.run.prepare import prepare, validated
 from fl_app.run.results import RunFolder
 from fl_app.tools import resume

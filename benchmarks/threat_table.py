@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fl_app.config.composition import CONF
+from fl_app.config.help_text import CONF
 
 PAGE = CONF.parent / "docs" / "threat-model.md"
 _ROW = re.compile(r"^# (\| .* \|)$", re.MULTILINE)

@@ -163,7 +163,7 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
 
-    from fl_app.config.composition import CONF
+    from fl_app.config.help_text import CONF
 
     def task(_: DictConfig) -> Any:
         started.append(True)

@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
 from hydra import compose as hydra_compose
@@ -24,29 +24,17 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import Field, TypeAdapter, ValidationError
 
-from fl_app.config.allowed_classes import classes_of, strange_class
 from fl_app.config.compute_choices import decide
 from fl_app.config.errors import ConfigError, nearest
-from fl_app.config.help_text import CONF
+from fl_app.config.groups import OPTIONAL_GROUPS, Roots, groups, roots
 from fl_app.config.overrides import one_line, parsed
-from fl_app.config.plugins import conf_folders
+from fl_app.config.run_checks import check_classes, check_run
 from fl_app.config.run_config import to_overrides
 
-Roots = tuple[Path, ...]
 _composing = threading.Lock()
 
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
-OPTIONAL_GROUPS = {"experiment", "debug"}  # overlays, of which none need be chosen
-# The settings of conf/config.yaml that belong to no group.
-RUN_SETTINGS: dict[str, Any] = {
-    "seed": Annotated[int, Field(ge=0, lt=2**63)],
-    "run_dir": str | None,
-    "results_dir": str | None,
-    "sweep": str | None,
-    "keep_checkpoints": bool,
-}
 
 
 def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
@@ -56,12 +44,7 @@ def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
 
 def compose(overrides: Sequence[str]) -> DictConfig:
     """The whole configuration for Hydra ``overrides``, interpolations resolved and read-only."""
-    return _compose(_roots(), tuple(overrides))
-
-
-def _roots() -> tuple[Path, ...]:
-    """Our conf/, then those of the user's own folders."""
-    return (CONF, *conf_folders(CONF))
+    return _compose(roots(), tuple(overrides))
 
 
 @functools.lru_cache(maxsize=64)
@@ -94,12 +77,12 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
 def choices(overrides: Sequence[str]) -> dict[str, str]:
     """Which file of each group of conf/ ``overrides`` choose, by themselves or an experiment."""
     words = tuple(o.input_line or "" for o in parsed(tuple(overrides)) if _is_group(o))
-    return dict(_composed(_roots(), words)[1])
+    return dict(_composed(roots(), words)[1])
 
 
 def installed(choices: tuple[str, ...]) -> DictConfig:
     """The files of conf/ that ``choices`` name, as they stand; not to be changed."""
-    return _base(_roots(), choices)
+    return _base(roots(), choices)
 
 
 def finished(config: DictConfig) -> DictConfig:
@@ -111,8 +94,8 @@ def finished(config: DictConfig) -> DictConfig:
         decide(config)
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
-    _check_run(config)
-    _check_classes(config)
+    check_run(config)
+    check_classes(config)
     OmegaConf.set_readonly(config, True)
     return config
 
@@ -131,7 +114,7 @@ def load(path: Path) -> DictConfig:
 def unlike_defaults(overrides: Sequence[str]) -> list[str]:
     """The words that give a setting a value of another kind than its default has."""
     words = parsed(overrides)
-    base = _base(_roots(), tuple(o.input_line or "" for o in words if _is_group(o)))
+    base = _base(roots(), tuple(o.input_line or "" for o in words if _is_group(o)))
     odd = []
     for override in words:
         if _is_group(override) or override.is_delete():
@@ -150,24 +133,6 @@ def _kind(value: Any) -> str:
     if isinstance(value, Mapping):
         return "mapping"
     return "list" if OmegaConf.is_list(value) else type(value).__name__
-
-
-def groups() -> Mapping[str, list[str]]:
-    """Every config group and its choices; conf/hydra is about Hydra itself, not about a run."""
-    return _groups(_roots())
-
-
-@functools.lru_cache(maxsize=16)
-def _groups(conf: Roots) -> dict[str, list[str]]:
-    names = sorted(f.name for f in conf[0].iterdir() if f.is_dir() and f.name != "hydra")
-    return {
-        name: sorted(str(path.with_suffix("")) for root in conf for path in _yaml(root / name))
-        for name in names
-    }
-
-
-def _yaml(folder: Path) -> Iterator[Path]:
-    return (path.relative_to(folder) for path in folder.rglob("*.yaml"))
 
 
 def _is_group(override: Override) -> bool:
@@ -200,7 +165,7 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
 
 def known_keys() -> list[str]:
     """Every key of the default settings."""
-    return _known_keys(_roots(), ())
+    return _known_keys(roots(), ())
 
 
 @functools.lru_cache(maxsize=64)
@@ -216,44 +181,6 @@ def key_names(node: Any, prefix: str = "") -> Iterator[str]:
                 continue
             yield f"{prefix}{key}"
             yield from key_names(value, f"{prefix}{key}.")
-
-
-def _check_run(config: DictConfig) -> None:
-    """ConfigError unless the settings that belong to no group are what they must be."""
-    wanted = (*RUN_SETTINGS, *(name for name in groups() if name not in OPTIONAL_GROUPS))
-    missing = [key for key in wanted if key not in config]
-    if missing:
-        raise ConfigError(f"{missing[0]}: is missing; do not remove it (`~{missing[0]}`)")
-    for key, hint in RUN_SETTINGS.items():
-        value = config[key]
-        try:
-            TypeAdapter(hint, config={"strict": True}).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise ConfigError(f"{key}={value}: {reason[0].lower()}{reason[1:]}") from error
-
-
-def _check_classes(config: DictConfig) -> None:
-    """ConfigError unless all classes are in their own slots, and the strategy has its own name."""
-    require_known_classes(config)
-    name = str(config.strategy.name)
-    named = classes_of(_roots(), "strategy", name) if name in groups()["strategy"] else {}
-    if any(
-        named.get(place) != OmegaConf.select(config, f"{place}._target_")
-        for place in ("strategy.server", "strategy.client")
-    ):
-        raise ConfigError(f"strategy.name={name}: is not the name of the strategy that was chosen")
-
-
-def require_known_classes(config: DictConfig) -> None:
-    """ConfigError unless every class stands where a file of conf/ names it."""
-    strange = strange_class(OmegaConf.to_container(config), _roots())
-    if strange is not None:
-        place, target = strange
-        raise ConfigError(
-            f"{place}._target_={target}: classes are chosen through the groups, not named; to add "
-            "one, add a file to that group of conf/, or of a folder of your own (--config-dir)"
-        )
 
 
 def _base(conf: Roots, choices: tuple[str, ...]) -> DictConfig:
@@ -286,7 +213,7 @@ def _drop_limits(config: DictConfig) -> None:
 
 
 def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
-    more = [f"file://{folder}" for folder in _roots()[1:]]
+    more = [f"file://{folder}" for folder in roots()[1:]]
     if more:
         overrides = [*overrides, f"hydra.searchpath={json.dumps(more)}"]
     # Hydra composes through a global object, which `murmur -m` is in the middle of using.
@@ -294,7 +221,7 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
         outer = GlobalHydra.instance().hydra
         GlobalHydra.instance().clear()
         try:
-            with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+            with initialize_config_dir(version_base="1.3", config_dir=str(roots()[0])):
                 return hydra_compose("config", overrides, return_hydra_config=hydra)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise ConfigError(one_line(error)) from error

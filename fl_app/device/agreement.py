@@ -31,8 +31,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fl_app.config.composition import SERVER_MAY_SET, finished, groups, installed
+from fl_app.config.composition import SERVER_MAY_SET, finished, installed
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.config.overrides import parsed
 from fl_app.config.run_config import require_plain, to_overrides
 from fl_app.device.node_settings import OwnerSettings

@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 import tomli_w
 
 from fl_app.config.building import build
-from fl_app.config.composition import CONF, choices, compose
+from fl_app.config.composition import choices, compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.help_text import CONF
 from fl_app.config.run_config import to_run_config
 from fl_app.config.settings import FederationSettings
 from fl_app.device.agreement import asked

@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 import tomli_w
 
-from fl_app.config.composition import CONF
+from fl_app.config.help_text import CONF
 from fl_app.config.run_config import to_run_config
 from fl_app.engines.family import adopt_orphans, end_children
 from fl_app.engines.packing import copy_app

@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 
 from fl_app.cli import TOOLS
-from fl_app.config.composition import groups, known_keys
+from fl_app.config.composition import known_keys
+from fl_app.config.groups import groups
 
 _BASH = """\
 _murmur() {

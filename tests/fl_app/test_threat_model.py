@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.threat_table import page, rows_of
-from fl_app.config.composition import CONF, groups
+from fl_app.config.groups import groups
+from fl_app.config.help_text import CONF
 from tests.fl_app.device.test_hostile_server import CASES, EVALUATE, honest
 from tests.fl_app.device_under_test import OPEN, Device
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fl_app.config.composition import CONF, compose
+from fl_app.config.composition import compose
+from fl_app.config.help_text import CONF
 from fl_app.config.job_key import job_key
 
 HERE = Path("/here")

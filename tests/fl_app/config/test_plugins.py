@@ -10,8 +10,9 @@ from safetensors.numpy import load_file
 
 from fl_app.cli import main
 from fl_app.config import plugins
-from fl_app.config.composition import compose, groups
+from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed
 from fl_app.device.node_settings import OwnerSettings

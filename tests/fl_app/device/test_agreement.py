@@ -7,8 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
-from fl_app.config.composition import choices, compose, groups
+from fl_app.config.composition import choices, compose
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed, asked
 from fl_app.device.node_settings import OwnerSettings

@@ -22,8 +22,9 @@ from omegaconf import OmegaConf
 from clients.base import LocalData, Task
 from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config.building import build
-from fl_app.config.composition import SERVER_MAY_SET, groups, installed
+from fl_app.config.composition import SERVER_MAY_SET, installed
 from fl_app.config.errors import ConfigError
+from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import CHOICES, agreed
 from fl_app.device.node_settings import OwnerSettings

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.killed_calls import kills
 from benchmarks.killed_runs import RUNS
-from fl_app.config.composition import groups
+from fl_app.config.groups import groups
 
 KILLS = 2  # for each; `make test-long` kills each 20 times
 
