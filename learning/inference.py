@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -11,12 +13,16 @@ from torch import Tensor, nn
 
 from learning.training.memory import as_tensor
 
+Reader = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W), channels-last, to logits (B, num_classes)."""
+
 
 class Inference:
     """Reads ``module`` in inference mode; the results do not depend on the number of threads.
 
     Args:
-        module: maps (B, C, H, W) to logits (B, num_classes).
+        module: the model.
+        reader: makes what computes the model for B images at a time, in one thread.
         num_classes: number of logits.
         device: where the module lives.
         threads: CPU threads of PyTorch for each batch.
@@ -26,12 +32,14 @@ class Inference:
     def __init__(
         self,
         module: nn.Module,
+        reader: Callable[[int], Reader],
         num_classes: int,
         device: torch.device,
         threads: int,
         readers: int,
     ) -> None:
-        self._module, self._num_classes, self._device = module, num_classes, device
+        self._module, self._reader = module, reader
+        self._num_classes, self._device = num_classes, device
         self._threads, self._readers = threads, readers if device.type == "cpu" else 1
 
     def logits(self, images: NDArray[np.float32], batch_size: int) -> NDArray[np.float32]:
@@ -64,7 +72,8 @@ class Inference:
         room = (min(batch_size, count), height, width, channels)
         buffer = torch.empty(room, device=self._device)
         with torch.inference_mode():
+            reader = lru_cache(self._reader)
             for start in starts:
                 part = source[start : start + batch_size]
                 batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)
-                result[start : start + batch_size] = self._module(batch)
+                result[start : start + batch_size] = reader(len(part))(batch)

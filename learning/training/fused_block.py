@@ -91,6 +91,10 @@ class FusedStage(Stage):
         self._kernels.forward(self._batch, *(tensor.data_ptr() for tensor in tensors))
         return self._y
 
+    def infer(self, images: Tensor) -> Tensor:
+        """``forward`` of images (B, in, H, W), channels-last, as PyTorch's layers have them."""
+        return self.forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
     def backward(self, dy: Tensor, scale: float, retention: float) -> None:
         """(B, H', W', out); nobody needs the images' gradient."""
         assert self._x is not None

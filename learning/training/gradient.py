@@ -29,7 +29,8 @@ class Backend(ABC):
     guard: Callable[[], AbstractContextManager[object]] = torch.no_grad
 
     @abstractmethod
-    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None: ...
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        self._flat = flat
 
     @abstractmethod
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
@@ -44,6 +45,13 @@ class Backend(ABC):
     def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """One plain step: w ← retention·w - lr·gradient."""
 
+    def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
+        """What computes logits of ``batch`` images (B, C, H, W), channels-last, in inference mode.
+
+        For one thread, and for the parameters as they are now.
+        """
+        return self._flat.module
+
     def after_step(self, how: Optimisation) -> None:  # noqa: B027
         """Whatever a model needs after each step, of either kind. Nothing by default."""
 
@@ -52,8 +60,8 @@ class AutogradBackend(Backend):
     """Works for any module."""
 
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        super().__init__(flat, input_shape)
         channels, height, width = input_shape
-        self._flat = flat
         self._shape = (-1, height, width, channels)
 
     def gradient(self, rows: Tensor, y: Tensor) -> Tensor:

@@ -7,8 +7,11 @@ float32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from learning.training.manual_layers import Affine, ConvolutionStage, LinearStage, move
 from learning.training.patches import is_strided
@@ -34,6 +37,14 @@ def computes_half(layer: object) -> bool:
     if isinstance(layer, nn.Linear):
         return layer.weight.numel() >= _LARGE
     return isinstance(layer, nn.Conv2d) and not is_strided(layer)
+
+
+def half_layer(layer: nn.Linear | nn.Conv2d) -> Callable[[Tensor], Tensor]:
+    """``layer`` in inference, with its present parameters."""
+    weight, bias = layer.weight.to(HALF), None if layer.bias is None else layer.bias.to(HALF)
+    if isinstance(layer, nn.Linear):
+        return lambda x: functional.linear(x.to(HALF), weight, bias).float()
+    return lambda x: layer._conv_forward(x.to(HALF), weight, bias).float()
 
 
 class HalfConvolutionStage(ConvolutionStage):

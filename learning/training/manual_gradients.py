@@ -9,7 +9,8 @@ that tests hold this one to.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, reduce
 from itertools import pairwise
 
 import torch
@@ -23,6 +24,7 @@ from learning.training.half_precision import (
     HalfConvolutionStage,
     HalfLinearStage,
     computes_half,
+    half_layer,
 )
 from learning.training.manual_layers import (
     ActivationStage,
@@ -117,8 +119,8 @@ class ManualBackend(Backend):
         fused: bool = False,
         half: bool = False,
     ) -> None:
+        super().__init__(flat, input_shape)
         channels, height, width = input_shape
-        self._flat = flat
         self._layers: list[tuple[str, nn.Module | FusedBlock, torch.Size]] = []
         # Channels-last, as PyTorch sees it: its kernels choose their layout by the strides.
         x = flat.vector.new_zeros(1, height, width, channels).permute(0, 3, 1, 2)
@@ -160,6 +162,21 @@ class ManualBackend(Backend):
     def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """See ``Backend``."""
         self._run(rows, y, True, -lr / rows.shape[0], retention)
+
+    def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
+        """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
+        calls: list[Callable[[Tensor], Tensor]] = [] if self._image is not None else [Flatten()]
+        parameters = self._flat.views(self._flat.vector)
+        for name, layer, _ in self._layers:
+            if isinstance(layer, FusedBlock):
+                own = _affine(parameters, name)
+                calls.append(FusedStage(layer, own, own, batch).infer)
+            elif name in self._half:
+                assert isinstance(layer, nn.Linear | nn.Conv2d)
+                calls.append(half_layer(layer))
+            else:
+                calls.append(layer)
+        return lambda x: reduce(lambda value, call: call(value), calls, x)
 
     def _run(self, rows: Tensor, y: Tensor, descend: bool, scale: float, retention: float) -> None:
         batch = rows.shape[0]

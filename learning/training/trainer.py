@@ -54,10 +54,9 @@ class Trainer:
             ``threads`` of their own; the results do not depend on it.
         mixed_precision: whether ``stack`` computes products in bfloat16.
         precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
-            first in ``train``, in which parameters and their updates stay float32; ``auto``: bf16
-            where it can be.
-        fused: whether a network's first convolution, its pooling and its activation are trained as
-            one compiled kernel; see ``learning.training.fused_kernels``.
+            first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
+        fused: whether a network's first convolution, its pooling and its activation are computed
+            by one compiled kernel; see ``learning.training.fused_kernels``.
 
     Raises:
         ValueError: a setting is outside its range or the images are too small for the model.
@@ -101,7 +100,12 @@ class Trainer:
         self._optimiser: Optimiser | None = None
         self._anchor: Tensor | None = None
         self._inference = Inference(
-            self._module, num_classes, self._device, threads, inference_threads
+            self._module,
+            self._backend.reader,
+            num_classes,
+            self._device,
+            threads,
+            inference_threads,
         )
         self._images = ResidentImages(self.input_shape, self._device)
         self.stack: Stack | None = None  # None: copies of this model cannot train as a stack

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from learning.layers import Flatten
 from learning.training.flat import FlatModel
+from learning.training.gradient import Backend
 from learning.training.manual_gradients import Plan
 from learning.training.manual_layers import (
     ActivationStage,
@@ -121,22 +122,17 @@ class BatchNormStage(Stage):
         return _channels_last(dx)
 
 
-class BinaryBackend:
+class BinaryBackend(Backend):
     """What ``training.trainer.Trainer`` needs of a network of ``schemes.dpfl_bnn.network``.
 
     Args:
         flat: the model; its vector is W̄.
         input_shape: (channels, height, width).
-
-    Attributes:
-        wants_ones: whether rows of examples must end in a column of ones.
     """
-
-    wants_ones = False
 
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
         channels, height, width = input_shape
-        self._flat = flat
+        super().__init__(flat, input_shape)
         self._image = (height, width, channels)
         self._signs = torch.empty_like(flat.vector)
         self._norms = [m for m in flat.module.modules() if isinstance(m, BatchNorm)]

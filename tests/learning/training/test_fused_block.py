@@ -63,6 +63,23 @@ def batch(shape, size):
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_inference_is_that_of_the_layers(name):
+    build, shape = CASES[name]
+    plain, one, two = (
+        Trainer(build, shape, 10, fused=fused, inference_threads=threads)
+        for fused, threads in ((False, 1), (True, 1), (True, 2))
+    )
+    images = np.random.default_rng(1).normal(size=(13, *shape)).astype(np.float32)
+    # Twice: nothing of the first parameters may be left.
+    for seed in (0, 1):
+        for trainer in (plain, one, two):
+            trainer.load(plain.initial(np.random.default_rng(seed)))
+        ours = one.logits(images, batch_size=4)
+        np.testing.assert_allclose(ours, plain.logits(images, 4), rtol=1e-4, atol=1e-5)
+        assert np.array_equal(ours, two.logits(images, batch_size=4))
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_autograd(name):
     build, shape = CASES[name]
     flats = []
