@@ -1,6 +1,6 @@
-"""A run of the authors' whole configuration beside their log: ``python -m benchmarks.privatekt_whole RUN``.
+"""PrivateKT's whole configuration beside its authors' log.
 
-RUN is the folder of ``murmur engine=inline experiment=privatekt_mnist``, finished or not; ``murmur
+``python -m benchmarks.privatekt_whole RUN``. RUN is the folder of ``murmur engine=inline experiment=privatekt_mnist``, finished or not; ``murmur
 resume RUN`` goes on with it. Prints Markdown: accuracy after the rounds that the authors' log is
 known for. Needs no data.
 """
