@@ -1,8 +1,8 @@
 """PrivateKT's whole configuration beside its authors' log.
 
-``python -m benchmarks.privatekt_whole RUN``. RUN is the folder of ``murmur engine=inline experiment=privatekt_mnist``, finished or not; ``murmur
-resume RUN`` goes on with it. Prints Markdown: accuracy after the rounds that the authors' log is
-known for. Needs no data.
+``python -m benchmarks.privatekt_whole RUN [--picture FILE]``, where RUN is the folder of ``murmur
+engine=inline experiment=privatekt_mnist``, finished or not; ``murmur resume RUN`` goes on with it.
+Prints Markdown: accuracy after the rounds that the authors' log is known for. Needs no data.
 """
 
 from __future__ import annotations
