@@ -46,16 +46,18 @@ class ClientPlacement(Protocol):
 class SimulatedPlacement:
     """A simulation's nodes: each takes an even share of whoever is asked.
 
-    ``ledger``: that of all its clients, if it can be read here; a charge comes before anything
-    leaves, so whoever was not charged has released nothing.
+    ``shares``: into how many, where an interrupted round is asked again: a client answers the same
+    message only. None: one for each node. ``ledger``: that of all its clients, if it can be read
+    here; a charge comes before anything leaves, so whoever was not charged has released nothing.
     """
 
     def __init__(self) -> None:
         self.ledger: Path | None = None
+        self.shares: int | None = None
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """An even split over all nodes."""
-        nodes = sorted(grid.get_node_ids())
+        """An even split over the nodes."""
+        nodes = sorted(grid.get_node_ids())[: self.shares]
         shares = zip(nodes, np.array_split(np.asarray(clients), len(nodes)), strict=True)
         return Placement({node: share.tolist() for node, share in shares if len(share)})
 

@@ -68,7 +68,8 @@ class FlowerEngine(WorkerEngine):
         link.wait()
         run_config = folder.path / "flower-run-config.toml"
         run_config.write_text(tomli_w.dumps(to_run_config(overrides)))
-        federation = f"num-supernodes={self.nodes} client-resources-num-cpus=1"
+        nodes = max(self.nodes, folder.shares())
+        federation = f"num-supernodes={nodes} client-resources-num-cpus=1"
         if "RAY_ADDRESS" not in os.environ:
             federation += f" init-args-num-cpus={self.workers}"
         if self.gpus:

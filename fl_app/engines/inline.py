@@ -48,7 +48,7 @@ class InlineEngine:
         from fl_app.client_app import app as client_app
 
         try:
-            serve(overrides, self.nodes, self.workers, client_app)
+            serve(overrides, max(self.nodes, folder.shares()), self.workers, client_app)
         finally:
             log = error_log(folder.path)
             if self.traceback and log.exists():

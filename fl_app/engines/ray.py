@@ -34,7 +34,7 @@ class RayEngine(WorkerEngine):
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Run to the end; an exception of the server passes through."""
         pool = RayPool.shared(self.workers, self.gpus)
-        serve(overrides, self.nodes, self.workers, pool.answer)
+        serve(overrides, max(self.nodes, folder.shares()), self.workers, pool.answer)
 
 
 class Worker:

@@ -32,6 +32,7 @@ _EXTENDABLE = "federation.num_rounds"
 class Checkpoint:
     """``settings``: the resolved configuration. ``rows``: the lines of ``rounds.jsonl`` so far.
 
+    ``shares``: how many nodes share the cohort of the round that comes next.
     ``configs``: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.
     """
 
@@ -42,6 +43,7 @@ class Checkpoint:
     settings: Mapping[str, Any]
     configs: Sequence[str]
     rows: Sequence[str]
+    shares: int = 0
 
     def save(self, path: Path) -> None:
         """Replace ``path``."""
@@ -62,6 +64,7 @@ class Checkpoint:
             "rows": len(self.rows),
             "rows_digest": digest("".join(self.rows)),
             "last_row": self.rows[-1] if self.rows else "",
+            "shares": self.shares,
         }
         replace_file(path, to_bytes(arrays, facts))
 
@@ -89,6 +92,7 @@ class Checkpoint:
             facts["settings"],
             facts["configs"],
             _rows_of(lines, facts, path.parent / "rounds.jsonl"),
+            facts.get("shares", 0),
         )
 
     def require_config(self, path: Path) -> None:

@@ -54,7 +54,7 @@ class Experiment:
 
     def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
         """All rounds from the last checkpoint on; the final figures."""
-        self.folder = folder
+        self.folder, self.shares = folder, len(list(grid.get_node_ids()))
         model = self._begin()
         self.tracker.begin(folder.path, self._settings(), folder.rows())
         self.health.begin(folder.path, self._settings(), folder.rows())
@@ -82,7 +82,7 @@ class Experiment:
                 strategy.evaluation.journal = folder.path / "evaluation-sum.safetensors"
         placement = strategy.setup.placement
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
-            placement.ledger = folder.path / "ledger.sqlite"  # on other machines it may be another
+            placement.ledger = folder.ledger_path  # on other machines it may be another
         self.lines = [] if checkpoint is None else list(checkpoint.rows)
         if checkpoint is not None:
             # Killed before the new config.yaml is written, the old one must still match.
@@ -93,6 +93,8 @@ class Experiment:
         folder.keep_rows(self.lines)
         if checkpoint is None:
             return strategy.initial_parameters() if self.start is None else self.start
+        if isinstance(placement, SimulatedPlacement):
+            placement.shares = checkpoint.shares or None
         strategy.first_round = checkpoint.round
         strategy.participations.update(checkpoint.participations)
         strategy.resume(checkpoint.state)
@@ -106,8 +108,14 @@ class Experiment:
         """
         checkpoint = folder.load_checkpoint()
         if checkpoint is None:
-            if folder.rows() and self.config.keep_checkpoints:
+            rows = folder.rows()
+            if rows and self.config.keep_checkpoints:
                 raise ConfigError(f"{folder.checkpoint_path}: is missing; start the run anew")
+            if rows and rows[-1]["round"] and folder.ledger_path.exists():
+                raise ConfigError(
+                    f"{folder.path}: this run kept no checkpoints (keep_checkpoints=false), and "
+                    "its clients answer no round twice; start it anew with another run_dir"
+                )
             return None
         if isinstance(self.strategy.setup.placement, SimulatedPlacement):
             folder.require_ledger()
@@ -142,6 +150,8 @@ class Experiment:
         number = strategy.first_round + server_round
         if server_round == 0 and (number > 0 or self.folder.rows()):
             return None  # resumed: this round's row is already there
+        if server_round and isinstance(strategy.setup.placement, SimulatedPlacement):
+            strategy.setup.placement.shares = None  # what was interrupted is done
         model = arrays["model"].numpy()
         scores = {k: v for k, v in strategy.evaluate(model).items() if math.isfinite(v)}
         if (evaluation := strategy.evaluation) is not None:
@@ -181,6 +191,7 @@ class Experiment:
             self._settings(),
             [digest(config_text(self.config))],
             self.lines,
+            self.shares,
         )
 
     def _spent(self) -> dict[str, float | str]:

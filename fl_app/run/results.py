@@ -57,6 +57,7 @@ class RunFolder:
             ) from error
         self.rows_path = self.path / "rounds.jsonl"
         self.checkpoint_path = self.path / "checkpoint.safetensors"
+        self.ledger_path = self.path / "ledger.sqlite"
         self.metrics_path = self.path / "metrics.json"
         self.error_path = self.path / "error.json"
 
@@ -106,7 +107,7 @@ class RunFolder:
 
     def require_ledger(self) -> None:
         """ConfigError where the ledger of the clients that answered so far was damaged."""
-        path = self.path / "ledger.sqlite"
+        path = self.ledger_path
         if not any(self.path.glob(f"{path.name}*")):
             return  # of strategies that release nothing
         from privacy.ledger import Ledger, LedgerError
@@ -142,6 +143,11 @@ class RunFolder:
         if checkpoint is not None:
             checkpoint.require_config(self.path / "config.yaml")
         return checkpoint
+
+    def shares(self) -> int:
+        """How many nodes shared the cohort when the run was interrupted; 0: it was not."""
+        checkpoint = self.load_checkpoint()
+        return 0 if checkpoint is None else checkpoint.shares
 
     def save_model(self, tensors: Mapping[str, NDArray], about: dict[str, str]) -> None:
         """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""

@@ -88,6 +88,26 @@ def test_a_copy_goes_on_as_a_copy_and_pays_once(half, copy):
         assert all(len(ledger.events(client)) == 4 for client in ledger.clients())
 
 
+@pytest.mark.parametrize(("before", "now"), [(1, 3), (3, 1)])
+def test_the_interrupted_round_is_answered_whatever_the_number_of_workers(tmp_path, before, now):
+    # A client answers a message that it has answered, and no other one of that round.
+    rounds = "federation.num_rounds=4"
+    cut = interrupt(tmp_path / "cut", rounds, f"engine.workers={before}", before=3)
+    assert murmur(["resume", str(cut), f"engine.workers={now}"]) == 0
+    assert all(row["answered"] == 6 for row in RunFolder(cut).rows()[1:])
+    assert weights(cut) == weights(run_inline(tmp_path / "whole", rounds).path)
+    with Ledger(cut / "ledger.sqlite") as ledger:
+        assert all(len(ledger.events(client)) == 4 for client in ledger.clients())
+
+
+def test_a_run_that_keeps_no_checkpoints_cannot_go_on(tmp_path, capsys):
+    cut = interrupt(tmp_path / "cut", "keep_checkpoints=false", before=2)
+    rows = (cut / "rounds.jsonl").read_bytes()
+    assert murmur(["resume", str(cut)]) == 2
+    assert "kept no checkpoints (keep_checkpoints=false)" in capsys.readouterr().err
+    assert (cut / "rounds.jsonl").read_bytes() == rows
+
+
 def test_a_finished_run_is_refused_and_can_be_extended(copy, capsys):
     assert murmur(["resume", str(copy)]) == 0
     assert murmur(["resume", str(copy)]) == 2
