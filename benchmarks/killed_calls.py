@@ -1,4 +1,4 @@
-"""Runs in one process that are killed before a chosen call, and resumed.
+"""Runs in one process that are killed before a chosen call, and resumed with two workers.
 
 An instant is a number of calls that this project's functions make or get, C functions included, so
 it can lie between any two writes, and a failure can be repeated. Each run is a process of its own,
@@ -106,5 +106,5 @@ def _counted(words: Sequence[str], path: Path, fatal: int) -> int:
 
 
 def _resumed(path: Path) -> int:
-    """Let `murmur resume` go on; the process ends with its status."""
-    sys.exit(resume.main([str(path)]))
+    """Let `murmur resume` go on with other workers; the process ends with its status."""
+    sys.exit(resume.main([str(path), "engine.workers=2"]))
