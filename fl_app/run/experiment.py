@@ -58,7 +58,8 @@ class Experiment:
         model = self._begin()
         self.tracker.begin(folder.path, self._settings(), folder.rows())
         self.health.begin(folder.path, self._settings(), folder.rows())
-        self.started = self.last = time.monotonic()
+        self.last = time.monotonic()
+        self.started = self.last - sum(row["seconds"] for row in folder.rows())  # of before
         rounds = self.federation.num_rounds - self.strategy.first_round
         if rounds > 0:
             folder.metrics_path.unlink(missing_ok=True)  # of a finished run that is extended

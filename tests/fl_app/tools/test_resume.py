@@ -40,6 +40,7 @@ def test_killed_run_resumes_to_the_same_result_and_pays_once(tmp_path):
     assert murmur(["resume", str(cut.path)]) == 0
     assert weights(whole) == weights(cut.path)
     assert [row["round"] for row in cut.rows()] == list(range(13))
+    assert cut.metrics()["seconds"] > sum(row["seconds"] for row in cut.rows()) - 0.01
     with Ledger(cut.path / "ledger.sqlite") as ledger:
         ledger.verify()
         assert all(len(ledger.events(client)) == 12 for client in ledger.clients())
