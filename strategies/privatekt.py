@@ -32,7 +32,7 @@ from learning.linear_model import require_linear, to_parameters
 from learning.seeding import experiment_rng
 from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
 from privacy.checks import require_count
-from privacy.events import Event
+from privacy.events import ComposedEvent, Event
 from privacy.mechanisms import project_simplex
 from rounds.setup import ServerSetup
 from schemes.privatekt.answers import LabelQuery, SharedLabels, Votes, answers_of
@@ -260,12 +260,13 @@ class PrivateKT(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """What one client's answer costs, or nothing private at all."""
-        return self.answers.event()
+        """What one client's answer costs; nothing where nobody is asked."""
+        return self.answers.event() if self.use_labels else ComposedEvent(())
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """ε for a round, and the same ε for the run; nothing for ways that are not the paper's."""
-        return (self.epsilon, self.epsilon) if self.way == "paper" else (None, None)
+        claimed = self.epsilon if self.use_labels else 0.0
+        return (claimed, claimed) if self.way == "paper" else (None, None)
 
     # Checkpoint -----------------------------------------------------------------------------
 

@@ -126,6 +126,7 @@ def test_nobody_is_asked_or_charged_where_labels_are_not_used(tmp_path):
     rows = run.rows()
     assert [row["answered"] for row in rows[1:]] == [0, 0]
     assert rows[-1]["epsilon_proven"] == 0
+    assert run.metrics()["epsilon_claimed"] == 0
     assert not rows[-1]["failed"]
 
 
