@@ -66,7 +66,7 @@ LOTS = {
     "pneumonia": {"local": 60, "special": 125, "teacher": 150},
 }
 # One learning rate for all that trains with noise, one for all that trains without.
-NOISY = {"mnist_small": 2.0, "mnist": 0.5, "pneumonia": 1.0}
+NOISY = {"mnist_small": 2.0, "mnist": 1.0, "pneumonia": 1.0}
 PLAIN = {"mnist_small": 0.5, "mnist": 0.5, "pneumonia": 0.05}
 # Without clipping 0.5 diverges on MNIST's Dirichlet shares.
 PLAIN_UNEVEN = {"mnist_small": 0.2, "mnist": 0.2, "pneumonia": 0.05}
