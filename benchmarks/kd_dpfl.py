@@ -85,7 +85,8 @@ METHODS = {
         "strategy.spending.mode=tight",
         "strategy.spending.general=false",
     ],
-    "NbAFL, proven": [
+    "NbAFL, dpsgd": ["strategy=nbafl", "privacy.sensitivity=dpsgd"],
+    "NbAFL, worst": [
         "strategy=nbafl",
         "privacy.sensitivity=worst",
         "privacy.calibration=proven",
@@ -108,12 +109,16 @@ def overrides(
     words += [f"partition.alpha={alpha}", f"seed={seed}", "engine=inline"]
     plain = PLAIN if alpha == "null" else PLAIN_UNEVEN
     rate = rate or (plain if "privacy.epsilon=inf" in words else NOISY)[setting]
-    if "strategy=nbafl" in words:
-        return [w for w in words if not w.startswith("model.")] + [
+    nbafl = "strategy=nbafl" in words
+    if nbafl:
+        words = [w for w in words if not w.startswith("model.")] + [
             "model=cnn_tanh",
             *[w for w in SETTINGS[setting] if w.startswith("model.")],
         ]
-    words.append(f"strategy.local.lot_size={LOTS[setting]['local']}")
+    if "privacy.sensitivity=worst" in words:
+        return words
+    lot = "batch_size" if nbafl else "lot_size"
+    words.append(f"strategy.local.{lot}={LOTS[setting]['local']}")
     words.append(f"strategy.local.learning_rate={rate}")
     if "strategy=kd_dpfl" in words:
         words.append(f"strategy.teacher.learning_rate={rate}")
