@@ -25,7 +25,15 @@ from privacy.accounting.calibrate import bits_gamma
 from privacy.accounting.flatten import flatten
 from privacy.accounting.rdp import epsilon as renyi_epsilon
 from privacy.accounting.rdp_conversion import to_epsilon_mironov
-from privacy.events import Event, RandomizedBitsEvent, RepeatedEvent, SecurelySummedEvent
+from privacy.events import (
+    Event,
+    Hiding,
+    RandomizedBitsEvent,
+    Release,
+    RepeatedEvent,
+    SummedEvent,
+)
+from privacy.neighbours import Adjacency, Unit
 from schemes.dpfl_bnn.claim import claimed_epsilon, claimed_gamma
 
 ROUNDS, DELTA = 100, 1e-5
@@ -57,7 +65,8 @@ def golden() -> None:
 
 def _privacy(name: str, gamma: float) -> float:
     vector = RandomizedBitsEvent(gamma, BITS, BITS)
-    summed = SecurelySummedEvent(vector, CLIENTS)
+    release = Release(vector, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.REPORTS)
+    summed = SummedEvent(release, CLIENTS)
     match name:
         case "ε0":
             return epsilon_of_bit(gamma)

@@ -94,7 +94,7 @@ def elementary(event, count=1, adjacency="add_remove"):
         return sum((elementary(e, count, adjacency) for e in event["events"]), Counter())
     if kind == "RepeatedEvent":
         return elementary(inner, count * event["count"], adjacency)
-    if kind in ("SecurelySummedEvent", "ShuffledEvent"):  # hides it from others only
+    if kind in ("SummedEvent", "SecurelySummedEvent", "ShuffledEvent"):  # hide it from others
         return elementary(inner, count, adjacency)
     if kind == "Release":
         without = event["otherwise"] or {"kind": "NonPrivateEvent"}

@@ -28,7 +28,7 @@ _MODULES = {
     "privacy.budget": ("Budget",),
     "privacy.events": (
         *("ComposedEvent", "Event", "RepeatedEvent", "PoissonSampledEvent"),
-        *("SecurelySummedEvent", "ShuffledEvent"),
+        *("Hiding", "SummedEvent", "ShuffledEvent"),
     ),
     "privacy.ledger": ("Charge", "Ledger"),
     "privacy.mechanisms": (

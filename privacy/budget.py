@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from privacy.checks import require_count
-from privacy.events import Event, RepeatedEvent, SecurelySummedEvent
+from privacy.events import Event, RepeatedEvent, SummedEvent
 
 _MOST = 64.0  # how many times the budget one participation may name
 
@@ -79,7 +79,7 @@ class Budget:
 
         def cost(epsilon: float) -> float:
             release = event(epsilon)
-            seen = release if alone else SecurelySummedEvent(release, self.honest_clients)
+            seen = release if alone else SummedEvent(release, self.honest_clients)
             together = RepeatedEvent(seen, self.releases)
             return composed_epsilon(together, self.delta, Threat(self.threat)).epsilon
 

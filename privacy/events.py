@@ -139,13 +139,59 @@ class PoissonSampledEvent(Event):
             raise ValueError(f"rate={self.rate}: must lie in (0, 1]")
 
 
+class Hiding(StrEnum):
+    """How a sum over honest clients hides one client's release; only its mechanism can say it.
+
+    ``NOISE``: fresh noise was added to every cell of the vector that is summed, after all that
+    depends on data. ``REPORTS``: every client randomises its answer to the same question on its
+    own, and reports fall into the same cells. Everything else is hidden by nobody: a row of its
+    own, noise inside a training, a release that is more than its part of the sum.
+    """
+
+    NOT = "not at all"
+    NOISE = "additive noise in every cell"
+    REPORTS = "reports in shared cells"
+
+
+@dataclass(frozen=True)
+class SummedEvent(Event):
+    """``event``, seen only as a secure sum with the same releases of other honest clients.
+
+    Relief is given to the releases in ``event`` that say how a sum hides them (``Hiding``), and to
+    nothing else. Against somebody who reads the client's message it is ``event``.
+
+    Attributes:
+        honest_clients: the fewest in any sum that is revealed, this one included: survivors less
+            colluders.
+        weight: what this client's release is multiplied by in the sum.
+        least_weight, greatest_weight: of all clients of the sum, declared before data are read.
+        terms: digest of what every client of the sum releases; empty where nobody compared any,
+            as in plans and simulations.
+    """
+
+    event: Event
+    honest_clients: int
+    weight: int = 1
+    least_weight: int = 1
+    greatest_weight: int = 1
+    terms: str = ""
+
+    def __post_init__(self) -> None:
+        _require_event(self.event)
+        require_count("honest_clients", self.honest_clients)
+        require_count("least_weight", self.least_weight)
+        if not self.least_weight <= self.weight <= self.greatest_weight:
+            raise ValueError(
+                f"weight={self.weight}: must lie in {self.least_weight}..{self.greatest_weight}, "
+                "the weights of the sum"
+            )
+
+
 @dataclass(frozen=True)
 class SecurelySummedEvent(Event):
-    """``event``, seen only as a sum with the same release of other honest clients.
+    """What ledgers of earlier versions hold for a release in a sum; nothing makes it any more.
 
-    ``honest_clients`` counts those whose noise is in the sum, this one included: survivors
-    less colluders. Counts under the threat models in which the sum is all that is seen;
-    against somebody who sees the client itself it is ``event``.
+    It does not say whether the sum hid ``event``, so that it counts as ``event`` by itself.
     """
 
     event: Event
@@ -160,7 +206,7 @@ class SecurelySummedEvent(Event):
 class ShuffledEvent(Event):
     """``event``, mixed by a non-colluding shuffler with the same release of other clients.
 
-    ``honest_clients`` as in ``SecurelySummedEvent``; one report per client and shuffle.
+    ``honest_clients`` as in ``SummedEvent``; one report per client and shuffle.
     """
 
     event: Event
@@ -207,7 +253,7 @@ class Release(Event):
 
     ``unit`` and ``adjacency``: between which neighbours the noise was calibrated; sampling
     amplifies for these. ``assumptions``: what that rests on. ``otherwise``: what is proven
-    without them; None: nothing.
+    without them; None: nothing. ``hiding``: how a sum hides it.
     """
 
     event: Event
@@ -215,6 +261,7 @@ class Release(Event):
     adjacency: Adjacency
     assumptions: tuple[Assumption, ...] = ()
     otherwise: Event | None = None
+    hiding: Hiding = Hiding.NOT
 
     def __post_init__(self) -> None:
         _require_event(self.event)
@@ -223,6 +270,7 @@ class Release(Event):
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
         object.__setattr__(self, "assumptions", tuple(Assumption(*a) for a in self.assumptions))
+        object.__setattr__(self, "hiding", Hiding(self.hiding))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from privacy.events import (
     RepeatedEvent,
     SecurelySummedEvent,
     ShuffledEvent,
+    SummedEvent,
 )
 from privacy.neighbours import Adjacency, Unit
 
@@ -34,7 +35,7 @@ def releases(event: Event) -> Iterator[Release]:
     elif isinstance(event, ComposedEvent):
         for part in event.events:
             yield from releases(part)
-    elif isinstance(event, RepeatedEvent | SecurelySummedEvent | ShuffledEvent):
+    elif isinstance(event, RepeatedEvent | SummedEvent | SecurelySummedEvent | ShuffledEvent):
         yield from releases(event.event)
     else:
         yield as_release(event)
@@ -72,7 +73,7 @@ def is_gaussian(event: Event, exactly: bool = False) -> bool:
         return all(is_gaussian(each, exactly) for each in event.events)
     if isinstance(event, PoissonSampledEvent) and exactly and event.rate < 1:
         return False
-    if isinstance(event, Release | RepeatedEvent | SecurelySummedEvent | PoissonSampledEvent):
+    if isinstance(event, Release | RepeatedEvent | SummedEvent | PoissonSampledEvent):
         return is_gaussian(event.event, exactly)
     if isinstance(event, RandomizedBitsEvent):
         return not exactly and event.sensitivity_bits >= _MANY_BITS

@@ -26,7 +26,7 @@ from learning.rows import Rows
 from learning.seeding import experiment_rng
 from privacy.accounting import Threat, Unit, epsilon
 from privacy.checks import require_count
-from privacy.events import ComposedEvent, Event, RepeatedEvent, SecurelySummedEvent
+from privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
 from privacy.statement import Exposure
 from rounds.answers import accept, exposed
 from rounds.evaluation_report import with_evaluation
@@ -243,7 +243,7 @@ class ClientEvaluation(ABC):
         if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
             return self.event()
         survivors = self.least_survivors or sums.least_survivors(self.clients)
-        return SecurelySummedEvent(self.event(), max(1, survivors - sums.colluders))
+        return SummedEvent(self.event(), max(1, survivors - sums.colluders))
 
     def compose(self, exposures: Iterable[Exposure]) -> list[Exposure]:
         """Every adversary's view with the evaluation in it.

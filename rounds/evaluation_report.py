@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from privacy.events import ComposedEvent, Event, RepeatedEvent, SecurelySummedEvent
+from privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
 from privacy.statement import Exposure
 
 _NOTE = "what is proven includes the protected evaluation, what is claimed does not"
@@ -16,7 +16,7 @@ def with_evaluation(exposure: Exposure, event: Event, counts: Mapping[int, int])
     own = {str(client): RepeatedEvent(event, count) for client, count in counts.items()}
     worst: list[Event] = [RepeatedEvent(event, max(counts.values()))]
     assumed = exposure.assumptions
-    if isinstance(event, SecurelySummedEvent):
+    if isinstance(event, SummedEvent):
         assumed += (
             f"every sum of an evaluation holds {event.honest_clients} honest clients' noise",
         )

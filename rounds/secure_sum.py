@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from learning.contribution import Codec, MalformedError, Sum
 from privacy.accounting import Threat
-from privacy.events import Event, SecurelySummedEvent
+from privacy.events import Event, SummedEvent
 from privacy.secure_aggregation import (
     Phase,
     SecureServer,
@@ -197,7 +197,7 @@ def secure_exposure(
     revealed sum was over.
     """
     honest = max(1, survivors - settings.colluders)
-    per_round = SecurelySummedEvent(release, honest)
+    per_round = SummedEvent(release, honest)
     assumptions = [
         f"every sum is over at least {survivors} clients, of whom at most {settings.colluders} "
         "side with the server"

@@ -16,7 +16,7 @@ from clients.base import Client, Task
 from fl_app.audit.neighbours import Source
 from learning.data.examples import LocalData
 from privacy.accounting import Threat
-from privacy.events import Event, SecurelySummedEvent
+from privacy.events import Event, SummedEvent
 from privacy.noise import NoiseGenerator
 from strategies.base import CohortStrategy
 
@@ -69,7 +69,7 @@ def view_of(
     """
     if threat in (Threat.LOCAL, Threat.OUTSIDER):
         return _added(messages, count)
-    if threat is Threat.SECURE_AGGREGATION and isinstance(event, SecurelySummedEvent):
+    if threat is Threat.SECURE_AGGREGATION and isinstance(event, SummedEvent):
         return _added(_sums(messages, event.honest_clients, known), count)
     if threat is Threat.CENTRAL:
         return _model(strategy, messages, count)

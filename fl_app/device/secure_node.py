@@ -22,7 +22,7 @@ from clients.base import TaskError
 from fl_app.device.collector import Collector, PlainSum
 from fl_app.device.node_settings import DeviceError
 from learning.contribution import Codec
-from privacy.events import Event, SecurelySummedEvent
+from privacy.events import Event, SummedEvent
 from privacy.secure_aggregation import (
     OwnerRules,
     Phase,
@@ -196,7 +196,7 @@ class MaskedVectors:
         """``event``, hidden among the fewest honest clients whose sum this client lets out."""
         party = self._load(client)
         party.included_in(self.request.messages[client])  # before it is charged
-        return SecurelySummedEvent(event, party.terms.minimum - party.terms.colluders)
+        return SummedEvent(event, party.terms.minimum - party.terms.colluders)
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Mask one client's integers and its weight."""

@@ -42,7 +42,7 @@ _PLAIN = {
     "Gaussian": "numbers with random noise added",
     "Laplace": "numbers with random noise added",
     "NonPrivate": "results without protection",
-    "SecurelySummed": "readable only as a sum over many participants",
+    "Summed": "readable only as a sum over many participants",
 }
 
 

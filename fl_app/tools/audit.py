@@ -33,7 +33,7 @@ from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from learning.data.examples import LocalData
 from privacy.accounting import Threat
-from privacy.events import RepeatedEvent, SecurelySummedEvent
+from privacy.events import RepeatedEvent, SummedEvent
 from privacy.neighbours import Unit
 from privacy.noise import NoiseGenerator
 from privacy.releases import releases
@@ -171,7 +171,7 @@ def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, M
         messages = Messages(node.evaluator, task)
         yield _read("a client's protected evaluation", messages)
         threat = Threat.SECURE_AGGREGATION
-        if isinstance(summed := evaluation.seen(threat), SecurelySummedEvent):
+        if isinstance(summed := evaluation.seen(threat), SummedEvent):
             adversary = "a server that sees sums of protected evaluations only"
             yield with_evaluation(Exposure(threat, adversary, summed, {}), summed, {0: 1}), messages
 

@@ -15,12 +15,15 @@ from privacy.checks import require_count
 from privacy.events import (
     DiscreteGaussianEvent,
     Event,
+    Hiding,
     PoissonSampledEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
+    Release,
     RepeatedEvent,
-    SecurelySummedEvent,
+    SummedEvent,
 )
+from privacy.neighbours import Adjacency, Unit
 
 # The accountant searches Rényi orders on a lattice, which costs it less than this.
 _LATTICE = 1 - 1e-5
@@ -162,7 +165,8 @@ def bits_gamma(
 
     def cost(noise: float) -> float:
         vector = RandomizedBitsEvent(_gamma(noise), bits, differing)
-        event = RepeatedEvent(SecurelySummedEvent(vector, honest_clients), rounds)
+        release = Release(vector, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.REPORTS)
+        event = RepeatedEvent(SummedEvent(release, honest_clients), rounds)
         if conversion is None:
             return epsilon_of(event, delta, threat).epsilon
         return rdp.epsilon(flatten(event, View(threat)), delta, conversion)

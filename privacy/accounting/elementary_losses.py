@@ -19,8 +19,8 @@ from privacy.events import (
     PureEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
-    SecurelySummedEvent,
     ShuffledEvent,
+    SummedEvent,
 )
 
 # Above this ε0 the clones' probability e^{−ε0} is too small to hide anything or to represent.
@@ -39,7 +39,7 @@ def lattice_loss(leaf: Event) -> LatticeLoss | None:
         return randomized_response.loss(epsilon_of_bit(leaf.gamma), 2, leaf.sensitivity_bits)
     if isinstance(leaf, LaplaceEvent):
         return laplace.loss(leaf)
-    if isinstance(leaf, SecurelySummedEvent) and isinstance(leaf.event, DiscreteGaussianEvent):
+    if isinstance(leaf, SummedEvent) and isinstance(leaf.event, DiscreteGaussianEvent):
         return summed_gaussians.loss(leaf.event, leaf.honest_clients)
     if isinstance(leaf, ShuffledEvent):
         pure = pure_epsilon(leaf.event)

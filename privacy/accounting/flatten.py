@@ -18,6 +18,7 @@ from privacy.events import (
     DiscreteGaussianEvent,
     Event,
     GaussianEvent,
+    Hiding,
     LaplaceEvent,
     NonPrivateEvent,
     PoissonSampledEvent,
@@ -28,6 +29,7 @@ from privacy.events import (
     RepeatedEvent,
     SecurelySummedEvent,
     ShuffledEvent,
+    SummedEvent,
 )
 from privacy.neighbours import Adjacency
 from privacy.releases import as_release
@@ -59,10 +61,11 @@ def supports(event: Event) -> bool:
 def flatten(event: Event, view: View) -> Counter[Event]:
     """The elementary releases in ``event`` with their counts, as ``view`` asks for them.
 
-    ``SecurelySummedEvent`` and ``ShuffledEvent`` say what is true of a release for everybody
-    but who sees the client itself (``Threat.LOCAL``). Where a wrapper gives no proven relief
-    for what it wraps, it is dropped, which is the safe side. What protects less than the unit
-    asked for, or rests on an assumption that is not granted, is no protection.
+    ``SummedEvent`` and ``ShuffledEvent`` say what is true of a release for everybody but who sees
+    the client itself (``Threat.LOCAL``). A sum relieves releases that say how it hides them
+    (``Hiding``); everything else in it counts in full, and so does all that earlier versions
+    wrapped in ``SecurelySummedEvent``. What protects less than the unit asked for, or rests on an
+    assumption that is not granted, is no protection.
 
     Raises UnsupportedEventError for an event of a kind that is unknown here.
     """
@@ -71,20 +74,32 @@ def flatten(event: Event, view: View) -> Counter[Event]:
     return leaves
 
 
-def _collect(event: Event, count: int, view: View, leaves: Counter[Event]) -> None:
+def _collect(
+    event: Event,
+    count: int,
+    view: View,
+    leaves: Counter[Event],
+    summed: SummedEvent | None = None,
+) -> None:
+    """Add ``count`` times ``event`` to ``leaves``; ``summed``: the sum that it is part of."""
     if isinstance(event, RepeatedEvent):
-        _collect(event.event, count * event.count, view, leaves)
+        _collect(event.event, count * event.count, view, leaves, summed)
     elif isinstance(event, ComposedEvent):
         for part in event.events:
-            _collect(part, count, view, leaves)
+            _collect(part, count, view, leaves, summed)
     elif isinstance(event, Release):
-        _collect_release(event, count, view, leaves)
-    elif isinstance(event, SecurelySummedEvent | ShuffledEvent):
+        _collect_release(event, count, view, leaves, summed)
+    elif isinstance(event, SummedEvent):
+        hidden_by = None if view.threat is Threat.LOCAL else event
+        _collect(event.event, count, view, leaves, hidden_by)
+    elif isinstance(event, SecurelySummedEvent):
+        _collect(event.event, count, view, leaves)
+    elif isinstance(event, ShuffledEvent):
         for leaf, copies in flatten(event.event, view).items():
-            hidden = leaf if view.threat is Threat.LOCAL else _hidden(leaf, event)
+            hidden = leaf if view.threat is Threat.LOCAL else _shuffled(leaf, event.honest_clients)
             leaves[hidden] += count * copies
     elif view.unit is not None:
-        _collect_release(as_release(event), count, view, leaves)
+        _collect_release(as_release(event), count, view, leaves, summed)
     elif isinstance(event, PoissonSampledEvent):
         inner = flatten(event.event, view)
         single = len(inner) == 1 and inner.total() == 1
@@ -98,38 +113,49 @@ def _collect(event: Event, count: int, view: View, leaves: Counter[Event]) -> No
         raise UnsupportedEventError(f"kind={kind}: this version cannot account for such an event")
 
 
-def _collect_release(release: Release, count: int, view: View, leaves: Counter[Event]) -> None:
+def _collect_release(
+    release: Release,
+    count: int,
+    view: View,
+    leaves: Counter[Event],
+    summed: SummedEvent | None,
+) -> None:
     stated = replace(view, adjacency=release.adjacency, unit=None)
     seen = flatten(release.event, stated)  # before all else: it may be unsupported
     if view.unit is not None and not release.unit.covers(view.unit):
         leaves[NonPrivateEvent()] += count
     elif view.grants({assumption.name for assumption in release.assumptions}):
         for leaf, copies in seen.items():
-            leaves[leaf] += count * copies
+            hidden = leaf if summed is None else _hidden(leaf, release.hiding, summed)
+            leaves[hidden] += count * copies
     elif release.otherwise is not None:
-        _collect(release.otherwise, count, stated, leaves)
+        _collect(release.otherwise, count, stated, leaves, summed)
     else:
         leaves[NonPrivateEvent()] += count
 
 
-def _hidden(leaf: Event, wrapper: SecurelySummedEvent | ShuffledEvent) -> Event:
-    """``leaf`` in a sum or shuffle with those of ``wrapper.honest_clients`` other clients."""
-    clients = wrapper.honest_clients
-    if clients == 1:
-        return leaf
-    if isinstance(leaf, RandomizedResponseEvent | PureEvent):
-        # For one-hot reports the sum and the shuffled reports are the same thing; for other
-        # pure releases a sum is a function of the shuffled reports.
-        return ShuffledEvent(leaf, clients)
-    if isinstance(wrapper, SecurelySummedEvent):
-        if isinstance(leaf, RandomizedBitsEvent):
-            return SecurelySummedEvent(leaf, clients)
-        if isinstance(leaf, GaussianEvent):
-            # Independent Gaussians add up: σ√n beside the same sensitivity.
-            return GaussianEvent(leaf.noise_multiplier * math.sqrt(clients))
-        if isinstance(leaf, DiscreteGaussianEvent):
-            return summed_gaussians.summed(leaf, clients)
+def _hidden(leaf: Event, hiding: Hiding, summed: SummedEvent) -> Event:
+    """``leaf`` as ``summed`` shows it, where its mechanism says that a sum hides it so."""
+    equal = summed.least_weight == summed.greatest_weight
+    clients = summed.honest_clients
+    if hiding is Hiding.NOISE and isinstance(leaf, GaussianEvent):
+        gain = summed_gaussians.gain(clients, summed.weight, summed.least_weight)
+        return GaussianEvent(leaf.noise_multiplier * gain)
+    if hiding is Hiding.NOISE and isinstance(leaf, DiscreteGaussianEvent):
+        return summed_gaussians.summed(leaf, summed)
+    if hiding is Hiding.REPORTS and equal and isinstance(leaf, RandomizedBitsEvent):
+        return leaf if clients == 1 else SummedEvent(leaf, clients)
+    if hiding is Hiding.REPORTS and equal:
+        # The sum of one-hot reports is a function of the shuffled reports.
+        return _shuffled(leaf, clients)
     return leaf
+
+
+def _shuffled(leaf: Event, clients: int) -> Event:
+    """``leaf`` among the same reports of ``clients`` honest clients, in random order."""
+    if clients == 1 or not isinstance(leaf, RandomizedResponseEvent | PureEvent):
+        return leaf
+    return ShuffledEvent(leaf, clients)
 
 
 def _sampled(leaf: Event, rate: float, adjacency: Adjacency) -> Event:
@@ -157,6 +183,6 @@ def pure_epsilon(leaf: Event) -> float | None:
         return 1 / leaf.noise_multiplier
     if isinstance(leaf, RandomizedBitsEvent):
         return leaf.sensitivity_bits * (math.log1p(2 * leaf.gamma) - math.log1p(-2 * leaf.gamma))
-    if isinstance(leaf, SecurelySummedEvent | ShuffledEvent):
+    if isinstance(leaf, SummedEvent | ShuffledEvent):
         return pure_epsilon(leaf.event)
     return None

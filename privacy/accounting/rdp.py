@@ -19,7 +19,7 @@ from privacy.events import (
     GaussianEvent,
     PoissonSampledEvent,
     RandomizedBitsEvent,
-    SecurelySummedEvent,
+    SummedEvent,
 )
 
 _PER_E_FOLD = 200
@@ -58,7 +58,7 @@ def divergence(leaf: Event, order: float) -> float:
             return dpsgd.sampled_divergence(leaf.rate, noise.noise_multiplier, order)
         if isinstance(noise, DiscreteGaussianEvent):
             return dpsgd.sampled_divergence(leaf.rate, noise.sigma / noise.sensitivity, order)
-    if isinstance(leaf, SecurelySummedEvent) and isinstance(leaf.event, RandomizedBitsEvent):
+    if isinstance(leaf, SummedEvent) and isinstance(leaf.event, RandomizedBitsEvent):
         coordinate = bits.summed_divergence(leaf.event.gamma, leaf.honest_clients, order)
         return leaf.event.sensitivity_bits * coordinate
     part = lattice_loss(leaf)

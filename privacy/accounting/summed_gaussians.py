@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from privacy.accounting.lattice import Floats, LatticeLoss
-from privacy.events import DiscreteGaussianEvent, Event, SecurelySummedEvent
+from privacy.events import DiscreteGaussianEvent, Event, SummedEvent
 
 FINE = 4.0
 """The least σ₁, in grid steps, from which on the sum counts as a discrete Gaussian."""
@@ -32,13 +32,32 @@ _FAR = 10.0
 _STEPS_PER_DEVIATION = 200
 
 
-def summed(leaf: DiscreteGaussianEvent, clients: int) -> Event:
-    """``leaf``'s release as part of a sum over ``clients`` like it.
+def gain(honest_clients: int, weight: int, least_weight: int) -> float:
+    """How much larger than one client's own the noise in a weighted sum is, beside its release.
 
-    Fine noise becomes the discrete Gaussian of the summed variance. Coarse noise on scalars keeps
-    its wrapper, for ``loss``; on vectors, whose coordinates' changes are not known, nothing is
-    gained over one client's own noise, which is the safe side.
+    Client i's release times w_i, its noise of σ with it, stands beside the noise of h − 1 others
+    of weight w_min at least: √(1 + (h − 1)(w_min/w_i)²).
     """
+    return math.sqrt(1 + (honest_clients - 1) * (least_weight / weight) ** 2)
+
+
+def summed(leaf: DiscreteGaussianEvent, event: SummedEvent) -> Event:
+    """``leaf``'s release as part of the sum that ``event`` tells of.
+
+    Fine noise becomes the discrete Gaussian of the summed variance. Noise of weight w lies on a
+    lattice of step w: that of others hides a release only where everybody's noise is fine beside
+    that step (Micciancio and Peikert, CRYPTO 2013, theorem 3.3: σ ≥ w_max √2 η(Z)), or else the sum
+    modulo w_j shows client i's release with its own noise alone. Coarse noise of equal weights on
+    scalars keeps its wrapper, for ``loss``; on vectors, whose coordinates' changes are not known,
+    nothing is gained over one client's own noise, which is the safe side.
+    """
+    clients = event.honest_clients
+    equal = event.least_weight == event.greatest_weight
+    if not equal:
+        if leaf.scalar or leaf.sigma < FINE * event.greatest_weight:
+            return leaf
+        more = gain(clients, event.weight, event.least_weight)
+        return DiscreteGaussianEvent(leaf.sigma * more, leaf.sensitivity)
     if leaf.sigma >= FINE:
         return DiscreteGaussianEvent(leaf.sigma * math.sqrt(clients), leaf.sensitivity, leaf.scalar)
     if not (leaf.scalar and float(leaf.sensitivity).is_integer()):
@@ -47,7 +66,7 @@ def summed(leaf: DiscreteGaussianEvent, clients: int) -> Event:
     least = _WIDEST - leaf.sensitivity
     clients = min(clients, math.floor((least / _REACH / leaf.sigma) ** 2)) if least > 0 else 1
     far = leaf.sensitivity > _FAR * leaf.sigma * math.sqrt(clients)
-    return leaf if clients < 2 or far else SecurelySummedEvent(leaf, clients)
+    return leaf if clients < 2 or far else SummedEvent(leaf, clients)
 
 
 def loss(noise: DiscreteGaussianEvent, clients: int) -> LatticeLoss:

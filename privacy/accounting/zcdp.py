@@ -18,7 +18,7 @@ from privacy.events import (
     Event,
     GaussianEvent,
     RandomizedBitsEvent,
-    SecurelySummedEvent,
+    SummedEvent,
 )
 
 
@@ -77,7 +77,7 @@ def _rho(leaf: Event) -> float:
         return _half_square(leaf.sensitivity / leaf.sigma)
     if isinstance(leaf, RandomizedBitsEvent):
         return leaf.sensitivity_bits * _half_square(epsilon_of_bit(leaf.gamma))
-    if isinstance(leaf, SecurelySummedEvent):
+    if isinstance(leaf, SummedEvent):
         return _rho(leaf.event)
     pure = pure_epsilon(leaf)
     return math.inf if pure is None else _half_square(pure)

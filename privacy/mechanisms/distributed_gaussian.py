@@ -20,9 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.checks import require_count, require_positive
-from privacy.events import DiscreteGaussianEvent, Event, RepeatedEvent, SecurelySummedEvent
+from privacy.events import (
+    DiscreteGaussianEvent,
+    Event,
+    Hiding,
+    Release,
+    RepeatedEvent,
+    SummedEvent,
+)
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.integer_noise import in_steps
+from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
 _DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33
@@ -132,9 +140,14 @@ class DistributedGaussian:
             DiscreteGaussianEvent(self.share, change, scalar=True), self.coordinates
         )
 
+    def release(self, unit: Unit = Unit.CLIENT) -> Release:
+        """One client's message; ``unit``: whose exchange ``sensitivity`` is about."""
+        noised = self.client_event()
+        return Release(noised, unit, Adjacency.REPLACE_ONE, hiding=Hiding.NOISE)
+
     def event(self) -> Event:
         """One sum, to whoever sees sums only."""
-        return SecurelySummedEvent(self.client_event(), self.honest_clients)
+        return SummedEvent(self.release(), self.honest_clients)
 
     def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
         """``k``, one client's contribution in grid steps, plus that client's share of the noise.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.events import RandomizedResponseEvent, Release, RepeatedEvent
+from privacy.events import Hiding, RandomizedResponseEvent, Release, RepeatedEvent
 from privacy.mechanisms.fixed_point import CONTEXT, ONE, exp_neg, log_ratio, round_up
 from privacy.mechanisms.uniform import uniform_below
 from privacy.neighbours import Adjacency, Unit
@@ -79,10 +79,13 @@ class RandomizedResponse:
         """What one randomised label did; a vector of n labels is n of these."""
         return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories)
 
-    def release(self, count: int) -> Release:
-        """``count`` labels of one client: whatever its data, any other label was possible."""
+    def release(self, count: int, hiding: Hiding = Hiding.NOT) -> Release:
+        """``count`` labels of one client: whatever its data, any other label was possible.
+
+        ``hiding``: ``REPORTS`` where all clients of a sum answer the same ``count`` questions.
+        """
         labels = RepeatedEvent(self.event(), count)
-        return Release(labels, Unit.CLIENT, Adjacency.REPLACE_ONE)
+        return Release(labels, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=hiding)
 
     def privatize(self, labels: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.uint8]:
         """Randomise every label by itself.

@@ -18,7 +18,7 @@ from privacy.events import (
     RandomizedResponseEvent,
     Release,
     RepeatedEvent,
-    SecurelySummedEvent,
+    SummedEvent,
 )
 
 
@@ -82,5 +82,5 @@ def elements(event: Event) -> Iterator[Event]:
             waiting.append(current.event)
         else:
             yield current
-            if isinstance(current, SecurelySummedEvent):
+            if isinstance(current, SummedEvent):
                 waiting.append(current.event)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privacy.events import ComposedEvent, Event, NonPrivateEvent, SecurelySummedEvent
+from privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
 from privacy.neighbours import Adjacency, Unit
 from privacy.policy.mechanisms import elements, mechanism_of
 from privacy.policy.refusal import Refusal
@@ -173,7 +173,7 @@ class Policy:
             if not self.allow_non_private:
                 allowed = "protected releases only"
                 raise self._refusal("protection", "none", allowed, "allow_non_private")
-        elif isinstance(event, SecurelySummedEvent):
+        elif isinstance(event, SummedEvent):
             least = self.minimum_surviving_clients
             if not event.honest_clients >= least:
                 raise self._refusal(

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from privacy.accounting.calibrate import discrete_noise_multiplier
 from privacy.budget import Budget
 from privacy.cohorts import Cohorts
-from privacy.events import ComposedEvent, Event, NonPrivateEvent, Release
+from privacy.events import ComposedEvent, Event, NonPrivateEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 from privacy.protection.clipped import Clipped, Integers
 
@@ -72,8 +71,7 @@ class Distributed(Clipped):
         """The vector and the bit, with one client's noise."""
         if not self.noise_multiplier:
             return NonPrivateEvent()
-        events = [share.client_event() for share in self._shares.values()]
-        return Release(ComposedEvent(tuple(events)), Unit.CLIENT, Adjacency.REPLACE_ONE)
+        return ComposedEvent(tuple(share.release() for share in self._shares.values()))
 
     def release(
         self, vector: NDArray[np.float64], clip: float | None, noise: NoiseGenerator

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from learning.grid_codec import LARGEST, GridCodec
 from privacy.budget import Budget
-from privacy.events import Event, NonPrivateEvent, Release
+from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 
 
@@ -56,7 +55,7 @@ class StatisticsRelease:
         """One client's message, to whoever reads it."""
         if self.noise is None:
             return NonPrivateEvent()
-        return Release(self.noise.client_event(), Unit.CLIENT, Adjacency.REPLACE_ONE)
+        return self.noise.release()
 
     def privatize(self, matrix: NDArray[np.float64], rng: NoiseGenerator) -> NDArray[np.int64]:
         """``matrix`` (k, C) of norm at most 1 as integers (k·C,), with one client's noise."""

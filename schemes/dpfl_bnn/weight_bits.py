@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.budget import Budget
-from privacy.events import Event, NonPrivateEvent, RandomizedBitsEvent, Release
+from privacy.events import Event, Hiding, NonPrivateEvent, RandomizedBitsEvent, Release
 from privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
 from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
@@ -86,7 +86,8 @@ class WeightBits:
         if self.gamma is None:
             return NonPrivateEvent()
         bits = RandomizedBitsEvent(self.gamma, self.uploaded, self.sensitivity)
-        return Release(bits, Unit.CLIENT, Adjacency.REPLACE_ONE)
+        # All clients of a sum upload the same coordinates.
+        return Release(bits, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.REPORTS)
 
     def coordinates(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
         """Public coordinates drawn from ``rng``, ascending, (uploaded,); None for all."""

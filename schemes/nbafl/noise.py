@@ -26,7 +26,7 @@ from functools import cached_property
 from privacy.accounting import fine_gaussian
 from privacy.accounting.calibrate import discrete_noise_multiplier
 from privacy.accounting.search import decreasing_root
-from privacy.events import Event, NonPrivateEvent, Release
+from privacy.events import Event, Hiding, NonPrivateEvent, Release
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.neighbours import Adjacency, Unit
 from schemes.nbafl import closed_forms
@@ -72,14 +72,15 @@ class NbaflNoise(NbaflSetting):
         """
         if not self.is_noisy:
             return NonPrivateEvent()
-        return self.resting(self.mechanism.event(), self._mechanism(2 * self.clip).event())
+        proven = self._mechanism(2 * self.clip).event()
+        return self.resting(self.mechanism.event(), proven, Hiding.NOISE)
 
-    def resting(self, event: Event, proven: Event) -> Release:
+    def resting(self, event: Event, proven: Event, hiding: Hiding = Hiding.NOT) -> Release:
         """``event``, made for this mode's sensitivity; ``proven``: the same noise seen at 2C."""
-        worst = Release(proven, Unit.CLIENT, Adjacency.REPLACE_ONE)
+        worst = Release(proven, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=hiding)
         if not self.assumptions:
             return worst
-        return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, self.assumptions, worst)
+        return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, self.assumptions, worst, hiding)
 
     def _mechanism(self, sensitivity: float) -> DiscreteGaussian:
         return DiscreteGaussian(self.upload_sigma, sensitivity, self.grid, self.dimension)

@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 from learning.contribution import Codec, Integers, LabelCodec
 from learning.grid_codec import GridCodec
 from privacy.budget import Budget
-from privacy.events import Event, NonPrivateEvent, Release
+from privacy.events import Event, Hiding, NonPrivateEvent
 from privacy.mechanisms import RandomizedResponse
 from privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from privacy.neighbours import Adjacency, Unit
 from privacy.noise import NoiseGenerator
 from schemes.privatekt.own_labels import OwnLabelCodec
 
@@ -78,6 +77,8 @@ class Answers(ABC):
 class SharedLabels(Answers):
     """``paper``: randomised labels of the same images."""
 
+    hiding = Hiding.REPORTS
+
     def __init__(self, query: LabelQuery) -> None:
         super().__init__(query)
         self.codec = LabelCodec(query.count, query.classes)
@@ -92,7 +93,7 @@ class SharedLabels(Answers):
         """K labels at ε/K each."""
         if self.mechanism is None:
             return NonPrivateEvent()
-        return self.mechanism.release(self.query.count)
+        return self.mechanism.release(self.query.count, self.hiding)
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
         """Randomised labels, as bytes."""
@@ -118,7 +119,12 @@ class SharedLabels(Answers):
 
 
 class DisjointLabels(SharedLabels):
-    """``disjoint``: randomised labels, each client's of its own images."""
+    """``disjoint``: randomised labels, each client's of its own images.
+
+    No other client's report falls into its rows, so that a sum shows each by itself.
+    """
+
+    hiding = Hiding.NOT
 
     def __init__(self, query: LabelQuery) -> None:
         super().__init__(query)
@@ -146,7 +152,7 @@ class Votes(Answers):
         """One noised vector of K votes."""
         if self.noise is None:
             return NonPrivateEvent()
-        return Release(self.noise.client_event(), Unit.CLIENT, Adjacency.REPLACE_ONE)
+        return self.noise.release()
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
         """The votes in grid steps, noised; ``ABSTAINED`` is a zero row."""

@@ -106,9 +106,10 @@ class ProtectedCounts:
 
     def event(self) -> Event:
         """One release of both counts, to whoever reads it."""
-        mechanism = self._mechanism
-        own = mechanism.event if isinstance(mechanism, DiscreteLaplace) else mechanism.client_event
-        return Release(own(), Unit(self.unit), Adjacency.REPLACE_ONE)
+        mechanism, unit = self._mechanism, Unit(self.unit)
+        if isinstance(mechanism, DiscreteLaplace):
+            return Release(mechanism.event(), unit, Adjacency.REPLACE_ONE)
+        return mechanism.release(unit)
 
     @property
     def _changed(self) -> int:

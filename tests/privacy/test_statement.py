@@ -13,9 +13,9 @@ from privacy.events import (
     RandomizedResponseEvent,
     Release,
     RepeatedEvent,
-    SecurelySummedEvent,
 )
 from privacy.statement import Exposure, Statement, by_participations
+from tests.sums import reported
 
 DELTA = 1e-5
 ROUND = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
@@ -156,7 +156,7 @@ def test_a_name_that_stands_for_several_clients_says_the_same_as_theirs():
 
 
 def test_two_adversaries_stand_side_by_side():
-    vector = SecurelySummedEvent(RandomizedBitsEvent(0.1, 1000, 200), 100)
+    vector = reported(RandomizedBitsEvent(0.1, 1000, 200), 100)
     clients = by_participations(vector, {"a": 50})
     said = statement(
         Exposure(Threat.LOCAL, "a server that sees each vector", vector, clients, 1.2, 28.31),

@@ -9,7 +9,7 @@ from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from privacy.events import SecurelySummedEvent
+from privacy.events import SummedEvent
 from privacy.secure_aggregation import SecureSumSettings
 from privacy.secure_aggregation.messages import join_ids
 from tests.fl_app.running import run_inline
@@ -95,7 +95,7 @@ def test_a_repeated_request_gets_the_stored_reply_and_another_one_nothing(tmp_pa
 def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path, monkeypatch):
     node, _ = masking_request(tmp_path, monkeypatch)
     (event,) = node.ledger.events(3)
-    assert isinstance(event, SecurelySummedEvent)
+    assert isinstance(event, SummedEvent)
     assert event.honest_clients == 5  # floor(0.67 · 6) + 1 share holders
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     states = [

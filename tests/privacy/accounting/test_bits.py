@@ -6,15 +6,19 @@ import pytest
 
 from privacy.accounting import Threat, bits, epsilon, rdp
 from privacy.accounting.calibrate import bits_gamma
+from privacy.accounting.flatten import flatten
 from privacy.accounting.rdp_conversion import to_epsilon_mironov
-from privacy.events import RandomizedBitsEvent, RepeatedEvent, SecurelySummedEvent
+from privacy.accounting.threat import View
+from privacy.events import RandomizedBitsEvent, RepeatedEvent
 from schemes.dpfl_bnn import claim
+from tests.sums import reported
 
 DELTA, BITS, CLIENTS, ROUNDS = 1e-5, 81_958, 100, 100
 
 
 def by_mironov(event, count):
-    return rdp.epsilon({event: count}, DELTA, to_epsilon_mironov)
+    leaves = flatten(RepeatedEvent(event, count), View(Threat.SECURE_AGGREGATION))
+    return rdp.epsilon(leaves, DELTA, to_epsilon_mironov)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +32,7 @@ def by_mironov(event, count):
 )
 def test_the_table_of_dpfl_bnn(gamma, golden):
     vector = RandomizedBitsEvent(gamma, BITS, BITS)
-    summed = SecurelySummedEvent(vector, CLIENTS)
+    summed = reported(vector, CLIENTS)
     one_bit = RepeatedEvent(RandomizedBitsEvent(gamma, 1, 1), ROUNDS)
     computed = [
         bits.epsilon_of_bit(gamma),
@@ -55,7 +59,7 @@ def test_gammas_that_meet_eight():
 
 def test_the_best_bound_allows_a_larger_gamma_and_meets_the_target():
     gamma = bits_gamma(8.0, DELTA, BITS, ROUNDS, Threat.SECURE_AGGREGATION, CLIENTS)
-    event = SecurelySummedEvent(RandomizedBitsEvent(gamma, BITS, BITS), CLIENTS)
+    event = reported(RandomizedBitsEvent(gamma, BITS, BITS), CLIENTS)
     total = epsilon(RepeatedEvent(event, ROUNDS), DELTA, Threat.SECURE_AGGREGATION).epsilon
     assert gamma > 1.265e-3
     assert 8.0 * (1 - 1e-4) < total <= 8.0
@@ -63,7 +67,7 @@ def test_the_best_bound_allows_a_larger_gamma_and_meets_the_target():
 
 @pytest.mark.parametrize(("clients", "golden"), [(100, "27.97"), (1000, "7.03")])
 def test_hamming_clipping(clients, golden):
-    event = SecurelySummedEvent(RandomizedBitsEvent(0.1, BITS, 2 * 100), clients)
+    event = reported(RandomizedBitsEvent(0.1, BITS, 2 * 100), clients)
     assert f"{by_mironov(event, 50):.2f}" == golden
 
 
@@ -132,7 +136,7 @@ def test_blocks_of_k_cover_all_of_them_from_above(monkeypatch):
 
 def test_colluders_and_dropouts_cost():
     def cost(honest):
-        event = SecurelySummedEvent(RandomizedBitsEvent(0.1, BITS, 200), honest)
+        event = reported(RandomizedBitsEvent(0.1, BITS, 200), honest)
         return epsilon(RepeatedEvent(event, 50), DELTA, Threat.SECURE_AGGREGATION).epsilon
 
     assert cost(100) < cost(60) < cost(2)
@@ -141,7 +145,7 @@ def test_colluders_and_dropouts_cost():
 
 
 def test_secure_aggregation_does_not_count_against_who_sees_the_vector():
-    event = SecurelySummedEvent(RandomizedBitsEvent(0.1, BITS, 200), 100)
+    event = reported(RandomizedBitsEvent(0.1, BITS, 200), 100)
     seen = epsilon(event, DELTA, Threat.LOCAL).epsilon
     assert seen == epsilon(RandomizedBitsEvent(0.1, BITS, 200), DELTA).epsilon
     assert seen > 4 * epsilon(event, DELTA, Threat.SECURE_AGGREGATION).epsilon

@@ -16,16 +16,20 @@ from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
     GaussianEvent,
+    Hiding,
     LaplaceEvent,
     NonPrivateEvent,
     PoissonSampledEvent,
     PureEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
+    Release,
     RepeatedEvent,
-    SecurelySummedEvent,
     ShuffledEvent,
+    SummedEvent,
 )
+from privacy.neighbours import Adjacency, Unit
+from tests.sums import noised, reported
 
 LABEL = RandomizedResponseEvent(0.5, 10)
 
@@ -81,7 +85,7 @@ def test_splitting_a_count_does_not_matter():
 @pytest.mark.parametrize("threat", list(Threat))
 def test_a_release_without_protection_is_infinite_and_spoils_everything(threat):
     event = ComposedEvent((LABEL, RepeatedEvent(NonPrivateEvent(), 3)))
-    spend = epsilon(SecurelySummedEvent(event, 100), 1e-5, threat)
+    spend = epsilon(noised(event, 100), 1e-5, threat)
     assert spend.epsilon == math.inf
     assert spend.method == "no protection"
     assert delta(event, 100.0, threat) == 1.0
@@ -121,7 +125,7 @@ def test_names_of_threats_work_as_strings():
 
 
 def test_gaussians_add_up_under_secure_aggregation():
-    event = SecurelySummedEvent(RepeatedEvent(GaussianEvent(2.0), 5), 9)
+    event = noised(RepeatedEvent(GaussianEvent(2.0), 5), 9)
     summed = flatten(event, View(Threat.SECURE_AGGREGATION))
     assert dict(summed) == {GaussianEvent(6.0): 5}
     assert dict(flatten(event, View(Threat.LOCAL))) == {GaussianEvent(2.0): 5}
@@ -129,7 +133,7 @@ def test_gaussians_add_up_under_secure_aggregation():
 
 def test_a_sum_without_proven_relief_costs_the_release_itself():
     event = DiscreteGaussianEvent(2.0, 1.0)  # too coarse for vectors
-    summed = epsilon(SecurelySummedEvent(event, 50), 1e-5, Threat.SECURE_AGGREGATION)
+    summed = epsilon(noised(event, 50), 1e-5, Threat.SECURE_AGGREGATION)
     assert summed.epsilon == epsilon(event, 1e-5).epsilon
     shuffled = epsilon(ShuffledEvent(GaussianEvent(2.0), 50), 1e-5, Threat.SHUFFLE)
     assert shuffled.epsilon == epsilon(GaussianEvent(2.0), 1e-5).epsilon
@@ -137,7 +141,8 @@ def test_a_sum_without_proven_relief_costs_the_release_itself():
 
 def test_sampled_releases_under_a_secure_sum_stay_what_they_are():
     sampled = PoissonSampledEvent(0.1, GaussianEvent(2.0))
-    summed = flatten(SecurelySummedEvent(sampled, 9), View(Threat.SECURE_AGGREGATION))
+    release = Release(sampled, Unit.RECORD, Adjacency.REPLACE_SPECIAL, hiding=Hiding.NOISE)
+    summed = flatten(SummedEvent(release, 9), View(Threat.SECURE_AGGREGATION))
     assert dict(summed) == {sampled: 1}
 
 
@@ -163,7 +168,7 @@ def test_a_ledger_of_many_different_releases_is_accounted_quickly_and_from_above
 
 
 def test_the_answer_of_a_later_round_is_quick():
-    event = SecurelySummedEvent(RandomizedBitsEvent(0.1, 81_958, 200), 100)
+    event = reported(RandomizedBitsEvent(0.1, 81_958, 200), 100)
     epsilon(RepeatedEvent(event, 1), 1e-5, Threat.SECURE_AGGREGATION)
     started = time.perf_counter()
     for rounds in range(10, 30):

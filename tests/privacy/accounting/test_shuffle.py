@@ -13,9 +13,9 @@ from privacy.events import (
     PureEvent,
     RandomizedResponseEvent,
     RepeatedEvent,
-    SecurelySummedEvent,
     ShuffledEvent,
 )
+from tests.sums import reported
 
 SLOTS = RepeatedEvent(ShuffledEvent(RandomizedResponseEvent(2.5, 10), 40), 500)
 
@@ -91,7 +91,7 @@ def test_the_closed_form_of_feldman_mcmillan_talwar_is_above():
 
 def test_secure_sums_of_one_hot_labels_are_shuffled_labels():
     label = RandomizedResponseEvent(2.5, 10)
-    summed = flatten(SecurelySummedEvent(label, 40), View(Threat.SECURE_AGGREGATION))
+    summed = flatten(reported(label, 40), View(Threat.SECURE_AGGREGATION))
     assert dict(summed) == {ShuffledEvent(label, 40): 1}
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from privacy.accounting import Threat, delta, epsilon, gaussian
 from privacy.accounting.summed_gaussians import law_of_sum
-from privacy.events import DiscreteGaussianEvent, RepeatedEvent, SecurelySummedEvent
+from privacy.events import DiscreteGaussianEvent, RepeatedEvent
+from tests.sums import noised
 
 SUMS = Threat.SECURE_AGGREGATION
 
@@ -32,7 +33,7 @@ def test_delta_of_two_coordinates_is_what_enumeration_gives():
         max(0.0, here[i] * here[j] - math.exp(1.5) * there[i] * there[j])
         for i, j in itertools.product(range(len(here)), repeat=2)
     )
-    assert delta(SecurelySummedEvent(event, 4), 1.5, SUMS) == pytest.approx(brute, rel=1e-4)
+    assert delta(noised(event, 4), 1.5, SUMS) == pytest.approx(brute, rel=1e-4)
 
 
 # useful_privacy.md section 1: labels, σ₁ in votes, honest clients, ε by a library that rounds up
@@ -42,24 +43,24 @@ def test_delta_of_two_coordinates_is_what_enumeration_gives():
 )
 def test_exact_epsilon_of_votes_on_a_coarse_grid(labels, sigma, clients, rounded_up):
     votes = RepeatedEvent(DiscreteGaussianEvent(sigma, 1.0, scalar=True), 2 * labels)
-    proven = epsilon(SecurelySummedEvent(votes, clients), 1e-5, SUMS).epsilon
+    proven = epsilon(noised(votes, clients), 1e-5, SUMS).epsilon
     assert rounded_up * 0.998 < proven <= rounded_up
 
 
 def test_coarse_noise_is_not_taken_for_the_gaussian():
     votes = RepeatedEvent(DiscreteGaussianEvent(0.5, 1.0, scalar=True), 40)
-    proven = epsilon(SecurelySummedEvent(votes, 60), 1e-5, SUMS).epsilon
+    proven = epsilon(noised(votes, 60), 1e-5, SUMS).epsilon
     assert proven > 1.09 * gaussian.epsilon(0.5 * math.sqrt(60), 1e-5, count=40)
 
 
 def test_fine_noise_adds_up_and_whoever_reads_one_message_sees_one_share():
     alone, together = DiscreteGaussianEvent(2.0**15, 2.0**15), DiscreteGaussianEvent(2.0**18, 2**15)
-    event = SecurelySummedEvent(alone, 64)
+    event = noised(alone, 64)
     assert epsilon(event, 1e-5, SUMS).epsilon == epsilon(together, 1e-5).epsilon
     assert epsilon(event, 1e-5).epsilon == epsilon(alone, 1e-5).epsilon
 
 
 def test_more_clients_than_a_law_can_hold_protect_at_least_as_the_fewer():
     alone = DiscreteGaussianEvent(3.0, 1.0, scalar=True)
-    few, many = (epsilon(SecurelySummedEvent(alone, n), 1e-5, SUMS).epsilon for n in (500, 10**7))
+    few, many = (epsilon(noised(alone, n), 1e-5, SUMS).epsilon for n in (500, 10**7))
     assert 0 <= many < few

@@ -34,6 +34,7 @@ from privacy.ledger import Charge, Ledger
 from privacy.ledger.export import write_csv, write_json
 from privacy.neighbours import Adjacency, Unit
 from tests.privacy.ledger.ledger_cases import digest
+from tests.sums import noised
 
 VERIFIER = Path(__file__).parents[3] / "deploy" / "verify_ledger.py"
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
@@ -63,7 +64,8 @@ EVENTS = {
     "votes and a choice": ComposedEvent((RepeatedEvent(VOTES, 50), PureEvent(0.1))),
     "steps of DP-SGD": STEPS,
     "sampled labels": RepeatedEvent(PoissonSampledEvent(0.1, RandomizedResponseEvent(2.0, 10)), 5),
-    "in a secure sum": SecurelySummedEvent(GaussianEvent(2.0), 20),
+    "in a secure sum": noised(GaussianEvent(2.0), 20),
+    "in a sum of before": SecurelySummedEvent(GaussianEvent(2.0), 20),
     "shuffled": ShuffledEvent(PureEvent(1.0), 20),
     "without protection": NonPrivateEvent(),
     "a record's release": Release(STEPS, Unit.RECORD, Adjacency.REPLACE_SPECIAL),

@@ -15,11 +15,11 @@ from privacy.events import (
     RandomizedResponseEvent,
     Release,
     RepeatedEvent,
-    SecurelySummedEvent,
 )
 from privacy.neighbours import Adjacency, Unit
 from privacy.policy import Policy, Refusal
 from tests.privacy.policy.policy_cases import EXAMPLE, LABELS, NOW, ask, client, refusal
+from tests.sums import reported
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ PROBES = [
     {"event": RepeatedEvent(RandomizedResponseEvent(2.5, 10), 3)},
     {"event": client(PureEvent(0.1))},
     {"event": NonPrivateEvent()},
-    {"event": SecurelySummedEvent(RandomizedResponseEvent(1.0, 10), 20)},
-    {"event": SecurelySummedEvent(RandomizedResponseEvent(1.0, 10), 2)},
+    {"event": reported(RandomizedResponseEvent(1.0, 10), 20)},
+    {"event": reported(RandomizedResponseEvent(1.0, 10), 2)},
     {"algorithm": "nbafl", "event": client(DiscreteGaussianEvent(768.0, 1024.0))},
     {"algorithm": "nbafl", "event": client(DiscreteGaussianEvent(102.0, 1024.0))},
     {"algorithm": "nba", "event": client(DiscreteGaussianEvent(768.0, 1024.0))},

@@ -20,7 +20,6 @@ from privacy.events import (
     RandomizedResponseEvent,
     Release,
     RepeatedEvent,
-    SecurelySummedEvent,
     ShuffledEvent,
     UnknownEvent,
 )
@@ -28,6 +27,7 @@ from privacy.neighbours import Adjacency, Unit
 from privacy.policy import Policy, Refusal
 from privacy.policy.mechanisms import MECHANISMS
 from tests.privacy.policy.policy_cases import EXAMPLE, LABELS, ask, client, refusal
+from tests.sums import noised, reported
 
 COIN = Assumption("fair_coin", "the coin is fair")
 
@@ -96,7 +96,7 @@ def test_the_example_policy_allows_what_it_says():
         ({"delta": math.nan}, "delta", ["delta=nan"]),
         ({"seeded_noise": True}, "allow-seeded-noise", ["seeded", "`allow_seeded_noise`"]),
         (
-            {"event": SecurelySummedEvent(LABELS, 19)},
+            {"event": reported(LABELS, 19)},
             "minimum-surviving-clients",
             ["honest_clients=19", "at least 20 clients"],
         ),
@@ -174,7 +174,7 @@ def test_rounding_in_the_accountant_does_not_refuse_an_exact_budget(load, plain)
 
 
 def test_a_secure_sum_counts_only_where_the_owner_says_so(load, plain):
-    event = SecurelySummedEvent(client(DiscreteGaussianEvent(2.0**19, 2.0**20)), 400)
+    event = noised(DiscreteGaussianEvent(2.0**19, 2.0**20), 400)
     assert refusal(load(plain), algorithm="nbafl", event=event).code == "epsilon-per-release"
     ask(load({**plain, "threat": "secure_aggregation"}), algorithm="nbafl", event=event)
 

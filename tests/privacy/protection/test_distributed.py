@@ -8,7 +8,7 @@ import pytest
 from privacy.accounting import Threat, epsilon
 from privacy.budget import Budget
 from privacy.cohorts import Cohorts
-from privacy.events import RepeatedEvent, SecurelySummedEvent
+from privacy.events import RepeatedEvent, SummedEvent
 from privacy.mechanisms.clipped_grid import CLIP_STEPS
 from privacy.noise import NoiseGenerator
 from privacy.protection import Distributed
@@ -28,12 +28,12 @@ def protection(threat=SUMS, honest=40, adaptive=False, participations=5, budget=
 @pytest.mark.parametrize(("threat", "honest"), [(SUMS, 40), ("local", 1)])
 def test_all_rounds_of_a_client_meet_the_budget_to_half_a_percent(threat, honest, adaptive):
     it = protection(threat, honest, adaptive)
-    event = RepeatedEvent(SecurelySummedEvent(it.release_event(), honest), 5)
+    event = RepeatedEvent(SummedEvent(it.release_event(), honest), 5)
     assert 0.995 * 2.0 < epsilon(event, 1e-5, Threat(threat)).epsilon <= 2.0
 
 
 def test_fewer_survivors_than_planned_cost_more():
-    event = SecurelySummedEvent(protection().release_event(), 30)
+    event = SummedEvent(protection().release_event(), 30)
     together = RepeatedEvent(event, 5)
     assert epsilon(together, 1e-5, Threat.SECURE_AGGREGATION).epsilon > 2.1
 

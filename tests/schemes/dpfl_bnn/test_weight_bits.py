@@ -11,7 +11,7 @@ from privacy.events import (
     NonPrivateEvent,
     RandomizedBitsEvent,
     RepeatedEvent,
-    SecurelySummedEvent,
+    SummedEvent,
 )
 from privacy.noise import NoiseGenerator
 from schemes.dpfl_bnn.weight_bits import WeightBits, hamming_clip, plan
@@ -102,7 +102,7 @@ def test_sensitivity_never_exceeds_what_is_uploaded():
 def test_calibrated_gamma_uses_the_budget_up_and_no_more(threat, clients, hamming):
     budget = Budget(8.0, 1e-5, "run", 10, threat=threat, honest_clients=clients)
     release = plan(300, budget, gamma=None, **{**SETTINGS, "hamming": hamming})
-    event = RepeatedEvent(SecurelySummedEvent(release.event(), clients), 10)
+    event = RepeatedEvent(SummedEvent(release.event(), clients), 10)
     spent = epsilon(event, 1e-5, Threat(threat)).epsilon
     assert 7.99 < spent <= 8.0
 

@@ -12,7 +12,7 @@ from privacy.events import (
     LaplaceEvent,
     PureEvent,
     RepeatedEvent,
-    SecurelySummedEvent,
+    SummedEvent,
 )
 from privacy.mechanisms import quantize_simplex
 from privacy.noise import NoiseGenerator
@@ -191,7 +191,7 @@ def test_gaussian_counts_keep_their_budget_against_those_who_see_sums(unit, chan
     budget = Budget(1.0, 1e-5, threat="secure_aggregation", honest_clients=40)
     settings = {"epsilon": 2.0, "unit": unit, "examples": 50, "noise": "gaussian"}
     it = ProtectedCounts.of(settings, budget)
-    seen = epsilon(SecurelySummedEvent(it.event(), 40), 1e-5, "secure_aggregation").epsilon
+    seen = epsilon(SummedEvent(it.event(), 40), 1e-5, "secure_aggregation").epsilon
     assert 1.99 < seen <= 2.0
     # Analytic Gaussian: σ = Δ/μ(2, 1e-5).
     assert it.deviation(40) == pytest.approx(change * 1.9938, rel=0.01)

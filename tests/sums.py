@@ -1,0 +1,16 @@
+"""Releases in secure sums, as their mechanisms state them."""
+
+from privacy.events import Event, Hiding, Release, SummedEvent
+from privacy.neighbours import Adjacency, Unit
+
+
+def noised(event: Event, honest_clients: int, **weights: int) -> SummedEvent:
+    """``event`` with noise in every cell of a sum."""
+    release = Release(event, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.NOISE)
+    return SummedEvent(release, honest_clients, **weights)
+
+
+def reported(event: Event, honest_clients: int, **weights: int) -> SummedEvent:
+    """``event`` as reports in cells that all clients of a sum share."""
+    release = Release(event, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.REPORTS)
+    return SummedEvent(release, honest_clients, **weights)
