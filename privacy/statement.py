@@ -73,7 +73,8 @@ class Guarantee:
 
     Proven totals rest on no assumption and are over clients (disjoint data: the maximum is what
     the run guarantees); ``clients`` holds each one's. ``method`` and ``bounds`` belong to
-    ``most_exposed``. ``assumed_*``: the same under all of ``assumptions``; None without any.
+    the figure that is ``stated``. ``assumed_*``: under all of ``assumptions``, some of which say
+    who the adversary is; None without any.
     """
 
     threat: Threat
@@ -97,10 +98,9 @@ class Guarantee:
     notes: tuple[str, ...] = ()
 
     @property
-    def at_best(self) -> float:
-        """The smallest total ε that is stated, under assumptions or without."""
-        assumed = self.assumed_total
-        return self.proven_total if assumed is None else min(self.proven_total, assumed)
+    def stated(self) -> float:
+        """The total ε against this adversary, under all that it is taken to rest on."""
+        return self.proven_total if self.assumed_total is None else self.assumed_total
 
     @property
     def number_of_clients(self) -> int:
@@ -121,24 +121,25 @@ class Guarantee:
         def proven(event: Event) -> Spend:
             return epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
 
-        def assumed(event: Event) -> float:
-            return epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None).epsilon
+        def assumed(event: Event) -> Spend:
+            return epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None)
 
         events = set(exposure.clients.values())
         spends = {event: proven(event) for event in events}
         clients = {name: spends[event].epsilon for name, event in exposure.clients.items()}
         sizes = {name: size for name, size in exposure.sizes.items() if size != 1}
         most_exposed = max(clients, key=lambda name: clients[name])
-        worst = spends[exposure.clients[most_exposed]]
         stated = assumptions_of(ComposedEvent((exposure.per_round, *events)))
         rests_on = dict.fromkeys((*exposure.assumptions, *(a.sentence for a in stated)))
+        proven_worst = spends[exposure.clients[most_exposed]]
+        worst = max(map(assumed, events), key=lambda s: s.epsilon) if rests_on else proven_worst
         return cls(
             threat=threat,
             adversary=exposure.adversary,
             claimed_per_round=exposure.claimed_per_round,
             claimed_total=exposure.claimed_total,
             proven_per_round=proven(exposure.per_round).epsilon,
-            proven_total=worst.epsilon,
+            proven_total=proven_worst.epsilon,
             proven_median=_median(clients, sizes),
             proven_least=min(clients.values()),
             most_exposed=most_exposed,
@@ -149,8 +150,8 @@ class Guarantee:
             measured=exposure.measured,
             canaries=exposure.canaries,
             assumptions=tuple(rests_on),
-            assumed_per_round=assumed(exposure.per_round) if rests_on else None,
-            assumed_total=max(map(assumed, events)) if rests_on else None,
+            assumed_per_round=assumed(exposure.per_round).epsilon if rests_on else None,
+            assumed_total=worst.epsilon if rests_on else None,
             notes=tuple(exposure.notes),
         )
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from privacy.accounting import Adjacency, Unit
+from privacy.accounting import Adjacency, Threat, Unit
 
 if TYPE_CHECKING:
     from privacy.canaries import CanaryAudit
@@ -30,7 +30,7 @@ def render(statement: Statement) -> str:
     """The whole statement, 25 lines of 100 characters at most; what matters most comes first."""
     lines = [f"Privacy statement: {statement.algorithm}"]
     lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.void]
-    if not any(math.isfinite(g.at_best) for g in statement.guarantees):
+    if not any(math.isfinite(g.stated) for g in statement.guarantees):
         lines.append("NOT PRIVATE: nothing protects what the clients released.")
     elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
         lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
@@ -48,20 +48,26 @@ def render(statement: Statement) -> str:
     return "\n".join(_fit(lines))
 
 
+def against(adversary: str, assumptions: Sequence[str]) -> str:
+    """The adversary, and all that its figure rests on."""
+    if not assumptions:
+        return adversary
+    return f"{adversary}, if {', and if '.join(assumptions)}"
+
+
 def _describe(g: Guarantee) -> list[str]:
-    proven = f"  proven ε:   {_pair(g.proven_per_round, g.proven_total)}"
-    if g.number_of_clients > 1 and math.isfinite(g.proven_total):
-        proven += f" for the most exposed of {g.number_of_clients} clients"
-        proven += f" (median {_number(g.proven_median)}, least {_number(g.proven_least)})"
-    lines = [
-        f"Against {g.adversary} ({g.threat.replace('_', ' ')} model):",
-        f"  claimed ε:  {_pair(g.claimed_per_round, g.claimed_total)}",
-        f"{proven}; {g.method}",
-    ]
-    if g.assumptions:
-        that = ", and that ".join(g.assumptions)
-        assumed = _pair(g.assumed_per_round, g.assumed_total)
-        lines.append(f"  under the assumption that {that}: ε {assumed}")
+    per_round = g.assumed_per_round if g.assumptions else g.proven_per_round
+    figure = f"ε = {_number(g.stated)} in total, {_number(per_round)} a round; {g.method}"
+    lines = [f"Against {against(g.adversary, g.assumptions)}: {figure}"]
+    if g.assumptions and g.threat != Threat.SECURE_AGGREGATION:
+        lines.append(f"  without that: ε = {_number(g.proven_total)}")
+    if not g.assumptions and g.number_of_clients > 1 and math.isfinite(g.proven_total):
+        lines.append(
+            f"  of {g.number_of_clients} clients the most exposed; median "
+            f"{_number(g.proven_median)}, least {_number(g.proven_least)}"
+        )
+    if g.claimed_per_round is not None or g.claimed_total is not None:
+        lines.append(f"  claimed ε:  {_pair(g.claimed_per_round, g.claimed_total)}")
     if g.measured is not None:
         found = f"  measured ε: at least {_number(g.measured)} per round, by attack"
         if g.measured > g.proven_per_round:
@@ -69,14 +75,11 @@ def _describe(g: Guarantee) -> list[str]:
         lines.append(found)
     if g.canaries is not None:
         found = f"  canaries:   {said_of_canaries(g.canaries)}"
-        if g.canaries.at_least > g.at_best:
+        if g.canaries.at_least > g.stated:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
-    if math.isfinite(g.at_best):
-        lines.append(f"  in words: {odds(g.at_best)}")
-        if g.at_best < g.proven_total:
-            without = _sure(g.proven_total) if math.isfinite(g.proven_total) else "certain"
-            lines[-1] += f"; {without} without the assumption"
+    if math.isfinite(g.stated):
+        lines.append(f"  in words: {odds(g.stated)}")
     return lines
 
 

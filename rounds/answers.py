@@ -47,11 +47,11 @@ def accept(
     total: Sum | SecureRound | Rows,
     clients: list[int],
     content: RecordDict,
-    weigh: Weigh | None,
+    weigh: Weigh,
 ) -> tuple[list[int], dict[int, str]]:
     """Add one node's answer for ``clients`` to ``total``: who answered, who refused and why.
 
-    ``weigh``: a client's weight, where that is public; others are then refused.
+    ``weigh``: a client's weight; any other is refused.
     Raises MalformedError, KeyError, TypeError or ValueError on anything that an honest node
     cannot send; ``total`` is then as it was.
     """
@@ -77,7 +77,7 @@ def values(content: RecordDict, name: str) -> NDArray:
     return array_from_bytes(record[name].data)
 
 
-def _add(total: Sum, answered: list[int], content: RecordDict, weigh: Weigh | None) -> None:
+def _add(total: Sum, answered: list[int], content: RecordDict, weigh: Weigh) -> None:
     report, array = content.config_records["report"], values(content, "sum")
     weight = require_weight(report["weight"], answered, weigh)
     if not report["packed"]:

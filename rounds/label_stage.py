@@ -30,14 +30,14 @@ class LabelStage:
     """Asks clients to label public images; ``votes`` sums what they say.
 
     ``model``: where teachers start (d,); ``indices``: which public images (q,); ``codec``: the
-    form of an answer; ``weigh``: a client's weight, if public; ``where``: how they are found.
+    form of an answer; ``weigh``: a client's weight; ``where``: how they are found.
     ``failed``: who did not answer, and why; ``released``: who may have released a label.
     """
 
     model: NDArray[np.float32]
     indices: NDArray[np.int64]
     codec: Codec
-    weigh: Weigh | None
+    weigh: Weigh
     where: ClientPlacement
     failed: dict[int, str] = field(default_factory=dict)
     released: set[int] = field(default_factory=set)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from privacy.accounting import Adjacency, Threat, Unit
-from privacy.events import ComposedEvent, Event, RepeatedEvent
+from privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
+from privacy.secure_aggregation import SecureSumSettings
 from privacy.statement import Exposure, Statement, by_participations
-from rounds.secure_sum import secure_exposure
 from rounds.setup import ServerSetup
+from rounds.weights import Weights
 
 if TYPE_CHECKING:
     from rounds.canaries import Canaries
@@ -45,6 +46,10 @@ class PrivacyReport(ABC):
     def release_event(self) -> Event:
         """What one participation releases about one client."""
 
+    @abstractmethod
+    def weights(self) -> Weights:
+        """How much each client counts in a sum."""
+
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """What the paper's theorem states: ε of one round and of the whole run."""
         return None, None
@@ -56,7 +61,7 @@ class PrivacyReport(ABC):
         exposures = [
             Exposure(
                 threat=Threat.LOCAL,
-                adversary="a curious server, which reads every client's message",
+                adversary="a server that reads every message",
                 per_round=self.release_event(),
                 clients=by_participations(self.release_event(), released or {"nobody": 0}),
                 claimed_per_round=per_round,
@@ -71,7 +76,9 @@ class PrivacyReport(ABC):
         """What a server that sees sums only has learned, where each answer is ``release``."""
         setup = self.setup
         survivors = self.least_survivors or setup.secure_sums.least_survivors(setup.cohort_size)
-        return secure_exposure(setup.secure_sums, release, self.participations, survivors)
+        return secure_exposure(
+            setup.secure_sums, release, self.participations, survivors, self.weights()
+        )
 
     def statement(self, void: Iterable[str] = ()) -> Statement:
         """Claimed and proven privacy of everything released so far."""
@@ -109,3 +116,40 @@ class PrivacyReport(ABC):
     def warnings(self) -> list[str]:
         """What a user should know before the run starts: settings that work against each other."""
         return []
+
+
+def secure_exposure(
+    settings: SecureSumSettings,
+    release: Event,
+    participations: Mapping[int, int],
+    survivors: int,
+    weights: Weights,
+) -> Exposure:
+    """What a server that sees sums only has learned of every client.
+
+    ``release``: what one participation releases, ``survivors``: the fewest clients that any
+    revealed sum was over.
+    """
+    honest = max(1, survivors - settings.colluders)
+
+    def summed(weight: int) -> Event:
+        return SummedEvent(release, honest, weight, weights.least, weights.greatest)
+
+    by_weight: dict[int, dict[str, int]] = {}
+    for client, count in sorted(participations.items()):
+        by_weight.setdefault(weights.of(client), {})[str(client)] = count
+    clients: dict[str, Event] = {}
+    for weight, counts in by_weight.items():
+        clients |= by_participations(summed(weight), counts)
+    assumptions = [f"at least {honest} of the {survivors} clients of every sum are honest"]
+    if settings.is_on:
+        assumptions.append("it follows the protocol: it invents no clients, and exchanges no keys")
+    else:
+        assumptions.append("it forgot what it summed (simulated: in this run it saw every message)")
+    return Exposure(
+        threat=Threat.SECURE_AGGREGATION,
+        adversary="a server that sees only sums",
+        per_round=summed(weights.greatest),
+        clients=clients or by_participations(release, {"nobody": 0}),
+        assumptions=tuple(assumptions),
+    )

@@ -21,15 +21,12 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from learning.contribution import Codec, MalformedError, Sum
-from privacy.accounting import Threat
-from privacy.events import Event, SummedEvent
 from privacy.secure_aggregation import (
     Phase,
     SecureServer,
     SecureSumError,
     SecureSumSettings,
 )
-from privacy.statement import Exposure, by_participations
 from rounds.secure_exchange import RECORD, SecureExchange
 from rounds.secure_journal import Journal
 from rounds.weights import Weigh, require_weight
@@ -37,7 +34,7 @@ from rounds.weights import Weigh, require_weight
 if TYPE_CHECKING:
     from rounds.setup import Round
 
-__all__ = ["RECORD", "SecureRound", "modulus_bits", "secure_exposure"]
+__all__ = ["RECORD", "SecureRound", "modulus_bits"]
 Replies = Mapping[int, bytes]
 
 
@@ -128,7 +125,7 @@ class SecureRound:
         if self.journal.masked is None:
             self.journal.keep_masked([e.masked for e in self._sums], participations, self.about)
 
-    def finish(self, total: Sum, weigh: Weigh | None) -> list[int]:
+    def finish(self, total: Sum, weigh: Weigh) -> list[int]:
         """Phases CONFIRM and REVEAL: add every group's sum to ``total``.
 
         How many clients each sum is over that was revealed. ``weigh``: as in ``answers.accept``.
@@ -183,36 +180,3 @@ class SecureRound:
             self.about.accused |= each.accused
         for client in self.about.accused:
             self.about.failed.pop(client, None)
-
-
-def secure_exposure(
-    settings: SecureSumSettings,
-    release: Event,
-    participations: Mapping[int, int],
-    survivors: int,
-) -> Exposure:
-    """What a server that sees sums only has learned of every client.
-
-    ``release``: what one participation releases, ``survivors``: the fewest clients that any
-    revealed sum was over.
-    """
-    honest = max(1, survivors - settings.colluders)
-    per_round = SummedEvent(release, honest)
-    assumptions = [
-        f"every sum is over at least {survivors} clients, of whom at most {settings.colluders} "
-        "side with the server"
-    ]
-    adversary = "a curious server, which sees sums only"
-    if settings.is_on:
-        assumptions.append("clients' public keys arrive unaltered (the server invents none)")
-    else:
-        adversary += " (secure aggregation simulated)"
-        assumptions.append("the server forgot what it summed: in this run it saw every answer")
-    released = {str(client): count for client, count in sorted(participations.items())}
-    return Exposure(
-        threat=Threat.SECURE_AGGREGATION,
-        adversary=adversary,
-        per_round=per_round,
-        clients=by_participations(per_round, released or {"nobody": 0}),
-        assumptions=tuple(assumptions),
-    )

@@ -16,7 +16,7 @@ from learning.evaluation import area_under_curve, evaluate_logits
 from learning.seeding import experiment_rng
 from rounds.privacy_report import PrivacyReport
 from rounds.setup import ServerSetup
-from rounds.weights import Weigh
+from rounds.weights import Weights
 
 Parameters = NDArray[np.float32]
 
@@ -86,21 +86,9 @@ class Algorithm(PrivacyReport):
         """How much noise a round's sum holds and what leads over it, for planners; by name."""
         return {}
 
-    def weigh(self) -> Weigh | None:
-        """A client's weight, which an answer must have; None where sizes are not public."""
-        if not self.weighted:
-            return lambda client: 1
+    def weights(self) -> Weights:
+        """By their sizes, where the algorithm weighs clients and sizes are public; else alike."""
         sizes = self.setup.client_sizes
-        return None if sizes is None else sizes.__getitem__
-
-    def max_weight(self) -> int:
-        """The largest weight of one client."""
-        if not self.weighted:
-            return 1
-        setup = self.setup
-        largest = setup.secure_sums.max_weight or max(setup.client_sizes or (), default=0)
-        if not largest:
-            raise ValueError(
-                "max_weight=null: clients' sizes are not public; set privacy.secure_sum.max_weight"
-            )
-        return largest
+        if not self.weighted or sizes is None:
+            return Weights(lambda client: 1)
+        return Weights(sizes.__getitem__, min(sizes), max(sizes))

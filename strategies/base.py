@@ -153,9 +153,9 @@ class CohortStrategy(Algorithm, Strategy):
                 continue
             try:
                 into = self.secure_round or total
-                answered, refusals = accept(into, clients, reply.content, self.weigh())
+                answered, refusals = accept(into, clients, reply.content, self.weights().of)
                 self.round.bytes_up += reply_size(
-                    reply.content, "report", self.codec(), self.weigh()
+                    reply.content, "report", self.codec(), self.weights().of
                 )
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(clients, clients, f"rejected: {said(error)}")
@@ -166,7 +166,7 @@ class CohortStrategy(Algorithm, Strategy):
             self._fail(self._exposed(clients), clients, "no answer before the deadline")
         if self.secure_round is not None:
             self.secure_round.keep(self.participations)
-            sizes = self.secure_round.finish(total, self.weigh())
+            sizes = self.secure_round.finish(total, self.weights().of)
             named = self.blame.add(self.round.accused, self.secure_round.spoiled)
             self.round.accused |= named
         else:
@@ -230,7 +230,7 @@ class CohortStrategy(Algorithm, Strategy):
                 self.run,
                 self.round,
                 self.codec(),
-                self.max_weight(),
+                self.weights().greatest,
                 grid,
                 self.setup.round_timeout,
                 journal,

@@ -124,7 +124,7 @@ class KdDpfl(DpSgdFedAvg):
 
     def _label_stage(self, grid: Grid, timeout: float) -> None:
         where, model = self.setup.placement, self.initial_parameters()
-        stage = LabelStage(model, self.indices, self._label_codec(), self.weigh(), where)
+        stage = LabelStage(model, self.indices, self._label_codec(), self.weights().of, where)
         stage.ask(grid, list(self.plan.label), timeout)
         self.round.failed.update(stage.failed)
         self.round.bytes_down += stage.bytes_down

@@ -17,7 +17,7 @@ from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
 from privacy.accounting import Adjacency, Threat, Unit
 from privacy.statement import Guarantee, Statement
-from privacy.statement_text import NEIGHBOURS, UNITS, odds, said_of_canaries
+from privacy.statement_text import NEIGHBOURS, UNITS, against, odds, said_of_canaries
 
 CURATORS = ("Government", "Industry", "Nonprofit")
 
@@ -42,7 +42,7 @@ _PLAIN = {
     "Gaussian": "numbers with random noise added",
     "Laplace": "numbers with random noise added",
     "NonPrivate": "results without protection",
-    "Summed": "readable only as a sum over many participants",
+    "in a sum over": "readable only as a sum over many participants",
 }
 
 
@@ -61,7 +61,7 @@ def registry_entry(
 ) -> dict[str, Any]:
     """The run as a record of the OpenDP registry, a draft of tier 3."""
     main = statement.guarantees[0]
-    parameters = {"epsilon": main.at_best} if math.isfinite(main.at_best) else {}
+    parameters = {"epsilon": main.stated} if math.isfinite(main.stated) else {}
     unprotected = "" if statement.is_private else "Everything: no finite ε is proven."
     return {
         "url_slug": run.name,
@@ -160,17 +160,17 @@ def _label(statement: Statement, mechanisms: list[str]) -> list[str]:
     main = statement.guarantees[0]
     rows = {
         "What is protected": f"{UNITS[statement.unit]}",
-        "Against whom": main.adversary,
+        "Against whom": against(main.adversary, main.assumptions),
         "What left the device": _plainly(mechanisms),
-        "How well, proven": _odds(main.proven_total),
+        "How well": _odds(main.stated),
+        "How well otherwise": _odds(main.proven_total),
+        "What the method's paper claims": _number(main.claimed_total),
+        "What an attack found": _measured(main),
+        "What it does not protect": "what can be learnt about you from other people's data; "
+        "that you took part",
     }
-    if main.assumed_total is not None:
-        rows["How well, with trust"] = f"{_odds(main.assumed_total)}; {_assumptions(main)}"
-    rows["What the method's paper claims"] = _number(main.claimed_total)
-    rows["What an attack found"] = _measured(main)
-    rows["What it does not protect"] = (
-        "what can be learnt about you from other people's data; that you took part"
-    )
+    if main.assumed_total is None:
+        del rows["How well otherwise"]
     lines = ["## For you, whose data it is", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows.items()]
     return lines + [f"\n**Rely on none of this: {reason}**" for reason in statement.void]
@@ -183,17 +183,15 @@ def _plainly(mechanisms: list[str]) -> str:
 
 
 def _figures(g: Guarantee) -> str:
-    assumed = (
-        "" if g.assumed_total is None else f", under the assumptions {_number(g.assumed_total)}"
-    )
+    claimed = "" if g.claimed_total is None else f"; the paper claims {_number(g.claimed_total)}"
     return (
-        f"Against {g.adversary}: claimed {_number(g.claimed_total)}, proven "
-        f"{_number(g.proven_total)}{assumed}, measured: {_measured(g)}."
+        f"Against {against(g.adversary, g.assumptions)}: ε {_number(g.stated)}{claimed}; measured: "
+        f"{_measured(g)}."
     )
 
 
 def _assumptions(g: Guarantee) -> str:
-    return f"this assumes that {', and that '.join(g.assumptions)}." if g.assumptions else "nobody."
+    return f"that {', and that '.join(g.assumptions)}." if g.assumptions else "nobody."
 
 
 def _measured(g: Guarantee) -> str:
@@ -214,7 +212,7 @@ def _number(value: float | None) -> str:
 
 
 def _variant(statement: Statement, main: Guarantee) -> str:
-    if not math.isfinite(main.at_best):
+    if not math.isfinite(main.stated):
         return "Custom"
     pure = statement.delta == 0 and statement.adjacency is not Adjacency.REPLACE_SPECIAL
     return "Pure DP" if pure else "Approximate DP"

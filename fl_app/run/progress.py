@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fl_app.run.live_display import LiveDisplay
 from fl_app.run.results import RunFolder
+from privacy.statement_text import against
 
 
 class LiveProgress(LiveDisplay):
@@ -120,11 +121,12 @@ def summary_table(metrics: dict[str, Any], guarantees: list[dict[str, Any]]) -> 
         table.add_row("accuracy, last round", f"{metrics['accuracy']:.4f}")
         table.add_row("accuracy, mean of last 5", f"{metrics['accuracy_last_5']:.4f}")
     for guarantee in guarantees:
-        claimed, proven = guarantee["claimed_total"], guarantee["proven_total"]
-        table.add_row(f"ε claimed ({guarantee['threat']})", show_epsilon(claimed))
-        table.add_row(f"ε proven ({guarantee['threat']})", show_epsilon(proven))
-        if (assumed := guarantee.get("assumed_total")) is not None:
-            table.add_row(f"ε under assumptions ({guarantee['threat']})", show_epsilon(assumed))
+        who = against(guarantee["adversary"], guarantee["assumptions"])
+        stated = guarantee["assumed_total"] or guarantee["proven_total"]
+        table.add_row(f"ε against {who}", show_epsilon(stated))
+        if guarantee["claimed_total"] is not None:
+            claimed = show_epsilon(guarantee["claimed_total"])
+            table.add_row("ε that the paper claims there", claimed)
     table.add_row("bytes sent by clients", f"{metrics['bytes_up']:,}")
     table.add_row("client failures", str(metrics["failed"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")

@@ -20,7 +20,7 @@ from pathlib import Path
 import fl_app.console
 from fl_app.tools.private_file import private
 from privacy.accounting import UnsupportedEventError, epsilon
-from privacy.events import Event, Release, RepeatedEvent, UnknownEvent
+from privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from privacy.ledger import Ledger, LedgerError
 from privacy.ledger.export import write_csv, write_json
 from privacy.ledger.upgrade import upgrade
@@ -60,6 +60,11 @@ def describe(event: Event) -> str:
         rests = [assumption.name for assumption in event.assumptions]
         whom = f"per {event.unit}" + (f" if {' and '.join(rests)}" if rests else "")
         return f"{describe(event.event)} {whom}"
+    if isinstance(event, SummedEvent):
+        weight = f" times {event.weight}" if event.greatest_weight > 1 else ""
+        return (
+            f"{describe(event.event)}{weight} in a sum over {event.honest_clients} honest clients"
+        )
     if isinstance(event, UnknownEvent):
         return f"unknown to this version: {event.text}"
     if isinstance(event, RepeatedEvent):

@@ -10,7 +10,7 @@ from clients.privatekt import PrivateKTClient
 from learning.models import mlp
 from learning.training.trainer import Trainer
 from privacy.budget import Budget
-from privacy.events import NonPrivateEvent
+from privacy.events import Hiding, NonPrivateEvent
 from privacy.mechanisms import RandomizedResponse
 from privacy.noise import NoiseGenerator
 from rounds.client_state import ClientState
@@ -64,8 +64,10 @@ def test_client_learns_its_data_and_labels_public_images(tmp_path, data):
 
 def test_epsilon_per_label_follows_from_the_images_that_arrived(tmp_path, data):
     it = client(tmp_path, epsilon=8.0)
-    assert it.event(task(it, [0, 1, 2, 3])) == RandomizedResponse(2.0, CLASSES).release(4)
-    assert it.event(task(it, [7])) == RandomizedResponse(8.0, CLASSES).release(1)
+    assert it.event(task(it, [0, 1, 2, 3])) == RandomizedResponse(2.0, CLASSES).release(
+        4, Hiding.REPORTS
+    )
+    assert it.event(task(it, [7])) == RandomizedResponse(8.0, CLASSES).release(1, Hiding.REPORTS)
 
 
 def test_release_is_randomised_and_repeatable_from_its_noise_only(tmp_path, data):

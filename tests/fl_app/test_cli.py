@@ -26,7 +26,8 @@ def test_a_run_prints_rounds_summary_statement_and_folder(tmp_path, monkeypatch,
     assert main(SMALL) == 0
     said = capsys.readouterr().out
     assert "round 2/2  accuracy" in said
-    assert "ε proven" in said
+    assert "ε against a server that reads every message" in said
+    assert "ε that the paper claims there" in said
     assert "Privacy statement: PrivateKT" in said
     folder = Path(said.rsplit("results: ", 1)[1].strip())
     assert (folder / "metrics.json").exists()

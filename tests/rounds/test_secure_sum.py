@@ -245,8 +245,13 @@ def test_statement_adds_the_adversary_that_sees_sums_only(secure_run):
     assert (local["threat"], hidden["threat"]) == (Threat.LOCAL, Threat.SECURE_AGGREGATION)
     # That others hide a release is an assumption about them; without it nothing is gained.
     assert hidden["assumed_total"] < hidden["proven_total"] == local["proven_total"]
-    assert any("at least 6 clients" in line for line in hidden["assumptions"])
+    assert "at least 6 of the 6 clients of every sum are honest" in hidden["assumptions"]
     assert "simulated" not in json.dumps(hidden)
+    text = " ".join((secure_run.path / "privacy.txt").read_text().split())
+    sums, messages = f"{hidden['assumed_total']:.3g}", f"{local['proven_total']:.3g}"
+    assert f"Against a server that reads every message: ε = {messages} in total" in text
+    assert "Against a server that sees only sums, if at least 6 of the 6 clients" in text
+    assert f"exchanges no keys: ε = {sums} in total" in text
 
 
 def test_statement_counts_the_smallest_sum_and_not_the_colluders(tmp_path, monkeypatch):
@@ -258,8 +263,9 @@ def test_statement_counts_the_smallest_sum_and_not_the_colluders(tmp_path, monke
         "privacy.secure_sum.threshold=0.67",
         "privacy.secure_sum.colluders=2",
     )
-    assert any("at least 5 clients" in line for line in more.guarantees()[1]["assumptions"])
-    assert any("at most 2 side" in line for line in fewer.guarantees()[1]["assumptions"])
+    honest = [run.guarantees()[1]["assumptions"][0] for run in (more, fewer)]
+    assert honest[0] == "at least 5 of the 5 clients of every sum are honest"
+    assert honest[1] == "at least 3 of the 5 clients of every sum are honest"
     figures = [run.guarantees()[1]["assumed_total"] for run in (more, fewer)]
     assert figures[0] < figures[1]
 
@@ -269,7 +275,8 @@ def test_simulated_sums_give_the_same_figures_and_say_so(tmp_path, secure_run):
     assert model(simulated) == model(secure_run)
     figures = [run.guarantees()[1]["assumed_total"] for run in (secure_run, simulated)]
     assert figures[0] == figures[1]
-    assert "secure aggregation simulated" in (simulated.path / "privacy.txt").read_text()
+    said = " ".join((simulated.path / "privacy.txt").read_text().split())
+    assert "simulated: in this run it saw every message" in said
 
 
 def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):

@@ -32,4 +32,4 @@ def test_masked_updates_with_shared_noise_keep_the_budget(tmp_path, name):
     assert summed["threat"] == "secure_aggregation"
     # All six answered, five of them honest; the noise is calibrated to four.
     assert 2.5 < summed["assumed_total"] < 4
-    assert "over at least 6 clients, of whom at most 1" in summed["assumptions"][0]
+    assert summed["assumptions"][0] == "at least 5 of the 6 clients of every sum are honest"

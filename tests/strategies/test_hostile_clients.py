@@ -72,7 +72,7 @@ def honest(strategy: Any, message: Message) -> tuple[dict[str, Any], np.ndarray]
     total = Sum(codec)
     for client in clients:
         size = codec.count if isinstance(codec, LabelCodec) else codec.shape
-        total.add(client, codec.pack(np.zeros(size)), strategy.weigh()(client))
+        total.add(client, codec.pack(np.zeros(size)), strategy.weights().of(client))
     report = {
         "clients": list(clients),
         "refused": [],
@@ -284,7 +284,7 @@ def test_thousand_malformed_answers_never_crash_or_touch_the_model(name, changed
         # Accepted: then it is honest in every respect that counts.
         assert strategy.round.failed == {} and array is None
         assert sorted(report["clients"]) == sorted(mine)
-        assert report["weight"] == sum(strategy.weigh()(client) for client in mine)
+        assert report["weight"] == sum(strategy.weights().of(client) for client in mine)
 
 
 def test_words_of_strangers_are_one_short_line_of_printable_text():

@@ -48,9 +48,9 @@ def test_what_canaries_measure_is_in_the_statement_and_not_above_what_is_proven(
     audit = found.canaries
     assert audit is not None
     assert audit.count == 64
-    assert 0 <= audit.at_least <= found.at_best
+    assert 0 <= audit.at_least <= found.stated
     assert (audit.estimate is None) is (words[:3] == LABELS and SUMS[0] not in words)
-    assert audit.estimate is None or audit.low <= min(audit.estimate, found.at_best)
+    assert audit.estimate is None or audit.low <= min(audit.estimate, found.stated)
     assert any("64 canary clients" in note for note in found.notes)
 
 

@@ -8,6 +8,7 @@ from fl_app.config.composition import compose
 from fl_app.device.node import Node, decode_reply, encode_reply
 from fl_app.device.node_settings import NodeSettings
 from fl_app.device.task_parsing import digest
+from privacy.events import Hiding
 from privacy.mechanisms import RandomizedResponse
 from tests.fl_app.running import SMALL
 
@@ -72,7 +73,7 @@ def test_nothing_else_leaves_with_the_contribution(tmp_path):
 def test_every_release_is_in_the_ledger_with_what_it_cost(tmp_path):
     node = make_node(tmp_path, "privacy.epsilon=6")
     node.answer(ask(node, indices=[1, 2]))
-    assert node.ledger.events(1) == [RandomizedResponse(3.0, 10).release(2)]
+    assert node.ledger.events(1) == [RandomizedResponse(3.0, 10).release(2, Hiding.REPORTS)]
     assert node.ledger.events(5) == []
 
 
