@@ -19,7 +19,7 @@ from scipy.stats import hypergeom
 from privacy.budget import Budget
 from privacy.secure_aggregation import Phase, SecureClient, SecureServer, SecureSumSettings, Terms
 from rounds.secure_sum import modulus_bits
-from schemes.privatekt.answers import LabelQuery, answers_of
+from schemes.privatekt.answers import LabelQuery, way_of
 
 
 def least_threshold(neighbours: int, colluders: int) -> int:
@@ -74,7 +74,7 @@ def main() -> None:
     length = chosen.rows * chosen.classes + 1
     honest = chosen.clients - chosen.dropouts - chosen.colluders
     budget = Budget(chosen.epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=honest)
-    votes = answers_of("votes", LabelQuery(budget, chosen.rows, chosen.classes, chosen.clients))
+    votes = way_of("votes")(LabelQuery(budget, chosen.rows, chosen.classes, chosen.clients))
     bits, _ = modulus_bits(votes.codec, chosen.clients)
     print(
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "

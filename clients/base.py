@@ -117,14 +117,18 @@ class Client(ABC):
 
     ``summed``: whether a node sums its clients' releases; else they travel as one row each.
     ``purposes``: what it can be asked for; each is charged by itself. ``keeps_statistics``: whether
-    it minds those that a model keeps beside its parameters (batch normalisation).
+    it minds those that a model keeps beside its parameters (batch normalisation). ``threats``:
+    against whom it can keep a budget (``Budget.threat``); sums only where its mechanism says that
+    a sum hides it (``privacy.events.Hiding``).
     """
 
     summed: bool = True
+    threats: tuple[str, ...] = ("local",)
     keeps_statistics: ClassVar[bool] = False
     purposes: ClassVar[tuple[str, ...]] = ("train",)
 
     def __init__(self, setup: ClientSetup) -> None:
+        setup.budget.require_threat(type(self).__name__, self.threats)
         self.setup = setup
         self.trainer = setup.trainer
 

@@ -31,6 +31,8 @@ class ClassStatisticsClient(Client):
     and an image has those of its ``neighbours`` by the first ``graph`` features. ``balance``: b.
     """
 
+    threats = ("local", "secure_aggregation")
+
     def __init__(
         self,
         setup: ClientSetup,

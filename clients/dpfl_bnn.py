@@ -71,6 +71,7 @@ class DPFLBNNClient(Client):
     training.
     """
 
+    threats = ("local", "secure_aggregation")
     purposes = ("train", EVALUATE)
     keeps_statistics = True
 

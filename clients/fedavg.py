@@ -36,6 +36,8 @@ class FedAvgClient(LocalSgdClient):
         proximal_mu: float,
         protection: Callable[..., Protection],
     ) -> None:
+        self.protection = protection(setup.budget, setup.cohorts)
+        self.threats = self.protection.threats
         super().__init__(
             setup,
             epochs=epochs,
@@ -44,7 +46,6 @@ class FedAvgClient(LocalSgdClient):
             learning_rate=learning_rate,
             proximal_mu=proximal_mu,
         )
-        self.protection = protection(setup.budget, setup.cohorts)
         self.parts = Parts(update=self.trainer.num_parameters)
 
     def codec(self, task: Task) -> Codec:

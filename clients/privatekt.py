@@ -27,7 +27,7 @@ from learning.linear_model import centred, require_linear, ridge, to_parameters,
 from learning.seeding import experiment_rng
 from privacy.events import Event
 from privacy.noise import NoiseGenerator
-from schemes.privatekt.answers import ABSTAINED, Answers, LabelQuery, answers_of
+from schemes.privatekt.answers import ABSTAINED, Answers, LabelQuery, way_of
 
 
 class PrivateKTClient(LocalSgdClient):
@@ -54,6 +54,7 @@ class PrivateKTClient(LocalSgdClient):
         learning_rate: float,
         max_labels: int,
     ) -> None:
+        self.threats = way_of(answers).threats
         super().__init__(setup, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
         if learner not in ("sgd", "ridge"):
             raise ValueError(f"learner={learner!r}: must be 'sgd' or 'ridge'")
@@ -120,7 +121,7 @@ class PrivateKTClient(LocalSgdClient):
         images = self._images(task)
         clients = len(task.arrays["clients"]) if self.way == "disjoint" else 1
         classes = self.trainer.num_classes
-        return answers_of(self.way, LabelQuery(self.setup.budget, len(images), classes, clients))
+        return way_of(self.way)(LabelQuery(self.setup.budget, len(images), classes, clients))
 
     def _place(self, task: Task) -> int:
         """Which row of the cohort's queries is this client's own."""

@@ -20,6 +20,7 @@ from scipy.special import softmax
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
 from learning.contribution import Codec
 from learning.grid_codec import GridCodec
+from privacy.budget import THREATS
 from privacy.events import Event
 from privacy.mechanisms import quantize_simplex
 from privacy.noise import NoiseGenerator
@@ -37,6 +38,7 @@ class EvaluationClient(Client):
     what has none.
     """
 
+    threats = THREATS  # its own budget stands beside the run's
     purposes = (PROTECTED, CLEAN)
     summed = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from privacy.checks import require_count
@@ -51,6 +51,14 @@ class Budget:
             )
         if self.threat not in THREATS:
             raise ValueError(f"threat={self.threat!r}: must be one of {', '.join(THREATS)}")
+
+    def require_threat(self, who: str, threats: Collection[str]) -> None:
+        """ValueError unless ``who``, which keeps budgets against ``threats``, can keep this one."""
+        if self.is_private and self.threat not in threats:
+            raise ValueError(
+                f"threat={self.threat}: {who} keeps budgets against "
+                f"{' or '.join(threats) or 'nobody'}; set privacy.threat to that, or choose another"
+            )
 
     @property
     def is_private(self) -> bool:

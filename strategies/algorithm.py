@@ -30,12 +30,7 @@ class Algorithm(PrivacyReport):
     weighted: bool = False
 
     def __init__(self, setup: ServerSetup) -> None:
-        budget = setup.budget
-        if budget.is_private and budget.threat not in self.threats:
-            raise ValueError(
-                f"threat={budget.threat}: {self.algorithm} keeps budgets against "
-                f"{' or '.join(self.threats)}; set privacy.threat to that"
-            )
+        setup.budget.require_threat(self.algorithm, self.threats)
         self.setup = setup
         self.trainer = setup.trainer
 

@@ -35,7 +35,7 @@ from privacy.checks import require_count
 from privacy.events import ComposedEvent, Event
 from privacy.mechanisms import project_simplex
 from rounds.setup import ServerSetup
-from schemes.privatekt.answers import LabelQuery, SharedLabels, Votes, answers_of
+from schemes.privatekt.answers import LabelQuery, SharedLabels, Votes, way_of
 from schemes.privatekt.distillation import Distillation, SelfTraining
 from schemes.privatekt.ridge_learner import RidgeLearner, targets_of
 from strategies.algorithm import Parameters
@@ -67,7 +67,7 @@ class PrivateKT(CohortStrategy):
         self_training: Mapping[str, Any],
         spreading: Mapping[str, Any] | None,
     ) -> None:
-        self.threats = ("local", "secure_aggregation") if answers == "votes" else ("local",)
+        self.threats = way_of(answers).threats
         super().__init__(setup)
         pool, asked = len(setup.public), setup.cohort_size if answers == "disjoint" else 1
         if not 1 <= K * asked <= pool:
@@ -113,7 +113,7 @@ class PrivateKT(CohortStrategy):
         self.use_labels, self.abstain_below = use_labels, abstain_below
         self.finetuning = Distillation(**finetuning)
         self.classes, self.way = self.trainer.num_classes, answers
-        self.answers = answers_of(answers, LabelQuery(setup.budget, K, self.classes, asked))
+        self.answers = way_of(answers)(LabelQuery(setup.budget, K, self.classes, asked))
         self.indices = np.zeros(0, np.int64)
         self.buffer: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         if answers == "paper":

@@ -46,12 +46,8 @@ class Protection(ABC):
     shared: bool = False
 
     def __init__(self, budget: Budget, cohorts: Cohorts) -> None:
-        if budget.is_private and budget.threat not in self.threats:
-            raise ValueError(
-                f"threat={budget.threat}: {type(self).__name__.lower()} protection keeps budgets "
-                f"against {' or '.join(self.threats) or 'nobody'}; set privacy.threat to that, or "
-                "choose another protection (none, central, distributed, matrix)"
-            )
+        protection = f"{type(self).__name__.lower()} protection"
+        budget.require_threat(protection, self.threats)
         self.budget, self.cohorts = budget, cohorts
 
     @property

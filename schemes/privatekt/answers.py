@@ -18,6 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +48,9 @@ class LabelQuery:
 
 
 class Answers(ABC):
-    """How ``query`` is answered."""
+    """How ``query`` is answered, and against whom that can keep a budget."""
 
+    threats: ClassVar[tuple[str, ...]] = ("local",)
     codec: Codec
 
     def __init__(self, query: LabelQuery) -> None:
@@ -140,6 +142,8 @@ class DisjointLabels(SharedLabels):
 class Votes(Answers):
     """``votes``: one-hot rows with a share of the noise of a sum."""
 
+    threats = ("local", "secure_aggregation")
+
     def __init__(self, query: LabelQuery) -> None:
         super().__init__(query)
         self.noise = _vote_noise(query.budget, query.count)
@@ -190,12 +194,16 @@ class Votes(Answers):
         return votes * (lead / variance)
 
 
-def answers_of(way: str, query: LabelQuery) -> Answers:
-    """The answers of one of ``WAYS``; ValueError for another."""
-    kinds = {"paper": SharedLabels, "disjoint": DisjointLabels, "votes": Votes}
+def way_of(way: str) -> type[Answers]:
+    """One of ``WAYS``; ValueError for another."""
+    kinds: dict[str, type[Answers]] = {
+        "paper": SharedLabels,
+        "disjoint": DisjointLabels,
+        "votes": Votes,
+    }
     if way not in kinds:
         raise ValueError(f"answers={way!r}: must be one of {', '.join(WAYS)}")
-    return kinds[way](query)
+    return kinds[way]
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from learning.contribution import MalformedError
 from privacy.accounting import Threat, epsilon
 from privacy.budget import Budget
 from privacy.noise import NoiseGenerator
-from schemes.privatekt.answers import ABSTAINED, LabelQuery, answers_of
+from schemes.privatekt.answers import ABSTAINED, LabelQuery, way_of
 from schemes.privatekt.own_labels import OwnLabelCodec
 from tests.fl_app.running import run_inline
 
@@ -38,7 +38,7 @@ SUMS = [
 
 
 def noise_of(count, **budget):
-    answers = answers_of("votes", LabelQuery(Budget(4.0, 1e-5, "run", **budget), count, 10))
+    answers = way_of("votes")(LabelQuery(Budget(4.0, 1e-5, "run", **budget), count, 10))
     return answers.noise, answers
 
 
@@ -54,7 +54,7 @@ def test_votes_cost_the_budget_and_no_more(count, expected):
 
 def test_votes_of_exchanged_clients_are_no_farther_apart_than_was_paid_for():
     _, answers = noise_of(8)
-    free = answers_of("votes", LabelQuery(Budget(np.inf, 1e-5), 8, 10))
+    free = way_of("votes")(LabelQuery(Budget(np.inf, 1e-5), 8, 10))
     rng = NoiseGenerator.seeded(0)
     rows = [np.zeros(8, np.int64), np.arange(8) + 1, np.full(8, ABSTAINED)]
     sent = [free.privatize(row, 0, rng) for row in rows]
@@ -75,7 +75,7 @@ def test_pure_noise_says_nothing_about_any_image():
 
 
 def test_evidence_of_randomised_labels_follows_their_law():
-    answers = answers_of("disjoint", LabelQuery(Budget(2.0, 1e-5, "run"), 1, 10, 3))
+    answers = way_of("disjoint")(LabelQuery(Budget(2.0, 1e-5, "run"), 1, 10, 3))
     total = np.zeros((3, 10), np.int64)
     total[0, 4] = 1
     evidence = answers.evidence(total, 1)

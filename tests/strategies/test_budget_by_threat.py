@@ -157,3 +157,21 @@ def test_clients_refuse_rounds_for_which_their_budget_was_not_shared_out(name, t
     away = next(c for c in range(20) if not it.strategy.setup.cohorts.includes(c, 1))
     with pytest.raises(TaskError, match="is not in its cohort"):
         client.event(Task(1, away, it.strategy.initial_parameters(), {}, {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("dpsgd_fedavg", []),
+        ("kd_dpfl", []),
+        ("nbafl", []),
+        ("privatekt", ["strategy.answers=paper"]),
+        ("privatekt", ["strategy.answers=disjoint", "strategy.target=posterior"]),
+    ],
+)
+def test_a_client_keeps_no_budget_against_sums_that_do_not_hide_its_release(name, more, tmp_path):
+    words = CHOICES[name]["local"]
+    it = experiment(name, "local", words)
+    words = [f"strategy={name}", *words, *SMALL, *more, "privacy.threat=secure_aggregation"]
+    with pytest.raises(ConfigError, match="threat=secure_aggregation"):
+        build_client(compose(words), it.population, it.trainer, tmp_path)

@@ -15,7 +15,7 @@ from privacy.budget import Budget
 from privacy.mechanisms import RandomizedResponse
 from privacy.noise import NoiseGenerator
 from rounds.setup import ServerSetup
-from schemes.privatekt.answers import LabelQuery, answers_of
+from schemes.privatekt.answers import LabelQuery, way_of
 from strategies.privatekt import PrivateKT
 
 CLASSES, POOL = 4, 50
@@ -258,7 +258,7 @@ def test_bad_settings_are_refused_on_construction(changed, words):
 def test_authors_run_claims_5_and_is_proven_795():
     """privatekt.md: ε=5 per round, K=2, C=10, 250 participations, δ=1e-5."""
     strategy = server(epsilon=5.0, K=2)
-    strategy.answers = answers_of("paper", LabelQuery(strategy.setup.budget, 2, 10))
+    strategy.answers = way_of("paper")(LabelQuery(strategy.setup.budget, 2, 10))
     strategy.participations.update({0: 250, 1: 10})
     guarantee = strategy.statement().guarantees[0]
     assert guarantee.claimed_total == 5.0

@@ -5,7 +5,7 @@ import pytest
 from fl_app.cli import main
 from fl_app.tools import planner
 from privacy.budget import Budget
-from schemes.privatekt.answers import LabelQuery, answers_of
+from schemes.privatekt.answers import LabelQuery, way_of
 
 WORDS = ["strategy=class_statistics", "federation.public=720", "features.components=30"]
 
@@ -16,7 +16,7 @@ WORDS = ["strategy=class_statistics", "federation.public=720", "features.compone
 )
 def test_lead_of_votes_is_that_of_the_closed_form(clients, labels, epsilon, expected):
     budget = Budget(epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=clients)
-    votes = answers_of("votes", LabelQuery(budget, labels, 10))
+    votes = way_of("votes")(LabelQuery(budget, labels, 10))
     assert votes.lead(clients, 0.6) == pytest.approx(expected, rel=2e-3)
 
 
