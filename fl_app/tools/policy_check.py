@@ -21,7 +21,7 @@ from fl_app.device.node_settings import OwnerSettings, device_folder
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import validated
 from fl_app.tools.checkup import FAIL, OK, Check, attempt
-from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent, SummedEvent
+from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from privacy.ledger import Ledger
 from privacy.policy import Policy, Refusal
 
@@ -43,8 +43,7 @@ class PlannedReleases:
         strategy, privacy = experiment.strategy, experiment.privacy
         setup, release = strategy.setup, strategy.release_event()
         if setup.secure_sums.is_on:
-            least = setup.secure_sums.least_survivors(setup.cohort_size)
-            release = SummedEvent(release, max(1, least - setup.secure_sums.colluders))
+            release = strategy.secure_exposure(release).per_round
         releases: list[Event] = []
         for number in range(1, setup.cohorts.participations + 1):
             releases.append(release)

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from privacy.events import NonPrivateEvent, RandomizedResponseEvent
+from privacy.accounting import Threat, epsilon
+from privacy.events import NonPrivateEvent, RandomizedResponseEvent, event_from_dict
 from privacy.ledger import Charge, Ledger, LedgerError
 
 LABELS = RandomizedResponseEvent(2.5, 10)
@@ -156,3 +157,24 @@ def test_a_device_loads_nothing_heavy_for_its_ledger_and_policy():
     heavy = "{'torch', 'numpy', 'scipy', 'flwr', 'yaml', 'dp_accounting'}"
     code = f"import sys, privacy.ledger, privacy.policy; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_an_earlier_version_charged_in_a_sum_is_read_and_counts_in_full(tmp_path):
+    label = {"kind": "RandomizedResponseEvent", "epsilon": 1.0, "categories": 10}
+    release = {
+        "kind": "Release",
+        "event": label,
+        "unit": "client",
+        "adjacency": "replace_one",
+        "assumptions": [],
+        "otherwise": None,
+    }
+    before = event_from_dict(
+        {"kind": "SecurelySummedEvent", "event": release, "honest_clients": 100}
+    )
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.charge([Charge(1, "run", n, "train", digest(n), before) for n in range(3)])
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.events(1) == [before] * 3
+        spent = epsilon(ledger.spent(1), 0.0, Threat.SECURE_AGGREGATION)
+    assert spent.epsilon == 3.0
