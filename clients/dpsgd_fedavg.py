@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from clients.base import Client, ClientSetup, LocalData, Task
 from learning.contribution import Codec, WeightCodec
 from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY, require_separate_examples
+from learning.training.per_sample import SENSITIVITY
+from learning.training.per_sample_trial import require_separate_examples
 from privacy.events import Event, NonPrivateEvent
 from privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
 from privacy.noise import NoiseGenerator

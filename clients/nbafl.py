@@ -25,7 +25,8 @@ from clients.base import Canary, ClientSetup, LocalData, Task, TaskError, vector
 from clients.local_sgd import LocalSgdClient
 from learning.grid_codec import GridCodec
 from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY, require_separate_examples
+from learning.training.per_sample import SENSITIVITY
+from learning.training.per_sample_trial import require_separate_examples
 from privacy.events import Event
 from privacy.mechanisms import clip_l2, quantize_nearest
 from privacy.mechanisms.sampled_gaussian import LotSchedule

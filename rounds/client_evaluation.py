@@ -61,7 +61,7 @@ class ClientEvaluation(ABC):
                 "evaluation is a row of each client's; set evaluation=protected_counts with "
                 "evaluation.counts.noise=gaussian, or evaluation=none"
             )
-        if setup.trainer.num_buffers:
+        if setup.trainer.statistics:
             raise ValueError(
                 "model: keeps statistics that stay with each client, so there is no global model "
                 "to evaluate; choose a model without batch normalisation, or evaluation=none"

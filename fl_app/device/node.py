@@ -26,7 +26,7 @@ from fl_app.device.node_settings import REFUSED, NodeSettings, log_error
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
-from fl_app.run.clients import build_client, build_evaluator, build_trainer
+from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
 from fl_app.run.population import Population, population
 from learning.features import Features
 from learning.training.fused_kernels import available
@@ -59,6 +59,8 @@ class Node:
         compute = _compute(config, settings)
         self.stack = compute.stack
         self.trainer = build_trainer(config, self.population.dataset, compute=compute)
+        if settings.owner is not None:
+            require_usable(self.trainer)  # a charge must buy something, whoever asks
         self.client: Client = build_client(config, self.population, self.trainer, settings.memory)
         self.evaluator = build_evaluator(
             config, self.population, self.trainer, settings.memory / "evaluation"

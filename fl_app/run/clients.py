@@ -18,6 +18,7 @@ from fl_app.run.population import Population
 from learning.data.datasets import Dataset
 from learning.training.fused_kernels import available
 from learning.training.trainer import Trainer
+from learning.training.trial import try_out
 from privacy.budget import Budget
 from rounds.client_state import ClientState
 from rounds.schedule import Schedule
@@ -65,6 +66,14 @@ def build_trainer(
         raise ConfigError(f"{group}{error}") from error
 
 
+def require_usable(trainer: Trainer) -> None:
+    """ConfigError where the model fails in a trial on made-up images: before any charge."""
+    try:
+        try_out(trainer)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
 def build_model(node: DictConfig) -> Callable[..., nn.Module]:
     """What makes the model of ``conf/model``'s settings; where it starts is the server's affair."""
     own = {key: value for key, value in node.items() if key != "start"}
@@ -77,11 +86,12 @@ def build_client(
     """The client class of ``config.strategy``, with its tools and its budget."""
     setup = _client_setup(config, people, trainer, state_folder)
     client: Client = build(config.strategy.client, "strategy", setup)
-    if trainer.num_buffers and not client.keeps_statistics:
+    if trainer.statistics and not client.keeps_statistics:
         raise ConfigError(
             f"model={type(trainer.flat.module).__name__}: keeps statistics over batches (batch "
-            f"normalisation), which strategy={config.strategy.name} neither sends nor protects; "
-            "use group normalisation, or put the normalisation layers in evaluation mode (.eval())"
+            f"normalisation): training changes its buffer {trainer.statistics[0]}, which "
+            f"strategy={config.strategy.name} neither sends nor protects; use group normalisation, "
+            "or put the normalisation layers in evaluation mode (.eval())"
         )
     return client
 

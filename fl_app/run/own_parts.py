@@ -1,4 +1,4 @@
-"""What a user brings to a run, refused before it where it cannot work: model, start, metrics."""
+"""What a user brings to a run, refused before it where it cannot work: start, metrics."""
 
 from __future__ import annotations
 
@@ -14,16 +14,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.plugins import own_part
 from learning.metrics import Metric, metrics
 from learning.training.trainer import Trainer
-from learning.training.trial import try_out
 from strategies.algorithm import Algorithm
-
-
-def require_usable(trainer: Trainer) -> None:
-    """ConfigError where the model fails on made-up images."""
-    try:
-        try_out(trainer)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def start_of(config: DictConfig, trainer: Trainer) -> NDArray[np.float32] | None:

@@ -29,6 +29,7 @@ from torch import Tensor
 from learning.training.batches import index_tensor, target_matrix
 from learning.training.memory import as_tensor
 from learning.training.per_sample import CHUNK, SENSITIVITY, PerSampleGradients
+from learning.training.per_sample_trial import require_constants
 from learning.training.trainer import Images, Indices, Labels, Trainer
 
 _FAR = 2  # pixels that an image is moved at most
@@ -104,6 +105,7 @@ class DpSgd:
         Raises:
             ValueError: an argument is of the wrong shape, or the model cannot be trained so.
         """
+        require_constants(trainer)
         flat = trainer.flat
         chosen = index_tensor(indices, len(images))
         targets = target_matrix(labels, chosen, (len(images), trainer.num_classes), soft_targets)

@@ -8,17 +8,12 @@ in any number of dimensions; and the sums are exact in whatever order they are m
 from __future__ import annotations
 
 import copy
-import math
-import warnings
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from learning.layers import Dropout
-from learning.seeding import seeded_torch
 from learning.training.flat import FlatModel
-from learning.training.trainer import Trainer
 
 SENSITIVITY = 1 << 18
 """L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""
@@ -39,35 +34,31 @@ class PerSampleGradients:
     Works on a copy of the module, since Opacus hooks into what it differentiates.
 
     Args:
-        flat: the model; its present parameters count, whenever they change.
+        flat: the model; its present parameters count, whenever they change. Its buffers are
+            constants (``Trainer.statistics`` is empty).
 
     Raises:
-        ValueError: the model keeps statistics over batches, or has layers that Opacus refuses.
+        ValueError: the model has layers that Opacus refuses.
     """
 
     def __init__(self, flat: FlatModel) -> None:
         # Opacus takes seconds to import, and most algorithms never clip per sample.
-        from opacus.grad_sample import GradSampleModule
+        from learning.training.grad_samples import HookedModule
 
-        # Its hooks on the first layer, whose input needs no gradient, are meant to fire.
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
         kind = type(flat.module).__name__
-        if flat.num_buffers:
-            raise ValueError(
-                f"model={kind}: keeps statistics over batches, in which examples mix; DP-SGD "
-                "needs a model without batch normalisation, such as cnn_groupnorm"
-            )
         self._flat = flat
-        self._module = _without_dropout(flat)
+        self._module = without_dropout(flat)
         for layer in self._module.modules():
             if isinstance(layer, nn.Conv2d):
                 layer.register_forward_pre_hook(_channels_first)
+            _keep_constants(layer)
         for parameter in self._module.parameters():
             parameter.grad = None
             parameter.data = parameter.data.clone()
-        if unsupported := GradSampleModule.validate(self._module):
-            raise ValueError(f"model={kind}: {unsupported[0]}")
-        self._wrapped = GradSampleModule(self._module, loss_reduction="sum")
+        try:
+            self._wrapped = HookedModule(self._module)
+        except (NotImplementedError, ValueError) as error:
+            raise ValueError(f"model={kind}: {error}") from error
         self._first = _first(self._module)
 
     def load(self) -> None:
@@ -75,6 +66,21 @@ class PerSampleGradients:
         with torch.no_grad():
             for name, view in self._flat.views(self._flat.vector).items():
                 self._module.get_parameter(name).copy_(view)
+
+    def samples(self, x: Tensor, y: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """The gradient of every example's cross-entropy, (B, entries) for each parameter.
+
+        Args:
+            x: images (B, C, H, W).
+            y: distributions (B, classes).
+            weights: (B, 1), which each gradient is multiplied by.
+        """
+        with torch.enable_grad():
+            logits = self._wrapped(x)
+        # The loss's own value is not needed, and its gradient is softmax - target.
+        residual = torch.softmax(logits.detach(), dim=1).sub_(y).mul_(weights)
+        torch.autograd.grad(logits, self._first, residual, allow_unused=True)
+        return _take_samples(self._module, len(x))
 
     def clipped_sum(self, images: Tensor, targets: Tensor, norm: float, views: int = 1) -> Tensor:
         """Σ of clipped gradients, float64 (d,), whole numbers in steps of ``norm``/2¹⁸.
@@ -89,12 +95,7 @@ class PerSampleGradients:
         x, weights = _pad(images, self._flat.vector.device)
         y = torch.zeros(len(x), targets.shape[1], device=x.device)
         y[: len(targets)] = targets.to(x.device)
-        with torch.enable_grad():
-            logits = self._wrapped(x)
-        # The loss's own value is not needed, and its gradient is softmax - target.
-        residual = torch.softmax(logits.detach(), dim=1).sub_(y).mul_(weights)
-        torch.autograd.grad(logits, self._first, residual)
-        samples = _take_samples(self._module)
+        samples = self.samples(x, y, weights)
         if views > 1:
             count = len(images) // views
             samples = {
@@ -110,39 +111,7 @@ class PerSampleGradients:
         return total.double().cpu()
 
 
-def require_separate_examples(trainer: Trainer) -> None:
-    """ValueError where an example's outputs depend on the others in its batch, or on chance.
-
-    One example could then move more than its own gradient, which alone is clipped. Asked of the
-    initial model, before a run: it needs no data, and no server's parameters.
-    """
-    kind = type(trainer.flat.module).__name__
-    module = _without_dropout(trainer.flat)
-    for layer in module.modules():
-        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and _trained(layer):
-            raise ValueError(
-                f"model={kind}: DP-SGD has no per-sample gradients for {type(layer).__name__}; "
-                "freeze it, or choose another model"
-            )
-    initial = torch.from_numpy(trainer.initial(np.random.default_rng(0)))
-    with torch.no_grad():
-        for name, view in trainer.flat.views(initial).items():
-            module.get_parameter(name).data = view.to(trainer.flat.vector.device, copy=True)
-        x = torch.linspace(0, 1, 4 * math.prod(trainer.input_shape)).view(4, *trainer.input_shape)
-        x = x.to(trainer.flat.vector.device)
-        outputs = []
-        for seed, rest in enumerate((x[2:], x[:2].flip(0) / 2)):
-            with seeded_torch(seed):
-                outputs.append(module(torch.cat([x[:2], rest]))[:2])
-    if not torch.allclose(outputs[0], outputs[1], 1e-3, 1e-4):
-        raise ValueError(
-            f"model={kind}: what it says of an example depends on the others in its batch, or is "
-            "drawn at random; DP-SGD needs a model without batch normalisation and without "
-            "dropout of its own making, such as cnn_groupnorm"
-        )
-
-
-def _without_dropout(flat: FlatModel) -> nn.Module:
+def without_dropout(flat: FlatModel) -> nn.Module:
     """A copy of the module in training mode, but that it drops nothing."""
     module = copy.deepcopy(flat.module)
     flat.train(module)
@@ -150,6 +119,13 @@ def _without_dropout(flat: FlatModel) -> nn.Module:
         if isinstance(layer, Dropout | nn.modules.dropout._DropoutNd):
             layer.eval()
     return module
+
+
+def _keep_constants(layer: nn.Module) -> None:
+    """Plain tensors for buffers, which Opacus takes for statistics, whatever they hold."""
+    for name, buffer in list(layer.named_buffers(recurse=False)):
+        delattr(layer, name)
+        setattr(layer, name, buffer)
 
 
 def _channels_first(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -168,22 +144,26 @@ def _first(module: nn.Module) -> list[Tensor]:
     others; its own bias is the cheapest.
     """
     if not isinstance(module, nn.Sequential):
-        return _trained(module)
-    layer = next(layer for layer in module if _trained(layer))
-    return _trained(layer)[-1:]
+        return trained(module)
+    layer = next(layer for layer in module if trained(layer))
+    return trained(layer)[-1:]
 
 
-def _trained(module: nn.Module) -> list[Tensor]:
+def trained(module: nn.Module) -> list[Tensor]:
+    """The parameters that train."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-def _take_samples(module: nn.Module) -> dict[str, Tensor]:
-    """The per-sample gradients (B, entries) that Opacus left, by parameter."""
+def _take_samples(module: nn.Module, count: int) -> dict[str, Tensor]:
+    """The per-sample gradients (count, entries) that Opacus left, by parameter; 0 where none."""
     samples = {}
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
-        samples[name] = parameter.grad_sample.flatten(1)  # type: ignore[attr-defined]
+        found: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
+        if found is None:  # no output depends on it
+            found = torch.zeros(count, parameter.numel(), device=parameter.device)
+        samples[name] = found.flatten(1)
         parameter.grad_sample = None  # type: ignore[attr-defined]
     return samples
 

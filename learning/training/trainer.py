@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +28,7 @@ from learning.training.memory import as_tensor
 from learning.training.optimiser import Optimisation, Optimiser
 from learning.training.resident import ResidentImages
 from learning.training.stack import Stack, stackable
+from learning.training.trial import changed_buffers
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64] | NDArray[np.float32]
@@ -130,8 +131,13 @@ class Trainer:
 
     @property
     def num_buffers(self) -> int:
-        """How many statistics the model keeps beside its parameters (batch normalisation)."""
+        """How many numbers the model keeps beside its parameters: statistics and constants."""
         return self._flat.num_buffers
+
+    @cached_property
+    def statistics(self) -> list[str]:
+        """Names of the buffers that training changes (batch normalisation), by one made-up step."""
+        return changed_buffers(self)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """The parameters (d,) to begin with, a function of ``rng`` only; the present ones are kept.
@@ -158,11 +164,11 @@ class Trainer:
         return self._flat.vector.cpu().numpy().copy()
 
     def buffers(self) -> NDArray[np.float32]:
-        """A copy of the model's statistics, (num_buffers,); they are no parameters."""
+        """A copy of the model's buffers, (num_buffers,); they are no parameters."""
         return self._flat.buffers()
 
     def load_buffers(self, values: NDArray[np.float32]) -> None:
-        """Copy statistics, as ``buffers`` returns them, into the model."""
+        """Copy buffers, as ``buffers`` returns them, into the model."""
         self._flat.load_buffers(values)
 
     def state_dict(self, parameters: NDArray[np.float32] | None = None) -> dict[str, Tensor]:

@@ -264,7 +264,7 @@ def test_error_in_training_is_answered_with_blank_records_and_stays_here(tmp_pat
     device, real = Device(tmp_path), Trainer.train
 
     def train(self, images, labels, **rest):
-        if images.any():
+        if images.any() and len(images) > 2:  # not the made-up ones of its trial
             raise MemoryError("record 17 of 300")
         return real(self, images, labels, **rest)
 

@@ -10,7 +10,7 @@ from torch import nn
 from learning.pretrained import torchvision_model
 from learning.training.dpsgd import DpSgd
 from learning.training.flat import FlatModel
-from learning.training.per_sample import require_separate_examples
+from learning.training.per_sample_trial import require_separate_examples
 from learning.training.stack import stackable
 from learning.training.trainer import Trainer
 from learning.training.trial import try_out

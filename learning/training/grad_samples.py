@@ -1,0 +1,69 @@
+"""Opacus's per-sample gradients for layers in whatever surroundings a model puts them.
+
+A module of its own, since Opacus takes seconds to import. Three rules are our own:
+
+* Where Opacus hooks into modules, nobody may change a layer's output in place, as residual
+  networks do (``out += x``, ``ReLU(inplace=True)``). Here a hook on the output itself takes the
+  gradient, as it was before the change.
+* A layer in evaluation mode whose weights train has gradients, too.
+* ``Embedding.padding_idx`` has no gradient, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+from opacus.grad_sample import GradSampleModule
+from opacus.grad_sample.embedding import compute_embedding_grad_sample
+from opacus.grad_sample.functorch import prepare_layer
+from torch import Tensor, nn
+
+
+class HookedModule(GradSampleModule):
+    """A module whose backward pass leaves each parameter's ``grad_sample``, (B, *its shape)."""
+
+    GRAD_SAMPLERS: ClassVar[dict[type[nn.Module], Any]]
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module, loss_reduction="sum")
+
+    def add_hooks(self, **how: Any) -> None:
+        """See Opacus; called once, when the module is wrapped."""
+        for layer in self.iterate_submodules(self._module):
+            if type(layer) not in self.GRAD_SAMPLERS:
+                prepare_layer(layer)
+            layer.register_forward_hook(partial(self._capture, how))
+        self.enable_hooks()
+
+    def _capture(self, how: dict[str, Any], layer: nn.Module, inputs: Any, output: Any) -> None:
+        reached = output if isinstance(output, Tensor) else output[0]
+        if not reached.requires_grad:
+            return
+        training = layer.training
+        layer.training = True  # or Opacus passes it over
+        self.capture_activations_hook(layer, inputs, output)
+        layer.training = training
+
+        def backwards(gradient: Tensor) -> None:
+            self.capture_backprops_hook(
+                layer,
+                inputs,
+                (gradient,),
+                loss_reduction=how["loss_reduction"],
+                batch_first=how["batch_first"],
+            )
+
+        reached.register_hook(backwards)
+
+
+def _embedding(
+    layer: nn.Embedding, activations: list[Tensor], backprops: Tensor
+) -> dict[nn.Parameter, Tensor]:
+    samples = compute_embedding_grad_sample(layer, activations, backprops)
+    if layer.padding_idx is not None and layer.weight in samples:
+        samples[layer.weight][:, layer.padding_idx] = 0
+    return samples
+
+
+HookedModule.GRAD_SAMPLERS = {**GradSampleModule.GRAD_SAMPLERS, nn.Embedding: _embedding}
