@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -20,21 +21,25 @@ def metrics(
     names: Sequence[str | Mapping[str, Mapping[str, Any]]],
     num_classes: int,
     own: Callable[[str], Any] | None = None,
+    labels: NDArray[np.int64] | None = None,
 ) -> dict[str, Metric]:
     """Functions of logits (N, classes) and labels (N,), by name.
 
     Args:
         names: of functions of ``sklearn.metrics`` or ``torchmetrics.functional.classification``,
             each alone or with its settings: ``{f1_score: {average: micro}}``. Averages over classes
-            are ``macro`` unless the settings say otherwise. ``module.name`` is one of the user's
+            are ``macro`` unless the settings say otherwise, over the classes that the labels have.
+            Of two classes scikit-learn's score class 1, torchmetrics' average over both unless
+            their settings say ``task: binary``. ``module.name`` is one of the user's
             own, and is called ``name`` in the result: a function of logits, labels and its
             settings, or a class that is built with its settings and called with both.
         num_classes: number of logits.
         own: finds what ``module.name`` stands for; None: there are no such scores.
+        labels: those that the scores will be taken with, if they are known.
 
     Raises:
         ValueError: there is no such function, or it gives no number for made-up predictions, or
-            another one the second time.
+            another one the second time; or none with ``labels``.
     """
     found: dict[str, Metric] = {}
     for item in names:
@@ -48,6 +53,8 @@ def metrics(
             else:
                 found[name] = _metric(path, dict(settings or {}), num_classes)
             _try(path, found[name], num_classes)
+            if labels is not None:
+                _try_labels(path, found[name], labels, num_classes)
     return found
 
 
@@ -86,19 +93,33 @@ def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
 def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:
     takes = inspect.signature(function).parameters
     second = list(takes)[1] if len(takes) > 1 else ""
+    ranks = second in ("y_proba", "y_score")
+    names_classes = "labels" in takes and "labels" not in settings
     if "average" in takes and classes > 2:
         settings.setdefault("average", "macro")
     if "multi_class" in takes and classes > 2:
         settings.setdefault("multi_class", "ovr")
-    if second in ("y_proba", "y_score") and "labels" in takes:
-        settings.setdefault("labels", list(range(classes)))
+    if names_classes and (ranks or second == "pred_decision"):
+        settings["labels"] = list(range(classes))
+    average = settings.get("average")
+    one_by_one = ranks and average in ("macro", "weighted") and settings.get("multi_class") != "ovo"
 
     def score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
-        if second not in ("y_proba", "y_score"):
-            said: NDArray[Any] = logits if second == "pred_decision" else logits.argmax(axis=1)
-        else:
-            said = _probabilities(logits)
+        present = np.unique(labels)
+        if one_by_one and len(present) < classes:
+            # scikit-learn takes all classes or none: here each that there is against the rest.
+            rest = {key: value for key, value in settings.items() if key != "labels"}
+            own = (labels[:, None] == present).astype(np.int64)
+            return float(function(own, _probabilities(logits)[:, present], **rest))
+        if ranks:
+            said: NDArray[Any] = _probabilities(logits)
             said = said[:, 1] if classes == 2 else said
+        elif second == "pred_decision":
+            said = logits[:, 1] - logits[:, 0] if classes == 2 else logits
+        else:
+            said = logits.argmax(axis=1)
+            if names_classes and average == "macro":
+                return float(function(labels, said, labels=present, **settings))
         return float(function(labels, said, **settings))
 
     return score
@@ -108,16 +129,28 @@ def _torchmetrics(function: Callable[..., Any], settings: dict[str, Any], classe
     takes = inspect.signature(function).parameters
     if "task" in takes:
         settings.setdefault("task", "multiclass")
-        settings.setdefault("average", "macro")
-    if "num_classes" in takes:
+    binary = settings.get("task") == "binary" or function.__name__.startswith("binary_")
+    if "num_classes" in takes and not binary:
         settings.setdefault("num_classes", classes)
-    settings = {key: value for key, value in settings.items() if key in takes}
+    if "average" in takes and not binary:
+        settings.setdefault("average", "macro")
+    one_by_one = settings.get("average") == "macro"
+    if one_by_one:
+        settings["average"] = "none"
 
     def score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
         import torch
 
-        said = torch.from_numpy(_probabilities(logits))
-        return float(function(said, torch.from_numpy(labels), **settings))
+        said = _probabilities(logits)
+        given = torch.from_numpy(said[:, 1].copy() if binary else said), torch.from_numpy(labels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of classes that the labels lack
+            # It would give 0 for a curve that a single class has not.
+            warnings.filterwarnings("error", "No negative samples in targets")
+            found = function(*given, **settings)
+        if one_by_one:
+            found = found[torch.from_numpy(np.unique(labels))].mean()
+        return float(found)
 
     return score
 
@@ -138,3 +171,19 @@ def _try(name: str, metric: Metric, classes: int) -> None:
         raise ValueError(f"metrics={name}: gives {value} for made-up predictions")
     if value != again:
         raise ValueError(f"metrics={name}: gives {value}, and {again} for the same predictions")
+
+
+def _try_labels(name: str, metric: Metric, labels: NDArray[np.int64], classes: int) -> None:
+    logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
+    try:
+        value = metric(logits, labels)
+        reason = f"gives {value}"
+    except Exception as error:  # whatever a function of a library raises
+        value, reason = math.nan, str(error)
+    if not math.isfinite(value):
+        present = np.unique(labels)
+        raise ValueError(
+            f"metrics={name}: cannot be taken on this test set ({reason}), which has examples of "
+            f"{len(present)} of {classes} classes, the first of them {present[0]}; leave it out, "
+            "or choose a test set with all classes"
+        )

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from fl_app.config.errors import ConfigError
 from fl_app.config.plugins import own_part
+from learning.data.datasets import Dataset
 from learning.metrics import Metric, metrics
 from learning.training.trainer import Trainer
 from strategies.algorithm import Algorithm
@@ -28,14 +29,17 @@ def start_of(config: DictConfig, trainer: Trainer) -> NDArray[np.float32] | None
         raise ConfigError(f"model.start={path}: {error}") from error
 
 
-def metrics_of(config: DictConfig, num_classes: int) -> dict[str, Metric]:
-    """The scores that ``evaluation.metrics`` names; a user's own are for simulations only."""
+def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
+    """The scores that ``evaluation.metrics`` names, which can be taken on the test set.
+
+    A user's own are for simulations only.
+    """
     names = OmegaConf.to_container(config.evaluation.get("metrics") or OmegaConf.create([]))
     if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
         raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
     own = own_part if config.federation.devices is None else _simulated_only
     try:
-        return metrics(names, num_classes, own)
+        return metrics(names, dataset.num_classes, own, dataset.test.labels)
     except ConfigError as error:
         raise ConfigError(f"evaluation.metrics={error}") from error
     except ValueError as error:

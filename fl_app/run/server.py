@@ -47,7 +47,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         round_timeout=federation.round_timeout,
         placement=_placement(federation),
         schedule=schedule,
-        metrics=metrics_of(config, population.dataset.num_classes),
+        metrics=metrics_of(config, population.dataset),
     )
     strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
     if config.evaluation.server is not None:

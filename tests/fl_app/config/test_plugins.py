@@ -20,6 +20,7 @@ from fl_app.engines.ray import RayPool
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.prepare import validated
 from fl_app.run.results import RunFolder
+from learning.data.datasets import digits
 from tests.fl_app.running import run_inline
 
 FOLDER = Path(__file__).parents[3] / "examples" / "own_classes"
@@ -192,7 +193,7 @@ def test_scores_of_ones_own_are_not_for_runs_on_devices(monkeypatch):
     monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
     config = compose(["evaluation.metrics=[hernet.worst_class]", "engine=deploy"])
     with pytest.raises(ConfigError, match="for simulations"):
-        metrics_of(config, 3)
+        metrics_of(config, digits())
 
 
 @pytest.mark.parametrize("base", ["fedavg", "/strategy/fedavg", "fedprox"])
