@@ -65,7 +65,7 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
     chosen = any(word.startswith("engine=") for word in overrides)
     ready = prepare([*overrides] if chosen else [f"engine={engine}", *overrides])
     rounds = ready.experiment.federation.num_rounds
-    with LiveProgress(ready.folder, rounds, Console(quiet=not progress)):
+    with LiveProgress(ready.folder, rounds, Console(quiet=not progress, markup=False, emoji=False)):
         ready.run()
     done = read_run(ready.folder.path)
     assert done.metrics is not None and done.statement is not None

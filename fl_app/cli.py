@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = "murmur"
     signal.signal(signal.SIGTERM, _terminate)
+    fl_app.console.replace_unknown_characters()
     try:
         arguments = fl_app.console.take_option(plugins.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
@@ -198,7 +199,7 @@ def run(overrides: list[str]) -> int:
     ready = prepare(overrides)
     folder, experiment = ready.folder, ready.experiment
     for warning in experiment.strategy.warnings():
-        console.print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
     try:
         with LiveProgress(folder, experiment.federation.num_rounds, console):
             ready.run()
@@ -211,9 +212,9 @@ def run(overrides: list[str]) -> int:
     metrics = folder.metrics() or {}
     console.print(summary_table(metrics, folder.guarantees()))
     console.print(
-        (folder.path / "privacy.txt").read_text(), markup=False, highlight=False, soft_wrap=True
+        (folder.path / "privacy.txt").read_text(encoding="utf-8"), highlight=False, soft_wrap=True
     )
-    console.print(f"results: {folder.path}", markup=False, soft_wrap=True)
+    console.print(f"results: {folder.path}", soft_wrap=True)
     rounds = [row for row in folder.rows() if row["round"] > 0]
     if any(row["counted"] for row in rounds):
         return 0

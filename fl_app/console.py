@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,21 @@ def take_option(arguments: list[str]) -> list[str]:
     return [word for word in arguments if word != OPTION]
 
 
+def replace_unknown_characters() -> None:
+    """Let a terminal that is not UTF-8 show a question mark for what it has no sign for."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def console(highlight: bool = True) -> Console:
     """A console that cuts no table where it is piped into a file or another program.
+
+    Square brackets and colons are no markup: a user's values are shown as they are.
 
     ``highlight``: whether figures and names have colours.
     """
     from rich.console import Console  # `murmur --help` needs no library
 
     width = _UNCUT if _wide or not sys.stdout.isatty() else None
-    return Console(width=width, highlight=highlight)
+    return Console(width=width, highlight=highlight, markup=False, emoji=False)

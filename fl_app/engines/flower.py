@@ -31,7 +31,8 @@ from fl_app.config.run_config import to_run_config
 from fl_app.engines.family import adopt_orphans, end_children
 from fl_app.engines.packing import copy_app
 from fl_app.engines.private_superlink import refuses_strangers, write_token
-from fl_app.engines.ray_start import ENVIRONMENT
+from fl_app.engines.ray_start import ENVIRONMENT, require_named_cluster
+from fl_app.engines.sockets import socket_folder
 from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
 from rounds.errors import RunError
@@ -60,6 +61,7 @@ class FlowerEngine(WorkerEngine):
 
     def begin(self) -> None:
         """Start the SuperLink, which takes seconds, while the run is still being validated."""
+        require_named_cluster()
         SuperLink.shared()
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
@@ -67,7 +69,7 @@ class FlowerEngine(WorkerEngine):
         link = SuperLink.shared()
         link.wait()
         run_config = folder.path / "flower-run-config.toml"
-        run_config.write_text(tomli_w.dumps(to_run_config(overrides)))
+        run_config.write_text(tomli_w.dumps(to_run_config(overrides)), encoding="utf-8")
         nodes = max(self.nodes, folder.shares())
         federation = f"num-supernodes={nodes} client-resources-num-cpus=1"
         if "RAY_ADDRESS" not in os.environ:
@@ -114,6 +116,7 @@ class SuperLink:
         (self.home / "config.toml").write_text(tomli_w.dumps(flower))
         # Flower's Ray as well takes nothing from strangers.
         private = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        private["RAY_TMPDIR"] = socket_folder()
         self.environment = {
             **ENVIRONMENT,
             **({} if "RAY_ADDRESS" in os.environ else private),

@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 
 from fl_app.config import plugins
 from fl_app.engines.inline import identify, serve
-from fl_app.engines.ray_start import Head, start_ray
+from fl_app.engines.ray_start import Head, naming_address, require_named_cluster, start_ray
 from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
 
@@ -28,6 +28,7 @@ class RayEngine(WorkerEngine):
 
     def begin(self) -> None:
         """Start Ray's head, which takes seconds, while the run is still being validated."""
+        require_named_cluster()
         if not self.gpus and RayPool.kind is None and "RAY_ADDRESS" not in os.environ:
             Head.shared(self.workers)
 
@@ -77,7 +78,8 @@ class RayPool:
 
     def __init__(self, workers: int, gpus: float) -> None:
         # Not a cluster that happens to run on this machine: only one that was named.
-        self._ray = start_ray(os.environ.get("RAY_ADDRESS"), workers)
+        with naming_address() as address:
+            self._ray = start_ray(address, workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
         self.actors = [actor.remote() for _ in range(workers)]

@@ -19,13 +19,17 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fl_app.config import plugins
+from fl_app.config.errors import ConfigError
 from fl_app.engines.family import adopt_orphans, end_children
 from fl_app.engines.ray_fork import SOCKET, start_template
+from fl_app.engines.sockets import socket_folder
 
+ANSWER_SECONDS = 6.0  # for a cluster that was named
 START_TIMEOUT = 60.0  # seconds for the head's address; on a crowded machine Ray is slow
 
 # The environment of Ray's processes, unless the user has set it otherwise.
@@ -60,7 +64,7 @@ class Head:
         self.kind = (workers, os.environ.get(plugins.VARIABLE, ""))
         _set_environment(own=True)
         adopt_orphans()
-        self.folder = Path(tempfile.mkdtemp(prefix="murmur-ray-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="murmur-ray-", dir=socket_folder()))
         self._stopping = False
         self._template: int | None = None
         words = [str(workers), str(os.getpid()), str(self.folder)]
@@ -112,6 +116,47 @@ class Head:
             end_children(lambda child: template in (child.pid, child.ppid()))
 
 
+@contextlib.contextmanager
+def naming_address() -> Iterator[str | None]:
+    """RAY_ADDRESS, None where it is not set; inside, what cannot be reached is a ConfigError."""
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        yield address
+    except (ConnectionError, ValueError) as error:
+        if address is None:
+            raise
+        raise ConfigError(
+            f"RAY_ADDRESS={address}: no Ray cluster there ({' '.join(str(error).split())}); name "
+            "its HOST:PORT, or unset the variable for a Ray of this machine"
+        ) from error
+
+
+def require_named_cluster() -> None:
+    """ConfigError where RAY_ADDRESS names nothing."""
+    with naming_address() as address:
+        if address is not None:
+            require_cluster(address)
+
+
+def require_cluster(address: str) -> None:
+    """ConnectionError unless somebody answers at HOST:PORT or ray://HOST:PORT.
+
+    Ray would wait for ten minutes, and more. What it looks up itself (``auto``), and an encrypted
+    cluster, is left to it.
+    """
+    host = address.removeprefix("ray://")
+    if ":" not in host or "://" in host or os.environ.get("RAY_USE_TLS", "0") != "0":
+        return
+    import grpc
+
+    direct = [("grpc.enable_http_proxy", 0)]  # as Ray
+    with grpc.insecure_channel(host, options=direct) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(ANSWER_SECONDS)
+        except grpc.FutureTimeoutError:
+            raise ConnectionError(f"nobody answers within {ANSWER_SECONDS:g} seconds") from None
+
+
 def _set_environment(own: bool) -> None:
     """Before Ray is imported, which reads it once; ``own``: the cluster is to be this process's."""
     for name, value in ENVIRONMENT.items():
@@ -119,6 +164,7 @@ def _set_environment(own: bool) -> None:
     if own:  # nobody else on this machine or network may run code in our workers
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_TMPDIR", socket_folder())
 
 
 def start_ray(address: str | None, workers: int | None = None) -> Any:
@@ -127,6 +173,8 @@ def start_ray(address: str | None, workers: int | None = None) -> Any:
     ``workers``: cores of a new one; None: all of this machine's. A process that is connected
     already stays as it is.
     """
+    if address is not None:
+        require_cluster(address)
     _set_environment(own=address is None)
     head = None
     if address is None and workers is not None and "ray" not in sys.modules:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from fl_app.engines.sockets import shorten_multiprocessing
 from fl_app.sweep.sweep import Sweep, SweepFolder, note_lost_job, run_job
 
 _IMPORTED = ["fl_app.run.prepare", "fl_app.client_app", "fl_app.server_app"]
@@ -40,6 +41,7 @@ def _run_on_all_cores(jobs: Sequence[Sequence[str]], folder: SweepFolder, base: 
     count = min(cores(), len(jobs))
     threads = max(1, cores() // max(count, 1))
     waiting = deque(jobs)
+    shorten_multiprocessing()
     workers = {w.pipe: w for w in (_Worker(folder, base, threads) for _ in range(count))}
     try:
         for worker in workers.values():

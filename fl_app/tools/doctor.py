@@ -59,11 +59,12 @@ def main(argv: list[str]) -> int:
 def show(checks: list[Check]) -> None:
     """Print the checks as a table."""
     from rich.table import Table
+    from rich.text import Text
 
     styles = {OK: "green", WARN: "yellow", FAIL: "bold red"}
     table = Table("", "check", "found", "what to do")
     for check in checks:
-        mark = f"[{styles[check.status]}]{check.status}[/]"
+        mark = Text(check.status, style=styles[check.status])
         advice = "" if check.status == OK else check.advice
         table.add_row(mark, check.name, check.found, advice)
     fl_app.console.console(highlight=False).print(table)

@@ -1,5 +1,6 @@
 """The `murmur` command as a user meets it: results, one clear error, exit status, no leftovers."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import fl_app.console
 from fl_app.cli import TOOLS, main
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
+from fl_app.tools import doctor
+from fl_app.tools.checkup import FAIL, Check
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 SMALL = [
@@ -141,6 +144,44 @@ def test_tables_are_not_cut_where_they_are_piped(capsys):
     assert fl_app.console.take_option(["a", "--wide"]) == ["a"]
     assert fl_app.console.console().width > 1000
     fl_app.console.take_option([])
+
+
+def test_square_brackets_and_colons_of_a_users_values_are_shown(capsys):
+    from rich.table import Table
+
+    table = Table("[bold]head", title="[title]")
+    table.add_row("[8]", "[red]mine[/]", ":smile:")
+    console = fl_app.console.console()
+    console.print(table)
+    console.print("results: [runs]/a")
+    said = capsys.readouterr().out
+    for text in ("[bold]head", "[title]", "[8]", "[red]mine[/]", ":smile:", "results: [runs]/a"):
+        assert text in said
+
+
+def test_a_check_whose_words_have_brackets_is_shown(capsys):
+    doctor.show([Check("data=[/mine]", FAIL, "[b]", "see [docs]")])
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("data=[/mine]", FAIL, "[b]", "see [docs]"))
+
+
+ASCII = [
+    {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]
+
+
+@pytest.mark.parametrize("terminal", ASCII)
+def test_a_terminal_without_utf8_shows_what_it_can(tmp_path, terminal):
+    words = ["strategy=local_only", "engine=inline", "federation.num_clients=2"]
+    words += ["federation.num_rounds=1", f"run_dir={tmp_path / 'run'}"]
+    plain = {name: value for name, value in os.environ.items() if name != "LC_ALL"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fl_app", *words], env=plain | terminal, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"proven ?" in done.stdout
+    assert not done.stderr
 
 
 @pytest.mark.parametrize("strategy", ["privatekt", "nbafl", "fedavg"])

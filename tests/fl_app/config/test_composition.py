@@ -91,6 +91,9 @@ def test_wrong_value_names_key_value_and_range(override, group, words):
         assert word in str(caught.value)
 
 
+CNNS = ["cnn_groupnorm", "cnn_privatekt", "cnn_small", "cnn_tanh"]
+
+
 def test_sweep_expands_to_every_job_in_order():
     jobs = expand_sweep(["privacy.epsilon=1,2", "strategy.K=range(1,3)", "seed=4"])
     assert jobs == [
@@ -99,6 +102,29 @@ def test_sweep_expands_to_every_job_in_order():
         ["privacy.epsilon=2", "strategy.K=1", "seed=4"],
         ["privacy.epsilon=2", "strategy.K=2", "seed=4"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("model=glob(mlp*)", ["mlp"]),
+        ("model=glob([cnn*,mlp],exclude=*1*)", [*CNNS, "mlp"]),
+        ("partition=glob(*_skew)", ["quantity_skew"]),
+    ],
+)
+def test_a_glob_sweeps_over_the_choices_of_a_group(word, found):
+    group = word.partition("=")[0]
+    jobs = expand_sweep([word, "seed=1,2"])
+    assert jobs == [[f"{group}={name}", f"seed={seed}"] for name in found for seed in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("model=glob(resnet*)", "matches none of model's choices.*mlp"), ("seed=glob(*)", "no group")],
+)
+def test_a_glob_that_finds_nothing_is_refused(word, said):
+    with pytest.raises(ConfigError, match=said):
+        expand_sweep([word])
 
 
 def test_configuration_cannot_be_changed_after_composing():
