@@ -165,8 +165,8 @@ class Natural:
         present = np.unique(owners)
         if num_clients > len(present):
             raise ValueError(
-                f"num_clients={num_clients}: the data have {len(present)} owners for clients; lower "
-                "federation.num_clients to that"
+                f"num_clients={num_clients}: the data have {len(present)} owners for clients; "
+                "lower federation.num_clients to that"
             )
         chosen = np.sort(rng.permutation(present)[:num_clients])
         by_owner = np.argsort(owners, kind="stable")

@@ -24,7 +24,7 @@ def split_public(
             of ``num_examples``, rounded to the nearest. 0: no pool.
         rng: the experiment's randomness.
         owners: whose each example is, shape (num_examples,): the pool then takes whole owners, and
-            ``size`` examples at most. None: it is not known.
+            about ``size`` examples. None: it is not known.
 
     Returns:
         ``(public, private)``: sorted, disjoint, together all of ``range(num_examples)``.

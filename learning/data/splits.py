@@ -16,8 +16,8 @@ def take_out(
 ) -> tuple[Rows, Rows]:
     """``count`` of ``total`` rows, and the rest: sorted indices, disjoint, together all.
 
-    With ``owners`` (total,) nobody has rows on both sides. Owners are then taken in random order as
-    long as their rows fit, so that ``count`` or somewhat fewer rows are taken out.
+    With ``owners`` (total,) nobody has rows on both sides. The first owners in a random order are
+    then taken out, of those who have no more than ``count`` rows: as many as come nearest to that.
 
     Raises:
         ValueError: no owner has so few rows; the message names the setting ``name``.
@@ -27,12 +27,12 @@ def take_out(
         return np.sort(order[:count]), np.sort(order[count:])
     everybody, whose, sizes = np.unique(owners, return_inverse=True, return_counts=True)
     taken = np.zeros(len(everybody), dtype=bool)
-    left = count
-    for owner in rng.permutation(len(everybody)):
-        if sizes[owner] <= left:
-            taken[owner] = True
-            left -= sizes[owner]
-    if count and not taken.any():
+    order = rng.permutation(len(everybody))
+    small = order[sizes[order] <= count][: len(everybody) - 1]  # somebody must be left
+    if len(small):
+        beside = np.abs(np.cumsum(sizes[small]) - count)
+        taken[small[: int(np.argmin(beside)) + 1]] = True
+    elif count:
         raise ValueError(
             f"{name}: owners of rows are kept whole, and none has {count} rows or fewer (the "
             f"fewest: {sizes.min()}); ask for more, or set dataset.split=rows"
