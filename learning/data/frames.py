@@ -235,7 +235,7 @@ def _hub(path: str | None, name: str | None) -> Mapping[str, Any]:
             found = datasets.load_from_disk(str(place))
         else:
             builder = datasets.load_dataset_builder(where, name)
-            is_csv = type(builder).__name__ == "Csv"
+            is_csv = type(builder.config).__name__ == "CsvConfig"
             files = builder.config.data_files
             if is_csv and place.exists():
                 return {str(part): _Columns(_csv(list(map(Path, files[part])))) for part in files}
