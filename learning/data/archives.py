@@ -234,7 +234,7 @@ def _pixels(path: Path, key: str, images: NDArray[Any]) -> NDArray[Any]:
     if kind == "f":
         if not np.isfinite(images).all():
             raise damaged(path, f"{key} holds NaN or infinite values")
-        flat = narrow(images.reshape(len(images), -1), f"{path}: {key}")
+        flat = narrow(images.reshape(len(images), math.prod(images.shape[1:])), f"{path}: {key}")
         return flat.reshape(images.shape)
     if images.size and not (images.min() >= 0 and images.max() <= 255):
         raise damaged(

@@ -1,6 +1,9 @@
 """Who has which examples: pool, clients, what is held out, and pilots made of public data alone."""
 
+from collections import Counter
+
 import numpy as np
+import pandas
 import pytest
 
 from fl_app.config.composition import compose
@@ -124,3 +127,29 @@ def test_rows_of_a_client_may_be_public_only_where_that_is_asked_for_and_said(vi
 def test_a_split_that_no_whole_owner_fits_is_refused(visits, words, says):
     with pytest.raises(ConfigError, match=says):
         population(compose([*visits, *words]))
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("DebianDescriptions/descriptions.csv.gz", ["inputs=[text]", "label=section", "length=4"]),
+        ("Flights/flights.csv.gz", ["inputs=[hour,distance]", "label=late"]),
+    ],
+)
+def test_owners_of_real_tables_stay_whole_and_are_as_many_as_pandas_counts(data_root, file, words):
+    path = data_root / file
+    if not path.exists():
+        pytest.skip(f"MURMUR_DATA has no {file}")
+    asked = ["dataset=table", f"dataset.path={path}", *(f"dataset.{word}" for word in words)]
+    asked += ["dataset.client=owner", "partition=natural", "federation.num_clients=700"]
+    people = population(compose([*asked, "federation.public=2000", "federation.validation=500"]))
+    owners = people.dataset.owners
+    sizes = pandas.read_csv(path, dtype=str, keep_default_na=False)["owner"].value_counts()
+    kept = np.bincount(owners)
+    assert len(owners) + len(people.dataset.test) == sizes.sum()
+    assert Counter(kept.tolist()) <= Counter(sizes.tolist())  # whole, each of them
+    rows = [people.public_rows, people.held_out, *people.shards.values()]
+    met = [owner for part in rows for owner in np.unique(owners[part]).tolist()]
+    assert len(met) == len(set(met))
+    assert all(kept[owners[part[0]]] == len(part) for part in people.shards.values())
+    assert abs(len(people.public) - 2000) < 50
