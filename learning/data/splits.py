@@ -35,7 +35,7 @@ def take_out(
     elif count:
         raise ValueError(
             f"{name}: owners of rows are kept whole, and none has {count} rows or fewer (the "
-            f"fewest: {sizes.min()}); ask for more, or set dataset.split=rows"
+            f"fewest: {sizes.min()}); ask for more or for 0, or set dataset.split=rows"
         )
     return np.flatnonzero(taken[whose]), np.flatnonzero(~taken[whose])
 

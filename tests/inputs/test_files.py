@@ -10,7 +10,7 @@ from PIL import Image
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.device.terms import DeviceTerms
-from learning.data import own_data
+from learning.data import frames, own_data
 from learning.data.examples import DataError
 from learning.data.frames import huggingface
 from learning.data.image_files import read_image
@@ -256,6 +256,15 @@ def test_the_columns_of_a_test_split_are_found_by_name(tmp_path):
     path = saved(tmp_path, {"a": [1.0], "b": [2.0], "label": ["no"]}, test=test)
     data = huggingface(path=path)
     assert data.test.images.ravel().tolist() == [3, 4]
+
+
+def test_ids_that_a_reader_has_guessed_are_refused(tmp_path, monkeypatch):
+    rows = datasets.Dataset.from_dict({"a": [1, 2], "who": [7, 7], "label": [0, 1]})
+    monkeypatch.setattr(frames, "_hub", lambda path, name: {"train": frames._Split(rows, True)})
+    asked = {"path": "somebody/table", "test": None, "test_fraction": 0}
+    with pytest.raises(DataError, match=r"changes owners' ids .*use dataset=table"):
+        huggingface(**asked, client="who")
+    assert len(huggingface(**asked, inputs=["a"]).train) == 2
 
 
 def stored(value):
