@@ -162,6 +162,7 @@ class Statement:
 
     ``claim``: what the paper's theorem says, in words. ``difference``: one sentence on why
     proven differs from claimed. ``void``: reasons for which no figure here may be relied on.
+    ``split``: what lies where nothing protects it though its owners are protected, if anything.
     """
 
     algorithm: str
@@ -173,6 +174,7 @@ class Statement:
     difference: str = ""
     warnings: tuple[str, ...] = ()
     void: tuple[str, ...] = ()
+    split: str = ""
 
     @classmethod
     def of(
@@ -186,6 +188,7 @@ class Statement:
         difference: str = "",
         warnings: Iterable[str] = (),
         void: Iterable[str] = (),
+        split: str = "",
     ) -> Statement:
         """Derive every ε from the events in ``exposures``, one guarantee each.
 
@@ -204,6 +207,7 @@ class Statement:
             difference=difference,
             warnings=tuple(warnings),
             void=tuple(void),
+            split=split,
         )
 
     @property

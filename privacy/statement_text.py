@@ -36,6 +36,8 @@ def render(statement: Statement) -> str:
         lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
     subject, neighbours = UNITS[statement.unit], NEIGHBOURS[statement.adjacency]
     lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
+    if statement.split:
+        lines.append(f"Not protected: {statement.split}.")
     for guarantee in statement.guarantees:
         lines += _describe(guarantee)
     if statement.claim:

@@ -99,6 +99,7 @@ class PrivacyReport(ABC):
             difference=self.difference,
             warnings=warnings,
             void=void,
+            split=self.setup.split,
         )
 
     def spent(self) -> Event:

@@ -137,6 +137,7 @@ def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
     channels, height, width = terms.shape
     size = [height, width]
     rest: dict[str, Any] = {"test_fraction": 0.0, "cache": cache}
+    classes = _classes(terms)
     match place.suffix.lower():
         case ".npz":
             return own_data.npz(path=place, num_classes=terms.num_classes, **rest)
@@ -146,14 +147,14 @@ def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
                 shape=terms.shape,
                 size=size,
                 channels=channels,
-                classes=terms.class_names,
+                classes=classes,
                 **rest,
             )
         case ".parquet":
             raise DataError(f"{place}: the node-config must name its columns (inputs=, label=)")
         case _:
             return own_data.image_folder(
-                root=place, size=size, channels=channels, classes=terms.class_names, **rest
+                root=place, size=size, channels=channels, classes=classes, **rest
             )
 
 
@@ -164,7 +165,7 @@ def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
     columns: dict[str, Any] = {
         "inputs": owner.inputs,
         "label": owner.label,
-        "classes": terms.class_names or [str(label) for label in range(terms.num_classes)],
+        "classes": _classes(terms),
         "length": width,  # of texts, whose shape is (1, 1, length)
         "size": [height, width],
         "channels": channels,
@@ -175,6 +176,11 @@ def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
     if not any((place / file).is_file() for file in frames.SAVED):
         raise DataError(f"{place}: is no folder of save_to_disk")  # nor a name on the hub
     return frames.huggingface(path=str(place), test=None, **columns)
+
+
+def _classes(terms: DeviceTerms) -> list[str]:
+    """The classes in the order of their numbers, whichever of them are on this device."""
+    return terms.class_names or [str(label) for label in range(terms.num_classes)]
 
 
 def public_pool(owner: OwnerSettings, terms: DeviceTerms) -> NDArray[np.float32]:

@@ -130,10 +130,12 @@ def device_overrides(overrides: list[str]) -> list[str]:
     if terms is None:
         raise ConfigError("federation.devices=null: engine=deploy sets it; take the override away")
     people, fitted = image_population(config), population(config).fitted
-    classes = config.dataset.get("classes") or people.dataset.num_classes
+    data = people.dataset
+    plain = data.classes in (None, tuple(map(str, range(data.num_classes))))
+    classes = data.num_classes if plain else list(data.classes or ())
     found = {
         "shape": list(people.dataset.input_shape),
-        "classes": list(classes) if not isinstance(classes, int) else classes,
+        "classes": classes,
         "public": pool_digest(people.public) if len(people.public) else None,
         "features": None if fitted is None else fitted.digest,
     }

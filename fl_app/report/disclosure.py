@@ -62,7 +62,9 @@ def registry_entry(
     """The run as a record of the OpenDP registry, a draft of tier 3."""
     main = statement.guarantees[0]
     parameters = {"epsilon": main.stated} if math.isfinite(main.stated) else {}
-    unprotected = "" if statement.is_private else "Everything: no finite ε is proven."
+    unprotected = statement.split.capitalize()
+    if not statement.is_private:
+        unprotected = "Everything: no finite ε is proven."
     return {
         "url_slug": run.name,
         "deployment": {
@@ -126,7 +128,8 @@ def document(run: Run, statement: Statement, mechanisms: list[str]) -> str:
         + f"\n- δ is {statement.delta:g}.",
         "Unit of privacy: what do neighbouring data sets differ in?": (
             f"{UNITS[statement.unit]}, {NEIGHBOURS[statement.adjacency]}."
-        ).capitalize(),
+        ).capitalize()
+        + (f" Not protected: {statement.split}." if statement.split else ""),
         "Algorithms: which mechanisms, and are they right?": (
             f"{statement.algorithm}. Charged, in the ledger's words: "
             f"{'; '.join(mechanisms) or 'nothing'}."
@@ -171,6 +174,8 @@ def _label(statement: Statement, mechanisms: list[str]) -> list[str]:
     }
     if main.assumed_total is None:
         del rows["How well otherwise"]
+    if statement.split:
+        rows["What it does not protect"] += f"; {statement.split}"
     lines = ["## For you, whose data it is", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows.items()]
     return lines + [f"\n**Rely on none of this: {reason}**" for reason in statement.void]

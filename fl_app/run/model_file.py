@@ -32,10 +32,11 @@ def describe(config: DictConfig, dataset: Dataset, statement: Statement) -> dict
     """The metadata of a run's model file; the same for the same run, wherever it lies."""
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
+    names = dataset.classes or ()
     content = {
         "input_shape": list(dataset.input_shape),
         "num_classes": dataset.num_classes,
-        "classes": plain["dataset"].get("classes"),
+        "classes": list(names) if len(names) == dataset.num_classes else None,
         "normalisation": NORMALISATION,
         "features": plain["features"],
         "model": _without_files(plain["model"]),

@@ -57,6 +57,17 @@ class Population:
             )
         return self.sizes
 
+    @property
+    def split_by_rows(self) -> str:
+        """The statement's sentence on owners whose rows are not with clients alone; else empty."""
+        data = self.dataset
+        if data.split == "owners" or data.owners is None or not self.shards:
+            return ""
+        return (
+            "rows of clients' owners that dataset.split=rows has put into the public pool, the "
+            "validation examples or the test set; no figure here covers what these show"
+        )
+
     def class_counts(self) -> NDArray[np.int64]:
         """Examples of each class at each client (clients, classes)."""
         labels, classes = self.dataset.train.labels, self.dataset.num_classes
@@ -114,10 +125,11 @@ def _images(description: str) -> Population:
             f"federation.public={federation.public}: must leave private data; the training set "
             f"has {len(dataset.train)} examples"
         )
-    public, private = split_public(
-        len(dataset.train), size, experiment_rng(config.seed, "public pool")
-    )
-    held_out, private = _held_out(federation, public, private, config.seed)
+    everybody = np.arange(len(dataset.train))
+    rng = experiment_rng(config.seed, "public pool")
+    name = f"federation.public={federation.public}"
+    public, private = _split(name, everybody, size, rng, dataset)
+    held_out, private = _held_out(federation, public, private, config.seed, dataset)
     if federation.num_clients > len(private):
         raise ConfigError(
             f"federation.num_clients={federation.num_clients}: more clients than the "
@@ -150,6 +162,7 @@ def _held_out(
     public: NDArray[np.int64],
     private: NDArray[np.int64],
     seed: int,
+    dataset: Dataset,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of nobody, to score models on, and the rows that clients share out.
 
@@ -162,16 +175,29 @@ def _held_out(
                 f"{len(private)} examples are not public"
             )
         rng = experiment_rng(seed, "validation")
-        chosen, rest = split_public(len(private), federation.validation, rng)
-        return private[chosen], private[rest]
+        name = f"federation.validation={federation.validation}"
+        return _split(name, private, federation.validation, rng, dataset)
     if len(public) < _PARTS:
         raise ConfigError(
             f"federation.public={len(public)}: a pilot needs at least {_PARTS} public examples"
         )
-    order = experiment_rng(seed, "pilot").permutation(public)
-    held_out, kept = order[: len(public) // _PARTS], order[len(public) // _PARTS :]
+    rng = experiment_rng(seed, "pilot")
+    name = f"federation.public={len(public)}"
+    held_out, kept = _split(name, public, len(public) // _PARTS, rng, dataset)
     count = federation.num_clients * federation.pilot
-    return np.sort(held_out), experiment_rng(seed, "pilot clients").choice(kept, count)
+    return held_out, experiment_rng(seed, "pilot clients").choice(kept, count)
+
+
+def _split(
+    name: str, rows: NDArray[np.int64], count: int, rng: np.random.Generator, dataset: Dataset
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``count`` of ``rows`` at random, and the rest; whole owners, as the data set asks."""
+    owners = None if dataset.together is None else dataset.together[rows]
+    try:
+        chosen, rest = split_public(len(rows), count, rng, owners)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {str(error).partition(': ')[2]}") from error
+    return rows[chosen], rows[rest]
 
 
 def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:
@@ -183,7 +209,8 @@ def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:
         raise ConfigError(
             f"federation.public={size}: the server's data hold {count} training images"
         )
-    return split_public(count, size, experiment_rng(seed, "public pool"))[0]
+    rng = experiment_rng(seed, "public pool")
+    return _split(f"federation.public={size}", np.arange(count), size, rng, dataset)[0]
 
 
 def _sizes(terms: DeviceTerms) -> tuple[int, ...] | None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from learning.data.cache import RawExamples
 from learning.data.examples import DataError
+from learning.data.numbers import narrow
 
 
 def damaged(path: Path | str, problem: object) -> DataError:
@@ -233,7 +234,8 @@ def _pixels(path: Path, key: str, images: NDArray[Any]) -> NDArray[Any]:
     if kind == "f":
         if not np.isfinite(images).all():
             raise damaged(path, f"{key} holds NaN or infinite values")
-        return images.astype(np.float32)
+        flat = narrow(images.reshape(len(images), math.prod(images.shape[1:])), f"{path}: {key}")
+        return flat.reshape(images.shape)
     if images.size and not (images.min() >= 0 and images.max() <= 255):
         raise damaged(
             path,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from learning.data.examples import DataError, Dataset, Examples
 
 # Raise it when the decoding or the folder's layout changes: old folders are then not found.
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK = 4096
 
 
@@ -48,11 +48,12 @@ class RawExamples:
 
 @dataclass(frozen=True, eq=False)
 class RawDataset:
-    """What a decoder hands to the cache."""
+    """What a decoder hands to the cache; ``classes``: their names, where they have any."""
 
     train: RawExamples
     test: RawExamples
     num_classes: int
+    classes: tuple[str, ...] | None = None
 
 
 def cache_folder(cache: str | Path | None) -> Path:
@@ -156,7 +157,8 @@ def _write(folder: Path, raw: RawDataset) -> None:
             np.save(file, examples.labels.astype(np.int64))
             _sync(file)
     with (folder / "meta.json").open("wb") as file:
-        file.write(json.dumps({"num_classes": raw.num_classes}).encode())
+        meta = {"num_classes": raw.num_classes, "classes": raw.classes}
+        file.write(json.dumps(meta).encode())
         _sync(file)
 
 
@@ -191,7 +193,10 @@ def _open(name: str, folder: Path) -> Dataset:
             for part in ("train", "test")
         )
         channels, height, width = train.images.shape[1:]
-        return Dataset(name, train, test, meta["num_classes"], (channels, height, width))
+        classes = None if meta["classes"] is None else tuple(meta["classes"])
+        return Dataset(
+            name, train, test, meta["num_classes"], (channels, height, width), classes=classes
+        )
     except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
         raise DataError(
             f"the cache folder {folder} is damaged ({error}); delete it and run again"

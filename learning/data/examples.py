@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+_SHOWN = 10  # names of classes in a note
 
 
 class DataError(Exception):
@@ -71,6 +73,9 @@ class Dataset:
         num_classes: labels lie in [0, num_classes).
         input_shape: (C, H, W) of one image.
         owners: whose each train example is, in 0..; None where the data do not say.
+        split: whether pool, validation and test set take whole owners, or rows of any.
+        classes: names of the classes in the order of their numbers; None: their numbers.
+        notes: what a user should hear of how the data were read.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -82,8 +87,13 @@ class Dataset:
     num_classes: int
     input_shape: tuple[int, int, int]
     owners: NDArray[np.int64] | None = None
+    split: Literal["owners", "rows"] = "owners"
+    classes: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.split not in ("owners", "rows"):
+            raise ValueError(f"split={self.split}: must be owners or rows")
         if self.owners is not None and self.owners.shape != self.train.labels.shape:
             raise ValueError(f"owners={self.owners.shape}: must be one for each train example")
         for part, examples in (("train", self.train), ("test", self.test)):
@@ -98,3 +108,19 @@ class Dataset:
                     f"{part}.labels={labels.min()}..{labels.max()}: must lie in "
                     f"[0, num_classes={self.num_classes})"
                 )
+
+    @property
+    def together(self) -> NDArray[np.int64] | None:
+        """Train examples of the same number stay together when the set is split; None: none do."""
+        return self.owners if self.split == "owners" else None
+
+
+def described(data: Dataset, *more: str) -> Dataset:
+    """``data`` with notes on how it was read: classes, owners, and ``more``."""
+    names = "" if data.classes is None else f" ({', '.join(data.classes[:_SHOWN])}"
+    if names:
+        names += ", …)" if len(data.classes or ()) > _SHOWN else ")"
+    said = [f"{data.num_classes} classes{names}"]
+    if data.owners is not None:
+        said.append(f"{len(np.unique(data.owners))} owners of training rows")
+    return replace(data, notes=(*data.notes, *said, *more))

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learning.checks import require_integer, require_number
 from learning.data.archives import array_examples, damaged, read_npz
 from learning.data.cache import RawDataset, RawExamples, load_or_build
-from learning.data.examples import DataError, Dataset
-from learning.data.image_files import class_files, read_images
+from learning.data.classes import number_classes, require_labels
+from learning.data.examples import DataError, Dataset, described
+from learning.data.image_files import class_files, read_images, split_folders
+from learning.data.splits import split_test
 from learning.data.tables import names_files, read_table, shaped
-from learning.seeding import experiment_rng
 
 # Names of (images, labels, test images, test labels): our own, MedMNIST's and Keras's.
 _NPZ_NAMES = (
@@ -42,15 +42,16 @@ def image_folder(
 ) -> Dataset:
     """Picture files in one folder per class: ``root/<class>/…`` or ``root/train/<class>/…``.
 
-    Where ``root`` holds both ``train`` and ``test``, these are the split and ``test_fraction`` is
-    not used. Hidden files are passed over; any other file that is no picture is an error.
+    Where ``root`` holds both ``train`` and ``test`` (or ``val``, and other names of these;
+    ``image_files.split_folders``), these are the split and ``test_fraction`` is not used. Hidden
+    files are passed over; any other file that is no picture is an error.
 
     Args:
         root: the folder.
         size: pixels that every picture is resized to: a side, or [height, width].
         channels: 1 (grey) or 3 (RGB).
-        classes: the names in the order of their labels. None: the folders' names, sorted; names
-            that are all whole numbers are the labels themselves.
+        classes: the names in the order of their labels. None: the folders' names, sorted, numbers
+            in their order (``learning.data.classes``).
         test_fraction: share of the pictures held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``learning.data.cache.cache_folder``.
@@ -63,30 +64,35 @@ def image_folder(
     height, width = _height_and_width(size)
     _check_channels(channels)
     require_number("test_fraction", test_fraction, 0, 1)
-    split = all((folder / part).is_dir() for part in ("train", "test"))
-    parts = [class_files(folder / part) for part in (("train", "test") if split else ("",))]
+    places, left_out = split_folders(folder)
+    parts = [class_files(place) for place in places]
     names = [name for part in parts for name, _ in part]
     found = [path for part in parts for _, path in part]
-    if not parts[0]:
-        raise DataError(f"{folder} holds no pictures in class folders; put them in <class>/<file>")
-    labels, num_classes = number_classes(names, [str(path) for path in found], classes)
+    for place, part in zip(places, parts, strict=True):
+        if not part:
+            raise DataError(
+                f"{place} holds no pictures in class folders; put them in <class>/<file>"
+            )
+    labels, order = number_classes(names, lambda row: str(found[row]), classes)
 
     def build() -> RawDataset:
         raw = RawExamples(read_images(found, height, width, channels), labels)
-        if not split:
-            return _hold_out(raw, num_classes, test_fraction, split_seed)
+        if len(parts) == 1:
+            return _hold_out(raw, order, test_fraction, split_seed)
         ends = np.arange(len(raw.labels))
         cut = len(parts[0])
-        return RawDataset(raw.take(ends[:cut]), raw.take(ends[cut:]), num_classes)
+        train, test = raw.take(ends[:cut]), raw.take(ends[cut:])
+        return RawDataset(train, test, max(2, len(order)), order)
 
     settings = {
         "size": [height, width],
         "channels": channels,
         "classes": None if classes is None else list(classes),
-        "split": split or [test_fraction, split_seed],
+        "split": [str(place) for place in places[1:]] or [test_fraction, split_seed],
     }
     name = "image_folder"
-    return load_or_build(name, sources=found, settings=settings, cache=cache, build=build)
+    data = load_or_build(name, sources=found, settings=settings, cache=cache, build=build)
+    return described(data, *(f"pictures below {name} are left out" for name in left_out))
 
 
 def npz(
@@ -104,7 +110,7 @@ def npz(
 
     Args:
         path: the file.
-        num_classes: labels lie below it. None: the largest label found, plus one.
+        num_classes: labels lie below it. None: the values found are the classes, in their order.
         test_fraction: share of the examples held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``learning.data.cache.cache_folder``.
@@ -129,15 +135,20 @@ def npz(
         top = int(every_label.max())
         if num_classes is not None and top >= num_classes:
             raise damaged(file, f"label {top} is not below num_classes={num_classes}")
-        classes = top + 1 if num_classes is None else num_classes
+        known = None if num_classes is None else list(range(num_classes))
+        labels, order = number_classes(every_label, lambda row: f"{file}, label {row}", known)
+        train = RawExamples(train.pixels, labels[: len(train.labels)])
         if test is None:
-            return _hold_out(train, classes, test_fraction, split_seed)
+            return _hold_out(train, order, test_fraction, split_seed)
         if train.pixels.shape[1:] != test.pixels.shape[1:]:
             raise damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
-        return RawDataset(train, test, classes)
+        test = RawExamples(test.pixels, labels[len(train.labels) :])
+        return RawDataset(train, test, max(2, len(order)), order)
 
     settings = {"num_classes": num_classes, "split": [test_fraction, split_seed]}
-    return load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
+    return described(
+        load_or_build("npz", sources=[file], settings=settings, cache=cache, build=build)
+    )
 
 
 def csv(
@@ -175,13 +186,14 @@ def csv(
 
     def build() -> RawDataset:
         table = read_table(file)
+        require_labels(table.labels, f"{file}")
         places = [f"{file}, line {line}" for line in table.lines]
-        labels, num_classes = number_classes(table.labels, places, classes)
+        labels, order = number_classes(table.labels, places.__getitem__, classes)
         if table.files:
             pixels = read_images(table.files, height, width, channels)
         else:
             pixels = shaped(file, table.pixels, shape)
-        return _hold_out(RawExamples(pixels, labels), num_classes, test_fraction, split_seed)
+        return _hold_out(RawExamples(pixels, labels), order, test_fraction, split_seed)
 
     settings = {
         "image": [height, width, channels] if pictures else list(shape or ()),
@@ -189,7 +201,9 @@ def csv(
         "split": [test_fraction, split_seed],
     }
     sources = [file, *pictures]
-    return load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
+    return described(
+        load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
+    )
 
 
 def _existing(name: str, value: str | Path | None, exists: Callable[[Path], bool]) -> Path:
@@ -215,36 +229,8 @@ def _check_channels(channels: int) -> None:
         raise ValueError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
 
 
-def number_classes(
-    names: Sequence[str], places: Sequence[object], classes: Sequence[str | int] | None
-) -> tuple[NDArray[np.int64], int]:
-    """Labels for class ``names`` and the number of classes; ``places`` is for the error."""
-    if classes is not None:
-        order = [str(name) for name in classes]
-    elif all(name.isdecimal() for name in names):
-        order = [str(number) for number in range(max(map(int, names)) + 1)]
-        names = [str(int(name)) for name in names]
-    else:
-        order = sorted(set(names))
-    numbers = {name: number for number, name in enumerate(order)}
-    if len(numbers) != len(order):
-        raise ValueError(f"classes={order}: must not name a class twice")
-    for name, place in zip(names, places, strict=True):
-        if name not in numbers:
-            raise DataError(f"{place}: class {name!r} is not among dataset.classes={order}")
-    return np.array([numbers[name] for name in names], dtype=np.int64), len(order)
-
-
 def _hold_out(
-    raw: RawExamples, num_classes: int, test_fraction: float, split_seed: int
+    raw: RawExamples, classes: tuple[str, ...], test_fraction: float, split_seed: int
 ) -> RawDataset:
-    total = len(raw.labels)
-    held_out = round(test_fraction * total)
-    if held_out >= total:
-        raise ValueError(
-            f"test_fraction={test_fraction}: leaves none of the {total} examples for training; "
-            "lower it"
-        )
-    order = experiment_rng(split_seed, "test split").permutation(total)
-    train, test = np.sort(order[held_out:]), np.sort(order[:held_out])
-    return RawDataset(raw.take(train), raw.take(test), num_classes)
+    train, test = split_test(len(raw.labels), test_fraction, split_seed)
+    return RawDataset(raw.take(train), raw.take(test), max(2, len(classes)), classes)

@@ -165,11 +165,14 @@ class Natural:
         present = np.unique(owners)
         if num_clients > len(present):
             raise ValueError(
-                f"num_clients={num_clients}: the data have {len(present)} owners; lower "
-                "federation.num_clients to that"
+                f"num_clients={num_clients}: the data have {len(present)} owners for clients; "
+                "lower federation.num_clients to that"
             )
         chosen = np.sort(rng.permutation(present)[:num_clients])
-        return [np.flatnonzero(owners == owner) for owner in chosen]
+        by_owner = np.argsort(owners, kind="stable")
+        starts = np.searchsorted(owners, present[1:], sorter=by_owner)
+        rows = dict(zip(present, np.split(by_owner, starts), strict=True))
+        return [rows[owner] for owner in chosen]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.data.splits import take_out
+
 
 def split_public(
-    num_examples: int, size: int | float, rng: np.random.Generator
+    num_examples: int,
+    size: int | float,
+    rng: np.random.Generator,
+    owners: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Splits the train set's indices into the public pool and the rest, at random.
 
@@ -18,12 +23,14 @@ def split_public(
         size: how many examples the pool gets; an integer counts, a float in [0, 1) is a fraction
             of ``num_examples``, rounded to the nearest. 0: no pool.
         rng: the experiment's randomness.
+        owners: whose each example is, shape (num_examples,): the pool then takes whole owners, and
+            about ``size`` examples. None: it is not known.
 
     Returns:
         ``(public, private)``: sorted, disjoint, together all of ``range(num_examples)``.
 
     Raises:
-        ValueError: ``size`` is neither, or leaves no private example.
+        ValueError: ``size`` is neither, leaves no private example, or is less than any owner has.
     """
     if isinstance(size, bool) or not isinstance(size, int | float | np.integer | np.floating):
         raise ValueError(f"size={size}: must be a number of examples or a fraction in [0, 1)")
@@ -41,8 +48,7 @@ def split_public(
             f"size={size}: must leave at least one of the {num_examples} train examples private; "
             f"give 0 to {num_examples - 1}, or a smaller fraction"
         )
-    order = rng.permutation(num_examples)
-    public, private = np.sort(order[:count]), np.sort(order[count:])
+    public, private = take_out(f"size={size}", num_examples, count, rng, owners)
     require_disjoint(public, private)
     return public, private
 

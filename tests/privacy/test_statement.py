@@ -195,6 +195,13 @@ def test_seeded_noise_makes_the_statement_void():
     assert said.text().splitlines()[1].startswith("VOID")
 
 
+def test_what_a_split_leaves_unprotected_stands_at_the_top():
+    said = statement(exposure({"a": 1}), split="rows of owners in the test set")
+    assert said.text().splitlines()[2] == "Not protected: rows of owners in the test set."
+    assert Statement.from_dict(json.loads(json.dumps(said.to_dict()))) == said
+    assert "Not protected" not in statement(exposure({"a": 1})).text()
+
+
 def test_measured_epsilon_is_reported():
     assert (
         "measured ε: at least 2.5 per round, by attack"

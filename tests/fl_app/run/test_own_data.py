@@ -1,9 +1,12 @@
 """Runs on data as people have them: a table by its owners, texts with an LSTM and a transformer."""
 
+import json
+
 import numpy as np
 import pandas
 import pytest
 
+from fl_app.cli import main
 from fl_app.config.errors import ConfigError
 from tests.fl_app.running import run_inline
 
@@ -17,10 +20,40 @@ def test_a_table_by_its_owners(tmp_path):
     frame["label"], frame["user"] = (rows @ [1, -1, 2] > 0).astype(int), rng.integers(0, 5, 300)
     frame.to_csv(tmp_path / "x.csv", index=False)
     words = (*FEDAVG, "dataset=table", f"dataset.path={tmp_path / 'x.csv'}", "partition=natural")
-    run = run_inline(tmp_path / "run", *words, "dataset.client=user", "federation.num_clients=5")
+    run = run_inline(tmp_path / "run", *words, "dataset.client=user", "federation.num_clients=4")
     assert run.rows()[-1]["accuracy"] > 0.9
+    assert json.loads((run.path / "privacy.json").read_text())["split"] == ""
     with pytest.raises(ConfigError, match=r"dataset\.client"):
         run_inline(tmp_path / "other", *words, "dataset.inputs=[a,b,c]")
+
+
+def test_classes_owners_and_what_is_left_out_are_printed(tmp_path, capsys):
+    rows = "".join(f"{i},{i % 7},p{i % 9},{'no' if i % 2 else 'yes'}\n" for i in range(90))
+    (tmp_path / "x.csv").write_text(",a,user,label\n" + rows)
+    words = [*FEDAVG, "engine=inline", "federation.num_rounds=1", "federation.num_clients=4"]
+    words += ["dataset=table", f"dataset.path={tmp_path / 'x.csv'}", "dataset.client=user"]
+    assert main([*words, "partition=natural", f"results_dir={tmp_path}"]) == 0
+    said = capsys.readouterr().out
+    assert "note: 2 classes (no, yes)" in said
+    assert "note: 7 owners of training rows" in said
+    assert "note: column '', an index, is left out" in said
+
+
+def test_a_statement_says_that_rows_of_protected_owners_are_public(tmp_path, capsys):
+    rows = "".join(f"{i},p{i % 9},{i % 2}\n" for i in range(90))
+    (tmp_path / "x.csv").write_text("a,user,label\n" + rows)
+    words = ("strategy=fedavg", "dataset=table", f"dataset.path={tmp_path / 'x.csv'}")
+    words = (*words, "dataset.client=user", "partition=natural", "federation.public=20")
+    said = {}
+    for split, clients in (("owners", 4), ("rows", 9)):
+        more = (f"dataset.split={split}", f"federation.num_clients={clients}")
+        path = run_inline(tmp_path / split, *words, *more).path
+        said[split] = (path / "privacy.txt").read_text()
+        for form in ("opendp", "markdown"):
+            main(["statement", str(path), "--format", form, "--curator", "A Hospital"])
+            said[split] += capsys.readouterr().out
+    assert "dataset.split" not in said["owners"]
+    assert said["rows"].count("dataset.split=rows has put into the") == 3  # twice in Markdown
 
 
 @pytest.mark.parametrize("model", ["text_lstm", "text_transformer"])

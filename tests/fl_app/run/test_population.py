@@ -1,6 +1,9 @@
 """Who has which examples: pool, clients, what is held out, and pilots made of public data alone."""
 
+from collections import Counter
+
 import numpy as np
+import pandas
 import pytest
 
 from fl_app.config.composition import compose
@@ -57,3 +60,96 @@ def test_images_are_those_of_the_same_population():
 def test_what_cannot_be_held_out_is_refused(words, says):
     with pytest.raises(ConfigError, match=says):
         of(*words)
+
+
+PATIENTS, VISITS = 60, 20
+
+
+@pytest.fixture
+def visits(tmp_path):
+    """Visits of 60 patients who are told apart by a number, and whose labels are coins."""
+    rng = np.random.default_rng(0)
+    patients = rng.permutation(np.repeat(np.arange(PATIENTS), VISITS))
+    coins = rng.integers(0, 2, PATIENTS * VISITS)
+    lines = [f"{p}.5,p{p:03},{coin}" for p, coin in zip(patients, coins, strict=True)]
+    (tmp_path / "visits.csv").write_text("\n".join(["mark,patient,label", *lines]) + "\n")
+    return [
+        *("dataset=table", f"dataset.path={tmp_path / 'visits.csv'}", "dataset.client=patient"),
+        *("partition=natural", "federation.public=0", "federation.num_clients=20"),
+    ]
+
+
+def patients_of(images):
+    """Whose rows these are, by the mark."""
+    return set(np.floor(images[:, 0, 0, 0]).astype(int).tolist())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["federation.pilot=3", "federation.num_clients=9"], ["federation.score=validation"]],
+)
+def test_nobody_is_on_two_sides_of_a_split(visits, words):
+    wanted = ["federation.public=360", *words]
+    is_pilot = "federation.pilot=3" in words
+    if not is_pilot:
+        wanted.append("federation.validation=100")
+    people = population(compose([*visits, *wanted]))
+    data = image_population(compose([*visits, *wanted])).dataset
+    sides = [patients_of(people.public), patients_of(data.test.images)]
+    sides.append(patients_of(data.train.images[people.held_out]))
+    if not is_pilot:
+        sides.append(patients_of(data.train.images[rows_of(people)]))
+        assert all(len(rows) == VISITS for rows in people.shards.values())
+        assert len(people.public) == 360
+    assert all(sides)
+    assert sum(map(len, sides)) == len(set().union(*sides))
+    assert people.split_by_rows == ""
+
+
+def test_rows_of_a_client_may_be_public_only_where_that_is_asked_for_and_said(visits):
+    asked = [*visits, "dataset.split=rows", "federation.public=360", "federation.num_clients=60"]
+    people = population(compose(asked))
+    train = people.dataset.train.images
+    assert len(patients_of(people.public) & patients_of(train[rows_of(people)])) > 50
+    assert "dataset.split=rows" in people.split_by_rows
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["federation.public=19"], r"federation\.public=19: owners .* whole, .*the fewest: 20"),
+        (["federation.validation=19"], r"federation\.validation=19: owners .* whole"),
+        (["dataset.test_fraction=0.01"], r"test_fraction=0\.01: owners .* dataset\.split=rows"),
+        (["dataset.split=patients"], r"dataset\.split=patients: must be .*owners.*rows"),
+        (["federation.num_clients=61"], "the data have 48 owners for clients"),
+    ],
+)
+def test_a_split_that_no_whole_owner_fits_is_refused(visits, words, says):
+    with pytest.raises(ConfigError, match=says):
+        population(compose([*visits, *words]))
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("DebianDescriptions/descriptions.csv.gz", ["inputs=[text]", "label=section", "length=4"]),
+        ("Flights/flights.csv.gz", ["inputs=[hour,distance]", "label=late"]),
+    ],
+)
+def test_owners_of_real_tables_stay_whole_and_are_as_many_as_pandas_counts(data_root, file, words):
+    path = data_root / file
+    if not path.exists():
+        pytest.skip(f"MURMUR_DATA has no {file}")
+    asked = ["dataset=table", f"dataset.path={path}", *(f"dataset.{word}" for word in words)]
+    asked += ["dataset.client=owner", "partition=natural", "federation.num_clients=700"]
+    people = population(compose([*asked, "federation.public=2000", "federation.validation=500"]))
+    owners = people.dataset.owners
+    sizes = pandas.read_csv(path, dtype=str, keep_default_na=False)["owner"].value_counts()
+    kept = np.bincount(owners)
+    assert len(owners) + len(people.dataset.test) == sizes.sum()
+    assert Counter(kept.tolist()) <= Counter(sizes.tolist())  # whole, each of them
+    rows = [people.public_rows, people.held_out, *people.shards.values()]
+    met = [owner for part in rows for owner in np.unique(owners[part]).tolist()]
+    assert len(met) == len(set(met))
+    assert all(kept[owners[part[0]]] == len(part) for part in people.shards.values())
+    assert abs(len(people.public) - 2000) < 50

@@ -74,12 +74,17 @@ def test_a_class_that_is_not_listed_is_named_with_its_file(folder, tmp_path):
         load_folder(folder, tmp_path, classes=["cat"])
 
 
-def test_whole_numbers_as_class_names_are_the_labels(tmp_path):
-    for name in ("2", "10", "007"):
-        save_picture(tmp_path / "x" / name / "a.png", 1)
+def test_folders_named_by_numbers_are_as_many_classes_in_the_order_of_these(tmp_path):
+    for name in ("10", "2", "7"):
+        save_picture(tmp_path / "x" / name / "a.png", int(name))
     data = load_folder(tmp_path / "x", tmp_path, test_fraction=0)
-    assert sorted(data.train.labels.tolist()) == [2, 7, 10]
-    assert data.num_classes == 11
+    assert dict(zip(brightness(data.train), data.classes, strict=True)) == {
+        2: "2",
+        7: "7",
+        10: "10",
+    }
+    assert sorted(data.train.labels.tolist()) == [0, 1, 2]
+    assert data.num_classes == 3
 
 
 def test_colours_are_kept_when_asked(tmp_path):
@@ -175,8 +180,8 @@ def test_an_npz_file_with_its_own_test_set(tmp_path, names):
     np.savez(tmp_path / "x.npz", **dict(zip(names, arrays, strict=True)))
     data = own_data.npz(path=tmp_path / "x.npz", cache=tmp_path)
     assert np.array_equal(data.train.images[:, 0], arrays[0].astype(np.float32))
-    assert data.test.labels.tolist() == [7, 0]
-    assert data.num_classes == 8
+    assert data.test.labels.tolist() == [6, 0]  # 0 to 5 and 7 are seven classes
+    assert data.classes == ("0", "1", "2", "3", "4", "5", "7")
 
 
 def test_an_npz_file_for_one_client_holds_nothing_out(tmp_path):
