@@ -199,7 +199,7 @@ def run(overrides: list[str]) -> int:
     ready = prepare(overrides)
     folder, experiment = ready.folder, ready.experiment
     for warning in (*experiment.population.dataset.notes, *experiment.strategy.warnings()):
-        console.print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
     try:
         with LiveProgress(folder, experiment.federation.num_rounds, console):
             ready.run()

@@ -180,7 +180,7 @@ def test_a_terminal_without_utf8_shows_what_it_can(tmp_path, terminal):
         [sys.executable, "-m", "fl_app", *words], env=plain | terminal, capture_output=True
     )
     assert done.returncode == 0, done.stderr
-    assert b"proven ?" in done.stdout
+    assert b"? against a server that reads every message" in done.stdout
     assert not done.stderr
 
 
