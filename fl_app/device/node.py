@@ -89,7 +89,7 @@ class Node:
             return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
 
     def _answer(self, content: RecordDict) -> RecordDict:
-        request = digest(self.settings.run, content)
+        request = digest(self.settings.run, self.algorithm, content)
         stored = self.ledger.reply(request)
         if stored is not None:
             return decode_reply(stored)

@@ -140,7 +140,7 @@ class NodeSettings:
         clients = self.folder / "clients"
         if self.owner is None:
             return clients
-        return clients / hashlib.sha256(self.run.encode()).hexdigest()[:16]
+        return clients / hashlib.sha256(self.run.encode()).hexdigest()
 
     def require_policy(self) -> None:
         """DeviceError unless the policy holds at this instant."""
