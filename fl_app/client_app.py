@@ -21,13 +21,13 @@ from fl_app.config.plugins import forget
 from fl_app.config.run_config import run_folder_path
 from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import (
-    REFUSED,
     DeviceError,
     NodeSettings,
     device_folder,
     is_simulated,
     log_error,
 )
+from fl_app.device.refused import REFUSED
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health

@@ -22,7 +22,8 @@ from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.collector import Collector, PlainSum, SideBySide
 from fl_app.device.data import OwnData, device_population
-from fl_app.device.node_settings import REFUSED, NodeSettings, log_error
+from fl_app.device.node_settings import NodeSettings, log_error
+from fl_app.device.refused import REFUSED
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks

@@ -24,8 +24,6 @@ from privacy.policy import Policy, Refusal
 from privacy.secure_aggregation import OwnerRules, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
-# All that a server hears of what goes wrong on a device with the owner's files or data.
-REFUSED = "refused; its own log says why"
 _LARGEST_LOG = 2**20  # bytes; twice that is kept
 
 
