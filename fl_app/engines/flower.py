@@ -34,6 +34,7 @@ from fl_app.engines.private_superlink import refuses_strangers, write_token
 from fl_app.engines.ray_start import ENVIRONMENT
 from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
+from learning.private_file import private
 from rounds.errors import RunError
 
 PROJECT = CONF.parent
@@ -75,7 +76,7 @@ class FlowerEngine(WorkerEngine):
         if self.gpus:
             federation += f" client-resources-num-gpus={self.gpus}"
         log = folder.path / "flower.log"
-        with open(log, "ab") as output:
+        with open(log, "ab", opener=private) as output:
             app = copy_app(PROJECT, link.home / "app")
             command = [_script("flwr"), "run", str(app), CONNECTION, "--stream"]
             command += ["--run-config", str(run_config), "--federation-config", federation]

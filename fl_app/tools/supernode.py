@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from privacy.untrusted_text import printable
+
 if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.supercore.object_store import ObjectStore
@@ -49,9 +51,14 @@ def main(argv: list[str]) -> int:
         try:
             flower_supernode()
         except Exception:
-            traceback.print_exc()
+            _log_error()
             os._exit(1)  # the thread of its runtime API would keep a process that does nothing
     return 0
+
+
+def _log_error() -> None:
+    """The traceback, of which the text may be a server's."""
+    print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, flush=True)
 
 
 def _asks_for_words(argv: list[str]) -> bool:
@@ -143,7 +150,7 @@ class OneByOne:
         except Exception:
             if message is None:
                 raise
-            traceback.print_exc()
+            _log_error()
             self._store(_not_taken(message), state, object_store)
             return message.metadata.run_id
 
