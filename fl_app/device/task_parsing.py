@@ -51,14 +51,14 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
     return [Task(number, client, model, arrays, settings, purpose) for client in ids]
 
 
-def digest(run: str, algorithm: str, content: RecordDict) -> str:
+def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
     """A hash of everything that a message of ``run`` asks for, the same for the same request.
 
     Two runs with the same settings and seed ask the same under two names: two requests, of which
-    each is charged. The algorithm is part of it, so that what one has answered is not given again
-    under the name of another.
+    each is charged. What the owner's policy judges by and no event says, the algorithm and the kind
+    of noise, are part of it: what was answered under one of them is not given again under another.
     """
-    state = hashlib.sha256(framed(run.encode(), algorithm.encode()))
+    state = hashlib.sha256(framed(run.encode(), algorithm.encode(), noise.encode()))
     for name, record in sorted(content.array_records.items()):
         state.update(framed(b"arrays", name.encode()))
         for key, array in sorted(record.items()):

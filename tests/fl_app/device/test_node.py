@@ -170,10 +170,10 @@ def test_digest_tells_questions_apart(tmp_path):
         ask(node, scale=2),
         ask(node, extra=1),
     ]
-    assert len({digest("run", "x", question) for question in questions}) == len(questions)
-    same, other = digest("run", "x", ask(node)), digest("other", "x", ask(node))
-    assert same == digest("run", "x", ask(node))
-    assert len({same, other, digest("run", "y", ask(node))}) == 3
+    assert len({digest("run", "x", "os", question) for question in questions}) == len(questions)
+    about = [("run", "x", "os"), ("other", "x", "os"), ("run", "y", "os"), ("run", "x", "seeded")]
+    assert len({digest(*each, ask(node)) for each in about}) == len(about)
+    assert digest(*about[0], ask(node)) == digest(*about[0], ask(node))
 
 
 def question_of_arrays(arrays, **records):
@@ -193,9 +193,9 @@ def test_no_two_questions_have_one_digest_however_their_fields_are_cut():
         (question_of_arrays({}, t={}, u={}), question_of_arrays({}, **{"t[];u": {}})),
     ]
     for one, other in pairs:
-        assert digest("run", "x", one) != digest("run", "x", other)
-    name = "run"
-    assert digest(name, "x", pairs[0][0]) != digest(name + "x", "", pairs[0][0])
+        assert digest("run", "x", "os", one) != digest("run", "x", "os", other)
+    one = pairs[0][0]
+    assert len({digest("run", "xos", "", one), digest("runx", "os", "", one)}) == 2
 
 
 # Labels are noise alone: ε is tiny, and clients that hardly train would all give the same ones.
