@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from privacy.untrusted_text import printable
 
 if TYPE_CHECKING:
-    from flwr.app import Message
+    from flwr.app import Error, Message
     from flwr.supercore.object_store import ObjectStore
     from flwr.supercore.retry import RetryInvoker
     from flwr.supernode.nodestate import NodeState
@@ -84,13 +84,16 @@ def mended() -> Iterator[None]:
         return Proving(create(state_factory, superexec_auth_secret), superexec_auth_secret)
 
     loop = OneByOne(pull, push, flower._insert_message)
+    unverified = flower.FAB_VERIFICATION_ERROR
     served.create_app = proving
+    flower.FAB_VERIFICATION_ERROR = _refusal()
     network.make_simple_http_retry_invoker = lambda: patient(make())
     flower._pull_and_store_message, flower._push_messages = loop.pull, loop.push
     try:
         yield
     finally:
         served.create_app = create
+        flower.FAB_VERIFICATION_ERROR = unverified
         network.make_simple_http_retry_invoker = make
         flower._pull_and_store_message, flower._push_messages = pull, push
 
@@ -151,7 +154,7 @@ class OneByOne:
             if message is None:
                 raise
             _log_error()
-            self._store(_not_taken(message), state, object_store)
+            self._store(_reply(_refusal(), message), state, object_store)
             return message.metadata.run_id
 
     def push(self, *, state: NodeState, object_store: ObjectStore, **rest: Any) -> None:
@@ -160,14 +163,19 @@ class OneByOne:
         self._push(state=answers, object_store=object_store, **rest)
 
 
-def _not_taken(message: Message) -> Message:
-    """An error that tells the server that no client was touched, and nothing else."""
-    from flwr.app import Error, Message
+def _refusal() -> Error:
+    """What tells the server that no client was touched, and nothing else."""
+    from flwr.app import Error
     from flwr.common.constant import ErrorCode
 
     from fl_app.device.refused import REFUSED
 
-    error = Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, REFUSED)
+    return Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, REFUSED)
+
+
+def _reply(error: Error, message: Message) -> Message:
+    from flwr.app import Message
+
     return Message(error, reply_to=message)
 
 

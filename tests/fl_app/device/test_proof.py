@@ -1,7 +1,10 @@
 """Whoever opens the SuperNode's port first is noticed before anything is shown to it."""
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 
 import httpx
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 
 import fl_app.device.proof
-from benchmarks.loopback import free_port
+from benchmarks.loopback import free_port, wait_for
 from benchmarks.supernode import SECRET, SuperNode
 from fl_app.config.run_config import to_run_config
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
@@ -28,6 +31,34 @@ def supernode():
     node = SuperNode()
     yield node
     node.close()
+
+
+@pytest.fixture
+def started(tmp_path):
+    """`murmur supernode` as it is started; its address."""
+    secret, port = tmp_path / "secret", free_port()
+    secret.write_bytes(SECRET)
+    words = ["--insecure", "--superlink", "127.0.0.1:9", "--port", str(port)]
+    command = [sys.executable, "-m", "fl_app.cli", "supernode", *words]
+    command += ["--superexec-auth-secret-file", str(secret)]
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    environment = {**os.environ, **quiet, "FLWR_HOME": str(tmp_path / "flwr")}
+    process = subprocess.Popen(command, env=environment)
+    yield f"127.0.0.1:{port}"
+    process.kill()
+    process.wait()
+
+
+def test_murmur_supernode_proves_itself_to_who_knows_its_secret_and_to_nobody_else(started):
+    def answers():
+        with contextlib.suppress(httpx.ConnectError):
+            return httpx.post(f"http://{started}{PATH}", content=bytes(64))
+
+    wait_for(answers, 60, "the SuperNode")
+    assert (answers().status_code, answers().content) == (403, b"")
+    assert Runtime(started, SECRET).claim() is None  # there is no task
+    with pytest.raises(RuntimeApiError, match="does not prove"):
+        Runtime(started, b"another").claim()
 
 
 class Impostor:

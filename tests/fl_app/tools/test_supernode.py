@@ -8,6 +8,7 @@ import sys
 import httpx
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -177,6 +178,17 @@ def test_bundle_that_cannot_be_read_is_answered_with_an_error_and_the_next_messa
     assert answer.error.reason == REFUSED
     (waiting,) = node.state.get_messages_legacy(is_reply=False)
     assert waiting.metadata.message_id == second.metadata.message_id
+
+
+def test_bundle_that_nobody_vouches_for_gets_the_same_answer(node):
+    (first, _), node.trusted = node.messages, {"fpk_1": ""}
+    first.metadata.__dict__["_run_id"] = 2
+    with mended():
+        assert node.pull(flower._pull_and_store_message, Fab("0" * 64, b"", {})) == 2
+        node.push(flower._push_messages)
+    (answer,) = node.sent
+    assert answer.error.reason == REFUSED
+    assert answer.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION
 
 
 def test_what_goes_wrong_before_a_message_has_come_ends_the_process(node):
