@@ -42,9 +42,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine
+from fl_app.device.node_settings import NodeSettings
 from fl_app.device.secure_node import SecureNode
 from learning.contribution import BitCodec, Sum
-from privacy.secure_aggregation import OwnerRules, SecureSumSettings
+from privacy.secure_aggregation import SecureSumSettings
 from rounds.secure_journal import Journal
 from rounds.secure_sum import RECORD, SecureRound
 from rounds.setup import Round
@@ -109,7 +110,7 @@ def ours(
     )
     n, codec = len(vectors), BitCodec(vectors.shape[1])
     nodes = {
-        c: SecureNode(settings, folder / str(c), lambda client: True, OwnerRules())
+        c: SecureNode(settings, NodeSettings.simulation(folder / str(c)), lambda client: True)
         for c in range(n)
     }
     grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id - 1].answer(

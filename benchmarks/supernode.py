@@ -23,6 +23,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
 from benchmarks.loopback import free_port, wait_for
+from fl_app.device.proof import Proving
 
 SECRET = b"a secret of this machine"
 BUNDLE = b"not even an archive"  # nobody may unpack it
@@ -41,7 +42,8 @@ class SuperNode:
         self.state: Any = factory.state()  # a task's last sign of life is no part of its interface
         self.state.set_node_id(NODE)
         self.address = f"127.0.0.1:{free_port()}"
-        app = create_app(factory, secret)
+        flower = create_app(factory, secret)
+        app = flower if secret is None else Proving(flower, secret)
         port = int(self.address.rpartition(":")[2])
         config = uvicorn.Config(app, port=port, log_level="warning")
         self.server = uvicorn.Server(config)

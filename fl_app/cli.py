@@ -20,10 +20,12 @@ import fl_app
 import fl_app.console
 from fl_app.config import plugins
 from fl_app.config.errors import ConfigError, nearest
+from privacy.untrusted_text import printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+NEWLINE = "\n"
 TOOLS = {
     "advise": "say what to choose and what accuracy to expect, by pilots on public data",
     "audit": "attack a release and measure its epsilon",
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except ConfigError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {printable(error, NEWLINE)}", file=sys.stderr)
     except BrokenPipeError:  # whoever reads our output has gone: `murmur -h | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -207,7 +209,7 @@ def run(overrides: list[str]) -> int:
         print(f"murmur: interrupted; the run so far is in {folder.path}", file=sys.stderr)
         return 130
     except (RunError, ConfigError) as error:
-        print(f"murmur: the run failed: {error}", file=sys.stderr)
+        print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
         return 1
     metrics = folder.metrics() or {}
     console.print(summary_table(metrics, folder.guarantees()))

@@ -2,12 +2,13 @@
 
 On a device every message has a process of its own, so what needs PyTorch is imported only where a
 message needs it. There the owner's policy is asked first, then what the device agrees to
-(``fl_app.device.agreement``); no error's text leaves but what is written to be told.
+(``fl_app.device.agreement``). Of what goes wrong the server hears one sentence, always the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -16,18 +17,16 @@ from flwr.common.constant import ErrorCode
 
 from fl_app.config.building import build
 from fl_app.config.composition import from_run_config
-from fl_app.config.errors import ConfigError
 from fl_app.config.plugins import forget
 from fl_app.config.run_config import run_folder_path
 from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import (
-    REFUSED,
-    DeviceError,
     NodeSettings,
     device_folder,
     is_simulated,
     log_error,
 )
+from fl_app.device.refused import REFUSED
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health
@@ -54,10 +53,7 @@ def answer(message: Message, context: Context) -> Message:
         reply = Message(node.answer(message.content), reply_to=message)
     except Exception as error:
         log_error(device_folder(context.node_config), f"run {context.run_id}", error)
-        # A ConfigError repeats what the server sent, which is plain, and what conf/ allows.
-        telling = isinstance(error, DeviceError | ConfigError)
-        reason = str(error) if telling else REFUSED
-        reply = Message(Error(code=code, reason=reason), reply_to=message)
+        reply = Message(Error(code=code, reason=REFUSED), reply_to=message)
     health.replied(message.content, reply)
     return reply
 
@@ -85,9 +81,10 @@ def _on_device(content: RecordDict, context: Context, health: Health) -> Node | 
     privacy: PrivacySettings = build(config.privacy, "privacy")
     from fl_app.device.secure_node import SecureNode
 
-    hosts = settings.owner.clients.__contains__
-    secure = SecureNode(privacy.secure_sums(), settings.folder, hosts, settings.sum_rules)
+    secure = SecureNode(privacy.secure_sums(), settings, settings.owner.clients.__contains__)
     if secure.answers(content):
+        # No phase but the masking one is charged, and so asks the policy.
+        settings.policy.require_algorithm(str(config.strategy.name), datetime.now(UTC))
         return secure
     from fl_app.device.node import node_for
 

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from learning.private_file import private
+
 _KEY = "facts"  # the one key of the metadata: with several, their order would be arbitrary
 
 
@@ -47,9 +49,12 @@ def from_bytes(content: bytes) -> tuple[dict[str, NDArray], dict[str, Any]]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``, on disk when this returns; the folder must exist."""
+    """Write ``content`` to ``path``, on disk when this returns; the folder must exist.
+
+    The file can be read by its owner only.
+    """
     draft = path.with_name(f".{path.name}.new")
-    with open(draft, "wb") as file:
+    with open(draft, "wb", opener=private) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

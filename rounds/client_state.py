@@ -15,6 +15,7 @@ from pathlib import Path
 from numpy.typing import NDArray
 
 from learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
+from learning.private_file import private_folder
 
 
 class ClientStateError(ValueError):
@@ -48,7 +49,7 @@ class ClientState:
         rounds = self._rounds(client)
         first = self._read(client, rounds[0])[1] if rounds else number
         path = self._path(client, number)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         facts = {"client": client, "round": number, "first_round": min(first, number)}
         # Later states go first: after a kill in between they would pass for this round's future.
         for later in (other for other in rounds if other > number):

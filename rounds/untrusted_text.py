@@ -1,6 +1,8 @@
-"""Escapes untrusted text for files and terminals."""
+"""One line of what others say."""
 
 from __future__ import annotations
+
+from privacy.untrusted_text import printable
 
 _LONGEST = 300
 
@@ -11,5 +13,5 @@ def said(reason: object) -> str:
     Ray's reasons are whole tracebacks, of which the last line says what happened.
     """
     lines = str(reason or "").strip().splitlines() or ["no reason given"]
-    text = "".join(letter if letter.isprintable() else "?" for letter in lines[-1].strip())
+    text = printable(lines[-1].strip())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,8 +1,9 @@
 """A client of the SuperNode's runtime API, for ``murmur device``; no other module uses that API.
 
-``flower-supernode --isolation process`` starts no app. It serves the messages that arrive as tasks
-(protobuf over HTTP, ``/v1/runtime/*``) to whoever holds its secret. Flower promises nothing about
-this interface, so the version for which this is written is checked before anything else.
+``murmur supernode`` starts no app. It serves the messages that arrive as tasks (protobuf over HTTP,
+``/v1/runtime/*``) to whoever holds its secret, and each connection begins with its proof that it
+holds the secret too (``fl_app.device.proof``). Flower promises nothing about this interface, so the
+version for which this is written is checked before anything else.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
+
+from fl_app.device.proof import NotProvenError, ProvenTransport
 
 SUPPORTED = "1.41."
 
@@ -85,11 +88,10 @@ class Runtime:
                 f"flwr {version('flwr')} is installed, and the runtime API that is used here is "
                 f"that of {SUPPORTED}x; pip install 'flwr=={SUPPORTED}*'"
             )
-        self.address = address
+        self.address, self._secret = address, secret
         methods = ["/flwr.proto.Runtime/AcquireTask"]
-        self._client = _client(
-            address, SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=methods)
-        )
+        signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=methods)
+        self._client = _client(address, secret, signed)
 
     def claim(self) -> Task | None:
         """The oldest task that waits, of whatever type; None also while no SuperNode answers.
@@ -102,6 +104,8 @@ class Runtime:
             )
         except httpx.TransportError:
             return None  # not started yet, or being started again
+        except NotProvenError as error:
+            raise RuntimeApiError(str(error)) from error
         except httpx.HTTPStatusError as error:
             if error.response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
                 raise RuntimeApiError(
@@ -112,7 +116,7 @@ class Runtime:
         if not claimed.HasField("task") or not claimed.token:
             return None
         meant = claimed.task.type == TaskType.CLIENT_APP.value
-        return Task(self.address, claimed.token, claimed.task.task_id, meant)
+        return Task(self.address, self._secret, claimed.token, claimed.task.task_id, meant)
 
 
 @dataclass(frozen=True)
@@ -120,13 +124,14 @@ class Task:
     """A task that was claimed here. ``for_client``: it is meant for a ClientApp."""
 
     address: str
-    token: str
+    secret: bytes = field(repr=False)
+    token: str = field(repr=False)
     number: int
     for_client: bool
 
     def open(self) -> OpenTask:
         """Begin with it, in the process that is to answer it."""
-        return OpenTask(self.address, self.token)
+        return OpenTask(self.address, self.secret, self.token)
 
 
 class OpenTask:
@@ -137,10 +142,11 @@ class OpenTask:
     raise SIGINT): what has been charged is still to be answered.
     """
 
-    def __init__(self, address: str, token: str) -> None:
-        self._client = _client(address, RuntimeTokenHttpInterceptor(token), _patient())
+    def __init__(self, address: str, secret: bytes, token: str) -> None:
+        own = RuntimeTokenHttpInterceptor(token)
+        self._client = _client(address, secret, own, _patient())
         self._closed = threading.Event()
-        pulse = _client(address, RuntimeTokenHttpInterceptor(token))
+        pulse = _client(address, secret, own)
         threading.Thread(target=self._beat, args=(pulse,), daemon=True).start()
 
     def __enter__(self) -> OpenTask:
@@ -198,7 +204,7 @@ class OpenTask:
 
     def _beat(self, client: RuntimeHttpClient) -> None:
         while not self._closed.wait(HEARTBEAT_SECONDS):
-            with contextlib.suppress(httpx.HTTPError):
+            with contextlib.suppress(httpx.HTTPError, NotProvenError):
                 client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
 
 
@@ -213,12 +219,22 @@ def _patient() -> RetryInvoker:
 
 
 def _client(
-    address: str, interceptor: ProtobufClientInterceptor, retry: RetryInvoker | None = None
+    address: str,
+    secret: bytes,
+    interceptor: ProtobufClientInterceptor,
+    retry: RetryInvoker | None = None,
 ) -> RuntimeHttpClient:
-    return RuntimeHttpClient.from_server_address(
+    client = RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=True,
         root_certificates=None,
         interceptors=[RuntimeVersionHttpInterceptor(component_name=COMPONENT), interceptor],
         retry_invoker=retry,
     )
+    plain = client._client
+    # Flower's own would also go by way of a proxy that the environment names.
+    client._client = httpx.Client(
+        transport=ProvenTransport(secret), timeout=plain.timeout, trust_env=False
+    )
+    plain.close()
+    return client

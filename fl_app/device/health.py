@@ -19,6 +19,7 @@ from flwr.app import Message, RecordDict
 
 from fl_app.device.node_settings import device_folder, log_error
 from fl_app.prometheus_file import NAME, Figures, read, write
+from learning.private_file import private_folder
 from privacy.policy import Policy
 from rounds.message_size import message_size
 
@@ -73,7 +74,7 @@ class Health:
                     values["murmur_device_last_answer_timestamp_seconds"] = self.arrived
         if self.node is not None:
             values |= _spent(self.node.ledger, self.node.policy)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         write(path, Figures(MEANINGS, values, ("clients", self.clients)))
         # Monitoring passes a file's time on, and how long training took may depend on the data.
         os.utime(path, (self.arrived, self.arrived))

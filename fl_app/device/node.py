@@ -22,20 +22,21 @@ from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.collector import Collector, PlainSum, SideBySide
 from fl_app.device.data import OwnData, device_population
-from fl_app.device.node_settings import REFUSED, NodeSettings, log_error
+from fl_app.device.node_settings import NodeSettings, log_error
+from fl_app.device.refused import REFUSED
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
 from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
 from fl_app.run.population import Population, population
 from learning.features import Features
+from learning.private_file import private_folder
 from learning.training.fused_kernels import available
 from learning.training.memory import keep_heap
 from privacy.events import ComposedEvent, NonPrivateEvent
 from privacy.ledger import Charge, Ledger, LedgerError
 from privacy.noise import NoiseGenerator
 from privacy.policy import Refusal
-from privacy.secure_aggregation import SecureSumError
 
 
 class Node:
@@ -43,7 +44,7 @@ class Node:
 
     def __init__(self, config: DictConfig, settings: NodeSettings) -> None:
         self.config, self.settings, folder = config, settings, settings.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         self.own_data: OwnData | None = None
         if settings.owner is None:
             self.population: Population = population(config)
@@ -65,13 +66,13 @@ class Node:
         self.evaluator = build_evaluator(
             config, self.population, self.trainer, settings.memory / "evaluation"
         )
-        self.seeded = privacy.noise == "seeded"
+        self.noise, self.seeded = privacy.noise, privacy.noise == "seeded"
         self.delta, self.rounds = privacy.delta, int(config.federation.num_rounds)
         self.policy = settings.policy
         # Read once: a configuration's values are slow to reach, and every client's charge needs it.
         self.algorithm = str(config.strategy.name)
         self.ledger = Ledger(folder / "ledger.sqlite", expected=settings.policy.ledger)
-        self.secure = SecureNode(privacy.secure_sums(), folder, self._hosts, settings.sum_rules)
+        self.secure = SecureNode(privacy.secure_sums(), settings, self._hosts)
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.
@@ -86,13 +87,13 @@ class Node:
         except (Refusal, LedgerError) as refusal:
             # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
             clients = [task.client for task in self._tasks(content)]
-            reasons = [str(refusal)] * len(clients)
+            reasons = [self.settings.told("everything", refusal)] * len(clients)
             report: dict[str, Any] = {"clients": [], "refused": clients, "reasons": reasons}
             return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
 
     def _answer(self, content: RecordDict) -> RecordDict:
-        request = digest(self.settings.run, content)
-        stored = self.ledger.reply(request)
+        request = digest(self.settings.run, self.algorithm, self.noise, content)
+        stored = self.ledger.reply(request, self._allow)
         if stored is not None:
             return decode_reply(stored)
         tasks = self._tasks(content)
@@ -115,10 +116,12 @@ class Node:
             if outcome.may_compute:
                 allowed.add(int(charge.client))
             else:
-                refused[int(charge.client)] = outcome.reason
+                about = f"round {charge.round}, client {charge.client}"
+                why = Refusal(outcome.reason, outcome.code)
+                refused[int(charge.client)] = self.settings.told(about, why)
         tasks = [task for task in tasks if task.client in allowed]
         reply = self._contribute(tasks, refused, collector)
-        return decode_reply(self.ledger.store_reply(request, encode_reply(reply)))
+        return decode_reply(self.ledger.store_reply(request, encode_reply(reply), self._allow))
 
     def _tasks(self, content: RecordDict) -> list[Task]:
         owner = self.settings.owner
@@ -142,8 +145,8 @@ class Node:
         event = collector.event(task.client, event)
         return Charge(task.client, self.settings.run, task.round, task.purpose, request, event)
 
-    def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
-        """What the device's owner says, asked under the ledger's lock; raises Refusal."""
+    def _allow(self, charge: Charge, spent: ComposedEvent) -> None:
+        """What the device's owner says now, of new and of stored answers; raises Refusal."""
         self.policy.check(
             algorithm=self.algorithm,
             event=charge.event,
@@ -152,6 +155,10 @@ class Node:
             seeded_noise=self.seeded and not isinstance(charge.event, NonPrivateEvent),
             now=datetime.now(UTC),
         )
+
+    def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
+        """The same, asked under the ledger's lock, and whether there are data; raises Refusal."""
+        self._allow(charge, spent)
         try:
             self._data(int(charge.client))  # opened after the policy's word, before the charge
         except Exception as error:
@@ -232,15 +239,7 @@ class Node:
         return _noise_of_this_thread()
 
     def _reason(self, task: Task, error: Exception) -> str:
-        """One line for the server; the traceback stays on this machine, in the run's folder.
-
-        On a device only what does not depend on its data is told: refusals, and no error's text.
-        """
-        line = f"{type(error).__name__}: {error}"
-        log_error(self.settings.folder, f"round {task.round}, client {task.client}", error)
-        if self.settings.simulated or isinstance(error, (TaskError, Refusal, SecureSumError)):
-            return line
-        return REFUSED
+        return self.settings.told(f"round {task.round}, client {task.client}", error)
 
 
 def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:

@@ -20,17 +20,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from fl_app.device.refused import REFUSED
+from learning.private_file import private, private_folder
 from privacy.policy import Policy, Refusal
 from privacy.secure_aggregation import OwnerRules, read_peers
+from privacy.untrusted_text import printable
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
-# All that a server hears of what goes wrong on a device with the owner's files or data.
-REFUSED = "refused; its own log says why"
 _LARGEST_LOG = 2**20  # bytes; twice that is kept
 
 
 class DeviceError(Exception):
-    """A device cannot take part; the message tells nothing of its data and may leave it."""
+    """A device cannot take part; the message says why, in the device's own log."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,15 @@ class NodeSettings:
         clients = self.folder / "clients"
         if self.owner is None:
             return clients
-        return clients / hashlib.sha256(self.run.encode()).hexdigest()[:16]
+        return clients / hashlib.sha256(self.run.encode()).hexdigest()
+
+    def told(self, about: str, error: Exception) -> str:
+        """What the server hears of a refusal; why is written to this machine's own log.
+
+        A simulation's server is the researcher's own, who is told why.
+        """
+        log_error(self.folder, about, error)
+        return f"{type(error).__name__}: {error}" if self.owner is None else REFUSED
 
     def require_policy(self) -> None:
         """DeviceError unless the policy holds at this instant."""
@@ -167,7 +176,6 @@ class NodeSettings:
         if path is None:
             rules = Policy("this device's node-config", "it names no policy file (policy=PATH)")
         else:
-            # Refusals go to the server, which must not learn an owner's paths.
             rules = replace(Policy.load(str(path)), source="this device's policy")
         owner = OwnerSettings.of(node_config)
         return cls(device_folder(node_config), run, rules, simulated=False, owner=owner)
@@ -200,14 +208,17 @@ def error_log(folder: Path) -> Path:
 
 
 def log_error(folder: Path, about: str, error: Exception) -> None:
-    """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``.
+
+    Errors repeat what a server has sent: nothing of it may move the reader's cursor.
+    """
+    private_folder(folder)
     path = error_log(folder)
     if path.exists() and path.stat().st_size > _LARGEST_LOG:
         os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(f"{about}: {type(error).__name__}: {error}\n")
-        file.write("".join(traceback.format_exception(error)) + "\n")
+    with open(path, "a", encoding="utf-8", opener=private) as file:
+        file.write(printable(f"{about}: {type(error).__name__}: {error}") + "\n")
+        file.write(printable("".join(traceback.format_exception(error)), keep="\n") + "\n")
 
 
 def is_simulated(node_config: Mapping[str, Any]) -> bool:

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from clients.base import TaskError
 from fl_app.device.collector import Collector, PlainSum
-from fl_app.device.node_settings import DeviceError
+from fl_app.device.node_settings import DeviceError, NodeSettings
 from learning.contribution import Codec
 from privacy.events import Event, SummedEvent
 from privacy.secure_aggregation import (
-    OwnerRules,
     Phase,
     SecureClient,
     SecureSumError,
@@ -48,16 +47,13 @@ def identity_file(folder: Path, client: int) -> Path:
 
 
 class SecureNode:
-    """The secure sums of the clients that ``hosts`` says are here; in ``folder``."""
+    """The secure sums of the clients that ``hosts`` says are here, on the node ``own``."""
 
     def __init__(
-        self,
-        settings: SecureSumSettings,
-        folder: Path,
-        hosts: Callable[[int], bool],
-        rules: OwnerRules,
+        self, settings: SecureSumSettings, own: NodeSettings, hosts: Callable[[int], bool]
     ) -> None:
-        self.settings, self.folder, self.hosts, self.rules = settings, folder, hosts, rules
+        self.settings, self.own, self.hosts = settings, own, hosts
+        self.rules = own.sum_rules
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
@@ -73,7 +69,8 @@ class SecureNode:
             try:
                 answered[client] = self._answer(request, client, message)
             except (SecureSumError, ValueError) as error:
-                refused[client] = f"{type(error).__name__}: {error}"
+                about = f"secure sum, {request.phase.value}, client {client}"
+                refused[client] = self.own.told(about, error)
         record: dict[str, Any] = {
             "clients": list(answered),
             "messages": list(answered.values()),
@@ -95,7 +92,7 @@ class SecureNode:
         """What ``client`` remembers from phase to phase."""
         if not self.hosts(client):
             raise SecureSumError(f"client {client} is not hosted here")
-        return StateFile(secure_folder(self.folder) / f"{client}.json")
+        return StateFile(secure_folder(self.own.folder) / f"{client}.json")
 
     def _answer(self, request: Request, client: int, message: bytes) -> bytes:
         if not self.settings.is_on:
@@ -108,7 +105,7 @@ class SecureNode:
             self.settings.accept(terms)
             self.rules.accept(terms)
             party = SecureClient.join(
-                terms, client, identity_in(identity_file(self.folder, client))
+                terms, client, identity_in(identity_file(self.own.folder, client))
             )
             file.begin(party)
         else:
@@ -168,7 +165,7 @@ class Request:
 
 
 def _request(record: ConfigRecord) -> Request:
-    """The request in ``record``; DeviceError, which tells the server why, if it is malformed."""
+    """The request in ``record``; DeviceError if it is malformed."""
     try:
         return Request(record)
     except (KeyError, TypeError, ValueError) as error:

@@ -27,7 +27,8 @@ import fl_app.device.node  # so that forks need not
 from fl_app import DISTRIBUTION as APP
 from fl_app.client_app import app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
-from fl_app.device.node_settings import device_folder, log_error
+from fl_app.device.node_settings import DeviceError, device_folder, log_error
+from fl_app.device.refused import REFUSED
 
 POLL_SECONDS = 0.5
 
@@ -74,45 +75,39 @@ class Device:
             with task.open() as opened:
                 task_input = opened.pull()
                 pulled.set()
-                refusal = self.refusal(task, task_input)
-                reply = (
-                    self.answer(task_input) if refusal is None else _refused(task_input, refusal)
-                )
-                opened.reply(task_input, reply)
+                opened.reply(task_input, self.answer(task, task_input))
         except Exception as error:
             log_error(device_folder(self.owner), f"task {task.number}", error)
             raise SystemExit(1) from error
 
-    def refusal(self, task: Task, task_input: TaskInput) -> str | None:
-        """Why a task is not given to the ClientApp, in words that the server may read."""
-        if not task.for_client:
-            return "this device answers ClientApp tasks only"
-        if task_input.app.rpartition("/")[2] != APP:
-            return f"this device runs no code that is sent to it; it answers runs of {APP} only"
-        mine = fl_app.version()
-        if mine.split(".")[:2] != task_input.version.split(".")[:2]:
-            return (
-                f"this device has {APP} {mine}, the run is of version {task_input.version:.20}; "
-                "both must be of one minor version"
-            )
-        if self.bundles and hashlib.sha256(task_input.bundle).hexdigest() not in self.bundles:
-            return "the run's bundle is none of those that this device's owner has named"
-        return None
-
-    def answer(self, task_input: TaskInput) -> Message:
-        """What the installed ClientApp answers."""
+    def answer(self, task: Task, task_input: TaskInput) -> Message:
+        """What the installed ClientApp answers, or that it is not asked."""
         asked = task_input.context
         context = Context(
             asked.run_id, asked.node_id, self.owner, RecordDict(), dict(asked.run_config)
         )
         try:
+            self._require_answerable(task, task_input)
             return app(task_input.message, context)
-        except Exception as error:  # a kind of message that the ClientApp does not have
+        except Exception as error:  # also a kind of message that the ClientApp does not have
             log_error(device_folder(self.owner), f"run {asked.run_id}", error)
-            return _refused(task_input, "failed; its own log says why")
+            # The code says that no client was touched.
+            refusal = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=REFUSED)
+            return Message(refusal, reply_to=task_input.message)
 
-
-def _refused(task_input: TaskInput, reason: str) -> Message:
-    """An answer before any client was touched, which the code says."""
-    error = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=reason)
-    return Message(error, reply_to=task_input.message)
+    def _require_answerable(self, task: Task, task_input: TaskInput) -> None:
+        """DeviceError where a task is not for the ClientApp that is installed here."""
+        if not task.for_client:
+            raise DeviceError("this device answers ClientApp tasks only")
+        if task_input.app.rpartition("/")[2] != APP:
+            raise DeviceError(
+                f"this device runs no code that is sent to it; it answers runs of {APP} only"
+            )
+        mine = fl_app.version()
+        if mine.split(".")[:2] != task_input.version.split(".")[:2]:
+            raise DeviceError(
+                f"this device has {APP} {mine}, the run is of version {task_input.version:.20}; "
+                "both must be of one minor version"
+            )
+        if self.bundles and hashlib.sha256(task_input.bundle).hexdigest() not in self.bundles:
+            raise DeviceError("the run's bundle is none of those that the owner has named")

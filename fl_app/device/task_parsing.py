@@ -14,6 +14,7 @@ from clients.base import Task
 from fl_app.device.node_settings import DeviceError
 from learning.array_bytes import array_from_bytes
 from learning.contribution import MalformedError
+from privacy.framing import framed
 
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
@@ -50,17 +51,22 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
     return [Task(number, client, model, arrays, settings, purpose) for client in ids]
 
 
-def digest(run: str, content: RecordDict) -> str:
+def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
     """A hash of everything that a message of ``run`` asks for, the same for the same request.
 
     Two runs with the same settings and seed ask the same under two names: two requests, of which
-    each is charged.
+    each is charged. What the owner's policy judges by and no event says, the algorithm and the kind
+    of noise, are part of it: what was answered under one of them is not given again under another.
     """
-    state = hashlib.sha256(f"{run!r};".encode())
+    state = hashlib.sha256(framed(run.encode(), algorithm.encode(), noise.encode()))
     for name, record in sorted(content.array_records.items()):
+        state.update(framed(b"arrays", name.encode()))
         for key, array in sorted(record.items()):
-            state.update(f"{name}/{key}/{array.dtype}/{array.shape}/{len(array.data)};".encode())
-            state.update(array.data)
+            form = array.dtype.encode(), repr(tuple(array.shape)).encode()
+            values = hashlib.sha256(array.data).digest()
+            state.update(framed(b"array", key.encode(), *form, values))
     for name, config in sorted(content.config_records.items()):
-        state.update(f"{name}{sorted(config.items())!r};".encode())
+        state.update(framed(b"settings", name.encode()))
+        for key, value in sorted(config.items()):
+            state.update(framed(b"setting", key.encode(), repr(value).encode()))
     return state.hexdigest()

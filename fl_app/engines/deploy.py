@@ -28,6 +28,7 @@ from fl_app.device.terms import pool_digest
 from fl_app.engines.packing import copy_app
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
+from learning.private_file import private
 from rounds.errors import RunError
 
 PROJECT = CONF.parent
@@ -82,7 +83,7 @@ class DeployEngine:
         )
         assert process.stdout is not None
         try:
-            with open(folder.path / "flower.log", "a", encoding="utf-8") as log:
+            with open(folder.path / "flower.log", "a", encoding="utf-8", opener=private) as log:
                 for line in process.stdout:
                     log.write(line)
                     log.flush()

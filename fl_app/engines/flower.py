@@ -35,6 +35,7 @@ from fl_app.engines.ray_start import ENVIRONMENT, require_named_cluster
 from fl_app.engines.sockets import socket_folder
 from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
+from learning.private_file import private
 from rounds.errors import RunError
 
 PROJECT = CONF.parent
@@ -77,7 +78,7 @@ class FlowerEngine(WorkerEngine):
         if self.gpus:
             federation += f" client-resources-num-gpus={self.gpus}"
         log = folder.path / "flower.log"
-        with open(log, "ab") as output:
+        with open(log, "ab", opener=private) as output:
             app = copy_app(PROJECT, link.home / "app")
             command = [_script("flwr"), "run", str(app), CONNECTION, "--stream"]
             command += ["--run-config", str(run_config), "--federation-config", federation]

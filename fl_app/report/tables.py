@@ -14,6 +14,7 @@ from scipy.stats import t as student
 from fl_app.report import series
 from fl_app.report.reading import Source, number
 from fl_app.report.settings import Setting, group
+from privacy.untrusted_text import csv_cell
 
 Record = dict[str, Any]
 CONFIDENCE = 0.95
@@ -68,12 +69,13 @@ def interval(setting: Setting, score: str) -> tuple[float | None, float | None]:
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Comma-separated values with a header."""
+    """Comma-separated values with a header; no cell is a formula."""
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
+    writer.writerow({name: csv_cell(name) for name in names})
+    for record in records:
+        writer.writerow({name: csv_cell(value) for name, value in record.items()})
     return text.getvalue()
 
 

@@ -1,5 +1,7 @@
 """A run's folder: everything that a run leaves behind, written so that a kill loses nothing.
 
+It is its user's only: models and who took part are for nobody else on the machine.
+
 | file | holds |
 |---|---|
 | ``config.yaml`` | the composed configuration |
@@ -35,6 +37,7 @@ from safetensors.numpy import save
 from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint
 from learning.array_file import replace_file
+from learning.private_file import private, private_folder
 
 if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
     from privacy.statement import Statement
@@ -46,7 +49,7 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path)
             probe = self.path / ".writable"
             probe.touch()
             probe.unlink()
@@ -120,7 +123,7 @@ class RunFolder:
 
     def append_row(self, row: Mapping[str, Any]) -> None:
         """One round's row, on disk when this returns."""
-        with open(self.rows_path, "a", encoding="utf-8") as file:
+        with open(self.rows_path, "a", encoding="utf-8", opener=private) as file:
             file.write(row_line(row))
             file.flush()
             os.fsync(file.fileno())

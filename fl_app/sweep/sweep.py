@@ -30,6 +30,7 @@ from fl_app.config.job_key import digest, job_key
 from fl_app.config.overrides import expand_sweep, swept
 from fl_app.run.paths import results_root
 from fl_app.run.results import RunFolder
+from learning.private_file import private_folder
 
 _INLINE = "fl_app.engines.inline.InlineEngine"
 
@@ -89,7 +90,7 @@ class SweepFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.path.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path)
         with open(self.path / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

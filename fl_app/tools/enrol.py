@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from privacy.untrusted_text import printable
 from rounds.enrolment import Enrolment, parse_ids
 
 
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
             table.flush()
             os.fsync(table.fileno())
     except (OSError, ValueError) as error:
-        print(f"murmur enrol: {error}", file=sys.stderr)
+        print(f"murmur enrol: {printable(error)}", file=sys.stderr)
         return 2
     print(f"{arguments.table}: clients {arguments.clients} are hosted by {arguments.key}")
     return 0

@@ -18,13 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
-from fl_app.tools.private_file import private
+from learning.private_file import private
 from privacy.accounting import UnsupportedEventError, epsilon
 from privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from privacy.ledger import Ledger, LedgerError
 from privacy.ledger.export import write_csv, write_json
 from privacy.ledger.upgrade import upgrade
 from privacy.policy import Policy
+from privacy.untrusted_text import printable
 
 
 def main(argv: list[str]) -> int:
@@ -49,7 +50,7 @@ def main(argv: list[str]) -> int:
         if options.json:
             print(json.dumps({"intact": False, "reason": str(error)}))
         else:
-            print(f"murmur ledger: {error}", file=sys.stderr)
+            print(f"murmur ledger: {printable(error)}", file=sys.stderr)
         return 1
     return 0
 
@@ -277,5 +278,5 @@ def _print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
         numeric = not isinstance(value, str) or name in ("epsilon", "counted", "left")
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(value)) for value in row.values()))
+        table.add_row(*(Text(printable(value)) for value in row.values()))
     console.print(table)

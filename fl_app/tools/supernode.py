@@ -5,24 +5,35 @@ Flower 1.41's own comes to a halt, its process still there so that no supervisor
 * where the SuperLink ends while it answers a request: the TLS connection then ends without a
   farewell, which Flower takes for a refusal, and asks for no more work;
 * where a run ends while it receives one of its messages: the device may answer that message, which
-  nobody waits for, and whatever is answered later is sent one message too late, for ever.
+  nobody waits for, and whatever is answered later is sent one message too late, for ever;
+* where a run's bundle is no archive, or its signatures cannot be read: whatever goes wrong with a
+  message that has come is an error to the server here, and the next message is waited for. What
+  else goes wrong ends the process.
+
+It also proves to `murmur device` that it is the one that knows their secret: fl_app.device.proof.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from privacy.untrusted_text import printable
+
 if TYPE_CHECKING:
-    from flwr.app import Message
+    from flwr.app import Error, Message
     from flwr.supercore.object_store import ObjectStore
     from flwr.supercore.retry import RetryInvoker
     from flwr.supernode.nodestate import NodeState
 
 # What OpenSSL says of a peer that has gone; a certificate that is refused is another matter.
 BROKEN_OFF = "eof"
+SECRET = "--superexec-auth-secret-file"
+WHY = "without it every account of this machine could take the device's messages"
 
 
 def main(argv: list[str]) -> int:
@@ -31,28 +42,58 @@ def main(argv: list[str]) -> int:
 
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
+    if not any(word.partition("=")[0] == SECRET for word in argv) and not _asks_for_words(argv):
+        print(f"murmur supernode: {SECRET} FILE: must be given; {WHY}", file=sys.stderr)
+        return 2
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Flower has its own way to end
     sys.argv = ["murmur supernode", *argv, "--isolation", "process"]
     with mended():
-        flower_supernode()
+        try:
+            flower_supernode()
+        except Exception:
+            _log_error()
+            os._exit(1)  # the thread of its runtime API would keep a process that does nothing
     return 0
+
+
+def _log_error() -> None:
+    """The traceback, of which the text may be a server's."""
+    print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, flush=True)
+
+
+def _asks_for_words(argv: list[str]) -> bool:
+    return not {"-h", "--help", "-V", "--version"}.isdisjoint(argv)
 
 
 @contextmanager
 def mended() -> Iterator[None]:
     """Flower's SuperNode as it should be, in this process, for as long as this lasts."""
+    import flwr.supernode.main
     from flwr.supernode import fleet_http_connection, start_client_internal
 
+    from fl_app.device.proof import Proving
+
+    served: Any = flwr.supernode.main
     network: Any = fleet_http_connection
     flower: Any = start_client_internal
     make = network.make_simple_http_retry_invoker
     pull, push = flower._pull_and_store_message, flower._push_messages
-    loop = OneByOne(pull, push)
+    create = served.create_app
+
+    def proving(state_factory: Any, superexec_auth_secret: bytes) -> Proving:
+        return Proving(create(state_factory, superexec_auth_secret), superexec_auth_secret)
+
+    loop = OneByOne(pull, push, flower._insert_message)
+    unverified = flower.FAB_VERIFICATION_ERROR
+    served.create_app = proving
+    flower.FAB_VERIFICATION_ERROR = _refusal()
     network.make_simple_http_retry_invoker = lambda: patient(make())
     flower._pull_and_store_message, flower._push_messages = loop.pull, loop.push
     try:
         yield
     finally:
+        served.create_app = create
+        flower.FAB_VERIFICATION_ERROR = unverified
         network.make_simple_http_retry_invoker = make
         flower._pull_and_store_message, flower._push_messages = pull, push
 
@@ -75,27 +116,67 @@ def patient(invoker: RetryInvoker) -> RetryInvoker:
 class OneByOne:
     """Flower's two steps, receive a message and send its answer, of which the second waits for it.
 
-    ``pull`` and ``push`` are Flower's own, which sends whatever answer it finds.
+    ``pull`` and ``push`` are Flower's own, which sends whatever answer it finds. ``store``:
+    Flower's too, which takes in an answer of the SuperNode's own.
     """
 
-    def __init__(self, pull: Callable[..., int | None], push: Callable[..., None]) -> None:
-        self._pull, self._push, self._asked = pull, push, ""
+    def __init__(
+        self,
+        pull: Callable[..., int | None],
+        push: Callable[..., None],
+        store: Callable[..., None],
+    ) -> None:
+        self._pull, self._push, self._store = pull, push, store
+        self._asked = ""
 
-    def pull(self, *, receive: Callable[[], tuple[Message, Any] | None], **rest: Any) -> int | None:
-        """Receive a message, and note which."""
+    def pull(
+        self,
+        *,
+        receive: Callable[[], tuple[Message, Any] | None],
+        state: NodeState,
+        object_store: ObjectStore,
+        **rest: Any,
+    ) -> int | None:
+        """Receive a message, and note which; answer it with an error if it cannot be handled."""
+        message: Message | None = None
 
         def noted() -> tuple[Message, Any] | None:
+            nonlocal message
             received = receive()
             if received is not None:
-                self._asked = received[0].metadata.message_id
+                message = received[0]
+                self._asked = message.metadata.message_id
             return received
 
-        return self._pull(receive=noted, **rest)
+        try:
+            return self._pull(receive=noted, state=state, object_store=object_store, **rest)
+        except Exception:
+            if message is None:
+                raise
+            _log_error()
+            self._store(_reply(_refusal(), message), state, object_store)
+            return message.metadata.run_id
 
     def push(self, *, state: NodeState, object_store: ObjectStore, **rest: Any) -> None:
         """Wait for the answer to that message, and send it."""
         answers = _AnswersTo(self._asked, state, object_store)
         self._push(state=answers, object_store=object_store, **rest)
+
+
+def _refusal() -> Error:
+    """What tells the server that no client was touched, and nothing else."""
+    from flwr.app import Error
+    from flwr.common.constant import ErrorCode
+
+    from fl_app.device.refused import REFUSED
+
+    return Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, REFUSED)
+
+
+def _reply(error: Error, message: Message) -> Message:
+    from flwr.app import Message
+
+    return Message(error, reply_to=message)
 
 
 class _AnswersTo:

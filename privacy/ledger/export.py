@@ -14,6 +14,7 @@ from typing import TextIO
 
 from privacy.ledger.entry import Entry
 from privacy.ledger.ledger import Ledger
+from privacy.untrusted_text import csv_cell
 
 FIELDS = tuple(name for name in Entry._fields if name != "previous")
 
@@ -34,10 +35,11 @@ def rows(ledger: Ledger, now: datetime) -> Iterator[dict[str, str | int]]:
 
 
 def write_csv(ledger: Ledger, file: TextIO, now: datetime) -> None:
-    """One row a line, under a line of names."""
+    """One row a line, under a line of names; no cell is a formula (``csv_cell``)."""
     writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows(ledger, now))
+    for row in rows(ledger, now):
+        writer.writerow({name: csv_cell(value) for name, value in row.items()})
 
 
 def write_json(ledger: Ledger, file: TextIO, now: datetime) -> None:

@@ -19,7 +19,7 @@ from privacy.ledger.entry import (
 )
 from privacy.ledger.header import Header
 from privacy.ledger.log import Log
-from privacy.ledger.rules import Admission, Batch, answer, kept_reply
+from privacy.ledger.rules import Admission, Batch, admitted_reply, answer, kept_reply
 
 _PAGE = 1_000
 _NO_OTHER = "no other ledger counts what this device has released"
@@ -86,10 +86,18 @@ class Ledger:
             batch = Batch(self._log, transaction, admit)
             return [batch.decide(charge) for charge in charges]
 
-    def store_reply(self, request: str, reply: bytes, *, keep_rounds: int = 1) -> bytes:
+    def store_reply(
+        self,
+        request: str,
+        reply: bytes,
+        admit: Admission | None = None,
+        *,
+        keep_rounds: int = 1,
+    ) -> bytes:
         """Commit the answer to ``request``; returns the bytes that may now leave.
 
-        These are ``reply``, or those of another process that answered the same request first.
+        These are ``reply``, or, where ``admit`` lets them out as in ``Ledger.reply``, those of
+        another process that answered the same request first.
         Of the same run, only replies of the newest ``keep_rounds`` rounds are kept; what older
         ones answered stays answered. Raises Refusal when ``request`` was answered and its reply
         is no longer kept. Where nothing was charged, the reply holds nothing of a client's and
@@ -99,12 +107,16 @@ class Ledger:
         if keep_rounds < 1:
             raise ValueError(f"keep_rounds={keep_rounds}: must be at least 1")
         with self._log.writing() as transaction:
-            return answer(self._log, transaction, request, reply, keep_rounds)
+            return answer(self._log, transaction, request, reply, keep_rounds, admit)
 
-    def reply(self, request: str) -> bytes | None:
-        """The stored answer of an earlier identical request, byte for byte; None without one."""
+    def reply(self, request: str, admit: Admission | None = None) -> bytes | None:
+        """The stored answer of an earlier identical request, byte for byte; None without one.
+
+        ``admit`` is asked about each release that it holds, beside all else that its client has
+        spent; Refusal where it refuses one. Nothing is charged again.
+        """
         with self._log.reading():
-            return kept_reply(self._log, request)
+            return admitted_reply(self._log, request, admit)
 
     def spent(self, client: int | str) -> ComposedEvent:
         """All that ``client`` has released in its life, equal releases counted together."""

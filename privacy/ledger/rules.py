@@ -94,22 +94,11 @@ class Batch:
 
     def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
         """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry."""
-        client = charge.client_id
-        spent = self._log.history.spends.get(client, Counter())
-        if any(isinstance(event_from_text(text), UnknownEvent) for text in spent):
-            return _refused(
-                f"client {client} has released what this version cannot account for, so nothing "
-                "more is; a newer version of Murmur wrote that entry and can read it",
-                "unsupported",
-            )
-        if self._admit is None:
-            return outcome
-        if client in self._new:
-            spent = spent + self._new[client]
-        if already is not None:
-            spent = spent - Counter({already: 1})
+        spent = self._log.history.spends.get(charge.client_id, Counter())
+        if charge.client_id in self._new:
+            spent = spent + self._new[charge.client_id]
         try:
-            self._admit(charge, composed(spent))
+            _ask(self._admit, charge, spent, already)
         except Refusal as refusal:
             return _refused(str(refusal), refusal.code)
         return outcome
@@ -125,13 +114,35 @@ class Batch:
         return None if entry is None else self._log.authentic(entry)
 
 
+def _ask(admit: Admission | None, charge: Charge, spent: Counter[str], already: str | None) -> None:
+    """Refusal unless ``admit`` lets ``charge`` out after what its client has ``spent``.
+
+    ``already``: the charge's own entry, where ``spent`` holds it.
+    """
+    if any(isinstance(event_from_text(text), UnknownEvent) for text in spent):
+        raise Refusal(
+            f"client {charge.client_id} has released what this version cannot account for, so "
+            "nothing more is; a newer version of Murmur wrote that entry and can read it",
+            "unsupported",
+        )
+    if already is not None:
+        spent = spent - Counter({already: 1})
+    if admit is not None:
+        admit(charge, composed(spent))
+
+
 def answer(
-    log: Log, transaction: Transaction, request: str, reply: bytes, keep_rounds: int
+    log: Log,
+    transaction: Transaction,
+    request: str,
+    reply: bytes,
+    keep_rounds: int,
+    admit: Admission | None,
 ) -> bytes:
     """What may leave as the answer to ``request``; see ``Ledger.store_reply``."""
     earlier = answer_to(log, request)
     if earlier is not None:
-        kept = kept_reply(log, request)
+        kept = admitted_reply(log, request, admit)
         if kept is None:
             raise Refusal(reply_dropped(earlier.run, earlier.round), "already-answered")
         return kept
@@ -163,6 +174,20 @@ def answer_to(log: Log, request: str) -> Entry | None:
     """The entry that says that ``request`` was answered."""
     entry = next(log.rows("WHERE kind = 'answer' AND request = ?", request), None)
     return None if entry is None else log.authentic(entry)
+
+
+def admitted_reply(log: Log, request: str, admit: Admission | None) -> bytes | None:
+    """The stored reply to ``request``, if there is one; see ``Ledger.reply``."""
+    kept, answer = kept_reply(log, request), answer_to(log, request)
+    if kept is None or answer is None:
+        return None
+    where = "WHERE kind = 'charge' AND run = ? AND round = ? AND request = ?"
+    for row in log.rows(where, answer.run, answer.round, request):
+        entry = log.authentic(row)
+        spent = log.history.spends[str(entry.client)]
+        about = str(entry.client), entry.run, entry.round, str(entry.purpose)
+        _ask(admit, Charge(*about, request, entry.event), spent, entry.body)
+    return kept
 
 
 def kept_reply(log: Log, request: str) -> bytes | None:

@@ -113,6 +113,13 @@ class Policy:
                 "policy-expired",
             )
 
+    def require_algorithm(self, algorithm: str, now: datetime) -> None:
+        """Refusal if nothing of ``algorithm`` is allowed at ``now``."""
+        self.require_valid(now)
+        if self.epsilon_per_release is not None and algorithm not in self.epsilon_per_release:
+            allowed = _names(self.epsilon_per_release)
+            raise self._refusal("algorithm", algorithm, allowed, "algorithms")
+
     def check(
         self,
         *,
@@ -128,10 +135,7 @@ class Policy:
         ``spent``: all that this client has released in its life. ``delta``: the δ of the
         server's own statement; the limits hold at the policy's.
         """
-        self.require_valid(now)
-        if self.epsilon_per_release is not None and algorithm not in self.epsilon_per_release:
-            allowed = _names(self.epsilon_per_release)
-            raise self._refusal("algorithm", algorithm, allowed, "algorithms")
+        self.require_algorithm(algorithm, now)
         if seeded_noise and not self.allow_seeded_noise:
             raise self._refusal("noise", "seeded", "unpredictable noise only", "allow_seeded_noise")
         if not 0 <= delta <= self.delta:

@@ -9,6 +9,7 @@ from flwr.supercore.utils import request_download_link
 from flwr.superlink.servicer.control.control_handlers import _format_verification
 from flwr.supernode.start_client_internal import _verify_fab
 
+from fl_app.device.refused import REFUSED
 from fl_app.run.results import RunFolder
 from tests.deploy.conftest import ENDS, PICKY, WORDS
 
@@ -43,7 +44,7 @@ def test_only_the_signed_bundle_runs_where_signed_ones_must(federation, tmp_path
     (_, row) = RunFolder(folder).rows()
     assert row["answered"] == answers
     if bundle is None:
-        assert "The FAB could not be verified" in row["failed"][str(PICKY)]
+        assert REFUSED in row["failed"][str(PICKY)]
         assert "The FAB could not be verified" in federation.log(f"node-{PICKY}")
         assert not (federation.folder / f"state-{PICKY}").exists()
     else:

@@ -189,10 +189,30 @@ def test_units_start_with_flags_that_exist(unit):
         assert words["state"] == f"/var/lib/{state}".replace("%i", "NAME")
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_every_unit_has_a_user_of_its_own_on_a_device(unit):
-    (user,) = re.findall(r"^User=(.+)$", unit.read_text(), re.M)
-    assert (user == "murmur-supernode") == ("supernode" in unit.name)
+def test_every_device_every_supernode_and_the_superlink_have_a_user_and_a_state_of_their_own():
+    users, states = [], []
+    for unit in UNITS:
+        text, name = unit.read_text(), unit.name.removesuffix(".service")
+        of_its_own = name.replace("@", "-%i")
+        (user,) = re.findall(r"^User=(.+)$", text, re.M)
+        (group,) = re.findall(r"^Group=(.+)$", text, re.M)
+        assert user == group == of_its_own
+        assert f"murmur-{name.removeprefix('murmur-').replace('@', '-NAME')}`" in text.replace(
+            "#\n# ", ""
+        ).replace("\n# ", " ")
+        (state,) = re.findall(r"^StateDirectory=(.+)$", text, re.M)
+        assert state.endswith("/%i") == ("@" in name)
+        assert "StateDirectoryMode=0700" in text and "UMask=0077" in text
+        users.append(user)
+        states.append(state.removesuffix("/%i"))
+    assert len(set(users)) == len(set(states)) == len(UNITS) == 3
+
+
+def test_neither_supernode_nor_superlink_reaches_a_devices_data_and_state():
+    for unit in UNITS:
+        if "device" not in unit.name:
+            (hidden,) = re.findall(r"^InaccessiblePaths=(.+)$", unit.read_text(), re.M)
+            assert {"-/srv/murmur", "-/var/lib/murmur"} <= set(hidden.split())
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

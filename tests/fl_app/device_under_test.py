@@ -15,7 +15,7 @@ import fl_app.device.node
 from fl_app.client_app import app
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed
-from fl_app.device.node_settings import OwnerSettings
+from fl_app.device.node_settings import OwnerSettings, error_log
 from fl_app.device.terms import pool_digest
 from fl_app.run.clients import build_model
 from learning.training.trainer import Trainer
@@ -126,6 +126,11 @@ class Device:
         finally:
             if ray is not None:
                 sys.modules["ray"] = ray
+
+    def log(self) -> str:
+        """What its owner can read of what went wrong; no server hears it."""
+        path = error_log(self.state)
+        return path.read_text() if path.exists() else ""
 
     def charged(self) -> list[tuple]:
         """Every charge in the ledger: client, run, round, purpose, event."""

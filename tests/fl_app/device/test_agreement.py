@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.config.composition import choices, compose
 from fl_app.config.errors import ConfigError
@@ -13,6 +15,9 @@ from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed, asked
 from fl_app.device.node_settings import OwnerSettings
+from fl_app.device.refused import REFUSED
+from privacy.ledger import Ledger
+from privacy.policy import Policy
 from tests.fl_app.device_under_test import MINE, OPEN, STRICT, Device, model_size, question, report
 
 OWN = OwnerSettings(
@@ -140,7 +145,8 @@ def test_nbafl_whose_noise_rests_on_the_servers_assumptions_is_refused(tmp_path,
     """It charged ε 0.889 for a release that one record moved by 359 noise units."""
     device = Device(tmp_path, STRICT.replace("assumptions: [bounded_change]", "assumptions: []"))
     found = ask(device, "strategy=nbafl", *words)
-    assert found["clients"] == [] and all(said in reason for reason in found["reasons"])
+    assert found["clients"] == [] and set(found["reasons"]) == {REFUSED}
+    assert said in device.log()
     assert device.charged() == []
     assert ask(device, "strategy=nbafl")["clients"] == list(MINE)
 
@@ -167,7 +173,7 @@ def test_device_whose_policy_allows_nothing_opens_no_data_file(tmp_path, opened,
     for words in ([], ["federation.devices.classes=[flu,cold]"]):
         found = ask(device, *words)
         assert found["clients"] == []
-        assert not any(str(tmp_path) in reason for reason in found["reasons"])
+        assert set(found["reasons"]) == {REFUSED}
     assert str(tmp_path / "policy.yaml") in opened or policy == "none"
     assert not [path for path in opened if path.endswith(("3.npz", "7.npz"))]
     assert device.charged() == []
@@ -180,7 +186,68 @@ def test_policy_is_read_anew_for_a_stored_reply_too(tmp_path):
     file.write_text(file.read_text().replace("2099", "2001"))
     told = device.words(*SMALL)
     content = question(np.zeros(model_size(told), np.float32), arrays={"indices": np.arange(3)})
-    assert "no policy that is valid" in report(device.ask(told, content, fresh=False))["reasons"][0]
+    assert report(device.ask(told, content, fresh=False))["reasons"] == [REFUSED]
+    assert "no policy that is valid" in device.log()
+
+
+WITHDRAWN = {
+    "the algorithm": ("privatekt(: 9)?, ", "", "algorithm=privatekt"),
+    "the mechanism": ("  randomized_response: .*\n", "", "mechanism="),
+    "the mechanism's strength": ("max_epsilon: 6.0", "max_epsilon: 0.01", "max_epsilon"),
+    "the release": ("privatekt: 9", "privatekt: 0.01", "of one release"),
+    "the lifetime": ("lifetime: 1e6", "lifetime: 0.01", "of this client's life"),
+    "releases of records": ("unit: record", "unit: client", ""),
+}
+
+
+@pytest.mark.parametrize("what", WITHDRAWN)
+def test_stored_answer_does_not_leave_once_its_owner_has_withdrawn(tmp_path, what):
+    was, now, said = WITHDRAWN[what]
+    words = ["strategy=dpsgd_fedavg"] if what == "releases of records" else []
+    device = Device(tmp_path)
+    first = ask(device, *words)
+    assert first["clients"] == list(MINE)
+    charged, file = device.charged(), tmp_path / "policy.yaml"
+    allowed = file.read_text()
+    file.write_text(re.sub(was, now, allowed))
+    found = ask(device, *words)
+    assert (found["clients"], set(found["reasons"])) == ([], {REFUSED})
+    assert said in device.log()
+    if what == "the algorithm":  # the question as that of an algorithm that is still allowed
+        assert ask(device, "strategy=nbafl")["clients"] == []
+    file.write_text(allowed)
+    assert ask(device, *words) == first and device.charged() == charged
+
+
+def test_stored_answer_of_seeded_noise_does_not_leave_as_one_of_another_kind(tmp_path):
+    allowed = STRICT.replace("allow_seeded_noise: false", "allow_seeded_noise: true")
+    device = Device(tmp_path, allowed)
+    assert ask(device, "privacy.noise=seeded")["clients"] == list(MINE)
+    (tmp_path / "policy.yaml").write_text(STRICT)
+    for noise in ("seeded", "os"):
+        assert ask(device, f"privacy.noise={noise}")["clients"] == []
+
+
+def test_lifetime_that_is_spent_by_what_is_stored_lets_it_out_again(tmp_path):
+    device = Device(tmp_path)
+    assert ask(device)["clients"] == list(MINE)
+    with Ledger(device.state / "ledger.sqlite") as ledger:
+        spent = Policy.load(tmp_path / "policy.yaml").spend(ledger.spent(3))
+    limit = f"epsilon_per_lifetime: {spent * 1.5}"
+    (tmp_path / "policy.yaml").write_text(STRICT.replace("epsilon_per_lifetime: 1e6", limit))
+    assert ask(device)["clients"] == list(MINE)  # it is not counted beside itself
+    assert ask(device, round=2)["clients"] == []
+    assert len(device.charged()) == 2
+
+
+@pytest.mark.parametrize("phase", ["advertise", "reveal"])
+def test_phase_of_a_secure_sum_is_not_answered_once_the_algorithm_is_withdrawn(tmp_path, phase):
+    device = Device(tmp_path, OPEN.replace("algorithms: [fedavg, ", "algorithms: ["))
+    record = {"phase": phase, "run": "r", "round": 1, "clients": [3], "messages": [b"{}"]}
+    words = device.words("privacy.secure_aggregation=on", "strategy=fedavg")
+    reply = device.ask(words, RecordDict({"secure_sum": ConfigRecord(record)}), "query")
+    assert reply.has_error() and reply.error.reason == REFUSED
+    assert "algorithm=fedavg" in device.log()
 
 
 @pytest.mark.parametrize("wrong", ["label", "size", "missing", "shape"])
@@ -200,7 +267,7 @@ def test_data_that_do_not_fit_the_owners_words_look_like_one_refusal(tmp_path, w
         (tmp_path / "3.npz").unlink()
     found = ask(device)
     assert found["clients"] == [7] and found["refused"] == [3]
-    assert found["reasons"] == ["refused; its own log says why"]
+    assert found["reasons"] == [REFUSED]
     assert [client for client, *_ in device.charged()] == ["7"]
     assert "3.npz" in (device.state / "errors.log").read_text() or wrong == "size"
 

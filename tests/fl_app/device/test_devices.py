@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from benchmarks.loopback import POLICY
 from fl_app.client_app import app as client_app
 from fl_app.config.run_config import to_run_config
+from fl_app.device.refused import REFUSED
 from fl_app.engines.deploy import device_overrides
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.results import RunFolder
@@ -222,13 +223,15 @@ def test_second_run_that_asks_the_same_is_charged_under_its_own_name(files, tmp_
             assert charged == [("one", 1), ("one", 2), ("two", 1), ("two", 2)]
 
 
-def test_second_run_under_the_same_name_is_told_to_take_another(files, tmp_path):
+def test_second_run_under_the_same_name_is_refused_and_why_is_in_each_devices_log(files, tmp_path):
     first = run_devices(files, tmp_path, "federation.num_rounds=3")
     elsewhere = tmp_path / "elsewhere" / "run"
-    with pytest.raises(RunError, match="a new run needs a name of its own"):
+    with pytest.raises(RunError, match=REFUSED):
         run_devices(files, tmp_path, "federation.num_rounds=3", f"run_dir={elsewhere}", "seed=1")
     assert [row["answered"] for row in first.rows()] == [0, 3, 3, 3]
     for client in range(3):
+        log = (tmp_path / f"state-{client}" / "errors.log").read_text()
+        assert "a new run needs a name of its own" in log
         with Ledger(tmp_path / f"state-{client}/ledger.sqlite", create=False) as ledger:
             assert len(ledger.events(client)) == 3
 
@@ -254,5 +257,5 @@ def test_device_does_not_read_its_environment_for_a_server(tmp_path, monkeypatch
     config = {"clients": 0, "state": str(tmp_path), "policy": str(tmp_path / "policy.yaml")}
     context = Context(1, 1, config, RecordDict(), to_run_config([*DEPLOY, wish]))
     reply = client_app(message, context)
-    assert reply.error.reason == "refused; its own log says why"
+    assert reply.error.reason == REFUSED
     assert "interpolation" in (tmp_path / "errors.log").read_text()

@@ -170,8 +170,32 @@ def test_digest_tells_questions_apart(tmp_path):
         ask(node, scale=2),
         ask(node, extra=1),
     ]
-    assert len({digest("run", question) for question in questions}) == len(questions)
-    assert digest("run", ask(node)) == digest("run", ask(node)) != digest("other", ask(node))
+    assert len({digest("run", "x", "os", question) for question in questions}) == len(questions)
+    about = [("run", "x", "os"), ("other", "x", "os"), ("run", "y", "os"), ("run", "x", "seeded")]
+    assert len({digest(*each, ask(node)) for each in about}) == len(about)
+    assert digest(*about[0], ask(node)) == digest(*about[0], ask(node))
+
+
+def question_of_arrays(arrays, **records):
+    kept = {key: Array(name, (1,), "raw", data) for key, (name, data) in arrays.items()}
+    configs = {name: ConfigRecord(values) for name, values in records.items()}
+    return RecordDict({"a": ArrayRecord(kept), **configs})
+
+
+def test_no_two_questions_have_one_digest_however_their_fields_are_cut():
+    # Each pair differs in where one field ends and the next begins.
+    two = {"k": ("u1", b"first"), "l": ("u1", b"second")}
+    joined = b"first" + b"a/l/u1/(1,)/6;" + b"second"
+    pairs = [
+        (question_of_arrays({"k/u1": ("i1", b"")}), question_of_arrays({"k": ("u1/i1", b"")})),
+        (question_of_arrays(two), question_of_arrays({"k": ("u1", joined)})),
+        (question_of_arrays({}, t={"b": 1}), question_of_arrays({}, **{"t[('b', 1)];": {}})),
+        (question_of_arrays({}, t={}, u={}), question_of_arrays({}, **{"t[];u": {}})),
+    ]
+    for one, other in pairs:
+        assert digest("run", "x", "os", one) != digest("run", "x", "os", other)
+    one = pairs[0][0]
+    assert len({digest("run", "xos", "", one), digest("runx", "os", "", one)}) == 2
 
 
 # Labels are noise alone: ε is tiny, and clients that hardly train would all give the same ones.

@@ -8,6 +8,7 @@ from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed, run_name
 from fl_app.device.node import Node
 from fl_app.device.node_settings import SIMULATED, NodeSettings, is_simulated
+from fl_app.device.refused import REFUSED
 from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
 from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL
@@ -64,7 +65,7 @@ def test_device_without_a_policy_refuses_everything(tmp_path, device):
     del device["policy"]
     node, report = ask(hostile(tmp_path), device)
     assert report["clients"] == []
-    assert "policy" in report["reasons"][0]
+    assert report["reasons"] == [REFUSED]
     assert node.ledger.clients() == []
 
 

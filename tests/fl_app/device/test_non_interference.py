@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fl_app.device.node import Node
+from fl_app.device.refused import REFUSED
 from learning.contribution import LabelCodec
 from schemes.privatekt.own_labels import OwnLabelCodec
 from tests.fl_app.device import test_hostile_server
@@ -174,7 +175,7 @@ def test_nothing_but_the_charged_release_depends_on_a_clients_data(
                 answered.add(name)
             answered_from = bool(of_clients(opened)) or answered_from
             opened.clear()
-            assert "no policy that is valid now" in seen(expired.ask(words, content))[2]
+            assert seen(expired.ask(words, content))[2] == REFUSED
             assert not of_clients(opened) and not (expired.state / "cache").exists()
     assert answered == set(CASES) and answered_from
     for one, other in pairs.values():

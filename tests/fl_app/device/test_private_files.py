@@ -2,8 +2,14 @@
 
 import os
 
+import numpy as np
+
 from fl_app.device.node_settings import NodeSettings, log_error
+from fl_app.run.results import RunFolder
+from fl_app.sweep.sweep import SweepFolder
 from fl_app.tools.export import export
+from learning.array_file import replace_file
+from rounds.client_state import ClientState
 from tests.fl_app.running import SMALL
 
 
@@ -31,3 +37,42 @@ def test_exported_shares_are_their_owners_only(tmp_path):
         os.umask(before)
     assert "public.npz" in wider_than_owner(tmp_path)
     assert not [name for name in wider_than_owner(tmp_path) if name.startswith("client-")]
+
+
+def test_a_runs_files_are_its_users_only_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        folder = RunFolder(tmp_path / "runs" / "run")
+        folder.save_overrides(["engine=inline"])
+        folder.append_row({"round": 1})
+        folder.keep_rows(['{"round": 1}\n'])
+        folder.append_row({"round": 2})
+        state = ClientState(tmp_path / "runs" / "run" / "clients")
+        state.save(3, 1, {"weights": np.zeros(2, np.float32)})
+        log_error(tmp_path / "state", "about", ValueError("text"))
+        SweepFolder(tmp_path / "sweep").add([])
+    finally:
+        os.umask(before)
+    for name in ("runs/run", "state", "sweep"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+    assert wider_than_owner(tmp_path / "runs" / "run") == []
+    assert wider_than_owner(tmp_path / "state") == []
+
+
+def test_a_file_that_was_wider_is_narrowed_when_it_is_replaced(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    before = os.umask(0)
+    try:
+        replace_file(path, b"new")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_of_a_server_in_a_devices_log_moves_its_readers_cursor(tmp_path):
+    log_error(tmp_path, "run \x1b[2J", ValueError("a\x1b]0;title\x07\nround 1, client 3: forged"))
+    text = (tmp_path / "errors.log").read_text()
+    assert text.replace("\n", "").isprintable()
+    assert text.splitlines()[0].endswith("forged")

@@ -19,6 +19,7 @@ from fl_app.cli import main
 from fl_app.config.run_config import to_run_config
 from fl_app.device import flower_runtime
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
+from fl_app.device.refused import REFUSED
 from fl_app.device.serving import Device
 from tests.fl_app.device_under_test import Device as Files
 from tests.fl_app.device_under_test import model_size, question
@@ -83,12 +84,12 @@ def test_message_is_answered_by_the_installed_app_with_its_owners_files(supernod
         ("murmur/murmur-fl", "9.1.0", "the run is of version 9.1.0"),
     ],
 )
-def test_run_that_is_not_of_this_murmur_is_refused_in_words(supernode, files, app, version, said):
+def test_run_that_is_not_of_this_murmur_is_refused(supernode, files, app, version, said):
     run_config, content = asked(files)
     supernode.run(run_config, app, version)
     supernode.ask(content)
-    assert said in answer(Device(files.node_config), supernode).error.reason
-    assert not files.state.exists()
+    assert answer(Device(files.node_config), supernode).error.reason == REFUSED
+    assert said in files.log() and files.charged() == []
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -106,9 +107,9 @@ def test_task_of_another_type_is_taken_and_refused(supernode, files, kind):
     supernode.run(run_config)
     task = supernode.ask(content, task_type=kind)
     reply = answer(Device(files.node_config), supernode)
-    assert "ClientApp tasks only" in reply.error.reason
+    assert reply.error.reason == REFUSED
     assert supernode.status(task) == "finished:failed"
-    assert not files.state.exists()
+    assert "ClientApp tasks only" in files.log() and files.charged() == []
 
 
 def test_message_of_a_kind_that_the_app_does_not_have_is_refused(supernode, files):
@@ -116,7 +117,7 @@ def test_message_of_a_kind_that_the_app_does_not_have_is_refused(supernode, file
     supernode.run(run_config)
     supernode.ask(content, kind="train.shell")
     reply = answer(Device(files.node_config), supernode)
-    assert reply.error.reason == "failed; its own log says why"
+    assert reply.error.reason == REFUSED
 
 
 def test_reply_that_does_not_arrive_leaves_the_task_to_expire(supernode, files, monkeypatch):
@@ -173,7 +174,7 @@ def test_server_is_told_of_a_task_whose_process_died_before_it_had_begun(
 
 
 def test_another_secret_is_refused_in_words(supernode):
-    with pytest.raises(RuntimeApiError, match="refuses the secret"):
+    with pytest.raises(RuntimeApiError, match="another --superexec-auth-secret-file"):
         Runtime(supernode.address, b"another").claim()
 
 

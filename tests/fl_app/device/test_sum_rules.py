@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
+from fl_app.device.refused import REFUSED
 from privacy.secure_aggregation import Phase, SecureClient, SecureServer, SecureSumSettings
 from privacy.secure_aggregation.identity import identity_in, public_identity
 from tests.fl_app.device_under_test import OPEN, Device, model_size, question
@@ -78,7 +79,8 @@ def test_19_of_20_clients_of_a_servers_own_read_nothing_where_the_owner_has_pinn
     known = [public_identity(identity_in(tmp_path / f"{c}.key")).hex() for c in range(COHORT)]
     (tmp_path / "peers").write_text("\n".join(known))
     device.node_config["peers"] = str(tmp_path / "peers")
-    assert "not among the peers" in HostileServer(device).read()
+    assert HostileServer(device).read() == REFUSED
+    assert "not among the peers" in device.log()
     assert device.charged() == []
 
 
@@ -98,7 +100,8 @@ def test_a_servers_lower_value_is_refused_before_anything_is_charged(
 ):
     device = Device(tmp_path, OPEN)
     device.node_config |= rule
-    assert refusal in HostileServer(device, **settings).read()
+    assert HostileServer(device, **settings).read() == REFUSED
+    assert refusal in device.log()
     assert device.charged() == []
 
 
@@ -116,4 +119,5 @@ def test_an_owners_words_that_make_no_sense_are_no_permission(tmp_path, rule):
         "messages": [b"{}"],
     }
     reply = device.ask(device.words(*ON), RecordDict({"secure_sum": ConfigRecord(record)}), "query")
-    assert "colluders, honest_clients, peers in this device's node-config" in reply.error.reason
+    assert reply.error.reason == REFUSED
+    assert "colluders, honest_clients, peers in this device's node-config" in device.log()

@@ -9,7 +9,7 @@ from fl_app.api import results, run
 from fl_app.cli import main
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read
-from fl_app.report.tables import setting_records
+from fl_app.report.tables import as_csv, setting_records
 from tests.fl_app.report.folders import write_run
 
 
@@ -55,3 +55,8 @@ def test_a_frame_of_a_sweep_and_a_run_from_python(sweep, tmp_path):
     assert done.statement.algorithm and done.weights()
     with pytest.raises(ConfigError, match="strategy=fedavgg"):
         run(["strategy=fedavgg"])
+
+
+def test_no_cell_of_a_table_is_a_formula_and_numbers_stay_numbers():
+    text = as_csv([{"run": "=HYPERLINK(0)", "+key": "@SUM(A1)", "score": -0.5}])
+    assert text == "run,'+key,score\n'=HYPERLINK(0),'@SUM(A1),-0.5\n"

@@ -2,10 +2,14 @@
 
 import contextlib
 import ssl
+import subprocess
+import sys
 
 import httpx
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.retry import make_simple_http_retry_invoker
@@ -14,13 +18,15 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
 
-from fl_app.tools.supernode import mended, patient
+from fl_app.cli import main
+from fl_app.device.refused import REFUSED
+from fl_app.tools.supernode import OneByOne, mended, patient
 
 BROKEN = [
     httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol"),
     httpx.ReadError(str(ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF)"))),
 ]
-REFUSED = httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+BAD_CERTIFICATE = httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
 
 
 def invoke(make, error):
@@ -46,7 +52,7 @@ def test_connection_that_breaks_off_is_tried_again(error):
 
 
 def test_certificate_that_is_refused_ends_it():
-    assert invoke(lambda: patient(make_simple_http_retry_invoker()), REFUSED) == 1
+    assert invoke(lambda: patient(make_simple_http_retry_invoker()), BAD_CERTIFICATE) == 1
 
 
 def test_lost_network_is_waited_for_as_before():
@@ -63,8 +69,9 @@ class Node:
         self.store = factory.objectstore_factory.store()
         self.state.store_run(Run.create_empty(run_id=1))
         self.messages, self.sent, self.run_ends = list(messages), [], False
+        self.trusted = None
 
-    def pull(self, step):
+    def pull(self, step, bundle=None):
         def confirm(run_id, object_id):
             if self.run_ends:
                 raise RunNotRunningException
@@ -76,11 +83,11 @@ class Node:
             object_store=self.store,
             node_config={},
             receive=lambda: (message, get_object_tree(message)),
-            get_run=None,
-            get_fab=None,
+            get_run=lambda number: Run.create_empty(number),
+            get_fab=lambda *about: bundle,
             pull_object=lambda run_id, name: objects[name],
             confirm_message_received=confirm,
-            trusted_entities=None,
+            trusted_entities=self.trusted,
         )
 
     def device_answers(self):
@@ -145,3 +152,74 @@ def test_answer_that_nobody_waits_for_is_dropped_and_the_next_is_sent(node, monk
     assert [m.metadata.reply_to_message_id for m in node.sent] == [second.metadata.message_id]
     assert node.state.msg_store == {} and len(node.store) == 0
     assert (flower._pull_and_store_message, flower._push_messages) == own
+
+
+NO_ARCHIVE = Fab("0" * 64, b"not even an archive", {"valid_license": "yes"})
+NO_SIGNATURE = Fab("0" * 64, b"", {"valid_license": "yes", "fpk_1": "no JSON"})
+
+
+@pytest.mark.parametrize(("bundle", "trusted"), [(NO_ARCHIVE, None), (NO_SIGNATURE, {"fpk_1": ""})])
+def test_bundle_that_cannot_be_read_is_answered_with_an_error_and_the_next_message_is_taken(
+    node, bundle, trusted
+):
+    first, second = node.messages
+    first.metadata.__dict__["_run_id"] = 2  # a run that the SuperNode does not know yet
+    node.trusted = trusted
+    with pytest.raises(Exception, match=r"zip|Expecting value"):
+        node.pull(flower._pull_and_store_message, bundle)  # Flower's own ends
+    node.messages.insert(0, first)
+    with mended():
+        assert node.pull(flower._pull_and_store_message, bundle) == 2
+        node.push(flower._push_messages)
+        node.trusted = None
+        assert node.pull(flower._pull_and_store_message) == 1
+    (answer,) = node.sent
+    assert answer.metadata.reply_to_message_id == first.metadata.message_id
+    assert answer.error.reason == REFUSED
+    (waiting,) = node.state.get_messages_legacy(is_reply=False)
+    assert waiting.metadata.message_id == second.metadata.message_id
+
+
+def test_bundle_that_nobody_vouches_for_gets_the_same_answer(node):
+    (first, _), node.trusted = node.messages, {"fpk_1": ""}
+    first.metadata.__dict__["_run_id"] = 2
+    with mended():
+        assert node.pull(flower._pull_and_store_message, Fab("0" * 64, b"", {})) == 2
+        node.push(flower._push_messages)
+    (answer,) = node.sent
+    assert answer.error.reason == REFUSED
+    assert answer.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION
+
+
+def test_what_goes_wrong_before_a_message_has_come_ends_the_process(node):
+    node.messages.clear()
+
+    def pull(*, receive, **rest):
+        receive()
+
+    with pytest.raises(IndexError):
+        OneByOne(pull, None, None).pull(receive=node.messages.pop, state=None, object_store=None)
+
+
+def test_supernode_that_ends_with_an_error_leaves_no_process_behind():
+    # The thread that serves its runtime API would keep it.
+    code = """
+import sys
+import threading
+import flwr.supernode.cli.flower_supernode
+from fl_app.cli import main
+
+def fails():
+    threading.Thread(target=threading.Event().wait).start()
+    raise OSError("gone")
+
+sys.modules["flwr.supernode.cli.flower_supernode"].flower_supernode = fails
+main(["supernode", "--superexec-auth-secret-file", "FILE"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "OSError: gone" in done.stderr
+
+
+def test_supernode_without_a_secret_is_not_started(capsys):
+    assert main(["supernode", "--insecure"]) == 2
+    assert "--superexec-auth-secret-file FILE: must be given" in capsys.readouterr().err

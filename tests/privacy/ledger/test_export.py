@@ -211,3 +211,19 @@ def test_the_export_of_another_ledger_is_not_taken_for_this_one(ledger, tmp_path
         path.write_text(exported(other), newline="")
     done = verify(path, "--id", ledger.id)
     assert done.returncode == 1 and "it is of ledger" in done.stderr
+
+
+def test_no_cell_of_an_export_is_a_formula_and_the_export_still_verifies(tmp_path):
+    names = ["=HYPERLINK(0)", "+1", "-1", "@SUM(A1)", "'=1", "'plain"]
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        for number, name in enumerate(names):
+            charge = Charge(name, name, number, "train", digest(number), LaplaceEvent(1.0))
+            ledger.charge([charge])
+        with open(tmp_path / "out.csv", "w", newline="") as file:
+            write_csv(ledger, file, NOW)
+    text = (tmp_path / "out.csv").read_text()
+    cells = [cell for row in csv.reader(text.splitlines()) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    done = subprocess.run([sys.executable, VERIFIER, tmp_path / "out.csv"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["clients"]) == set(names)
