@@ -46,11 +46,24 @@ def from_bytes(content: bytes) -> tuple[dict[str, NDArray], dict[str, Any]]:
     raise DamagedError("the checksum does not fit: the file was damaged or edited")
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``, on disk when this returns; the folder must exist."""
+def replace_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write ``content`` to ``path``, on disk when this returns; the folder must exist.
+
+    ``private``: nobody but the file's user can read it, at any time.
+    """
     draft = path.with_name(f".{path.name}.new")
-    with open(draft, "wb") as file:
+    draft.unlink(missing_ok=True)  # a kill may have left one that others can read
+    with open(draft, "wb", opener=_private if private else None) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # else a power cut may bring the old file back
+    finally:
+        os.close(folder)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -87,7 +87,7 @@ class Journal:
                 arrays[f"{phase}.{client}"] = np.frombuffer(reply, np.uint8)
         for place, (_, total) in enumerate(self.masked or []):
             arrays[f"{_TOTAL}.{place}"] = total
-        replace_file(path, save(arrays))
+        replace_file(path, save(arrays), private=True)
 
     def _read(self, arrays: dict[str, NDArray]) -> None:
         facts = json.loads(arrays.pop(_FACTS).tobytes())
