@@ -27,13 +27,13 @@ from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, PoissonS
 
 # Lattice cells: at most about this many up to ε, and over the losses of one release.
 _CELLS = 20_000
-_CELLS_OF_ONE = 60_000
+_CELLS_OF_ONE = 50_000
 # σ / sensitivity for which floats do.
 _LEAST_NOISE, _MOST_NOISE = 0.06, 1e6
 _MOST_STEPS = 20_000
 # Deviations that a lattice covers, and what two tails beyond hold of one release.
-_REACH = 14.0
-_BEYOND = 4 * float(ndtr(-_REACH))  # 3e-44
+_REACH = 12.0
+_BEYOND = 4 * float(ndtr(-_REACH))  # 7e-33
 
 Losses = list[LatticeLoss]
 
@@ -159,7 +159,7 @@ def _outcomes(rate: float, multiplier: float, losses: Floats) -> Floats:
     """The x at which the loss is ``losses``, all above ln(1 − q)."""
     large = np.maximum(losses, 0.5)
     far = large + np.log1p(-(1 - rate) * np.exp(-large))
-    near = np.log(rate + np.expm1(np.minimum(losses, 0.5)))
+    near = np.log(np.maximum(rate + np.expm1(np.minimum(losses, 0.5)), 1e-300))
     ratio = np.where(losses > 0.5, far, near) - math.log(rate)
     return multiplier**2 * ratio + 0.5
 
@@ -171,9 +171,9 @@ def _masses(edges: Floats) -> Floats:
 
 
 def _split(p: Floats, q: Floats, upper: Floats, step: float) -> Floats:
-    """The cells' masses ``p`` under P and ``q`` under Q at their ends, (cells + 1,).
+    """The cells' masses ``p`` under P and ``q`` under Q at their ends, without zeros at the top.
 
     ``upper``: the cells' upper ends, each ``step`` above the lower one.
     """
     below = np.clip((q * np.exp(upper) - p) / math.expm1(step), 0.0, p)
-    return np.append(below, 0.0) + np.append(0.0, p - below)
+    return np.trim_zeros(np.append(below, 0.0) + np.append(0.0, p - below), "b")

@@ -19,12 +19,12 @@ from privacy.events import (
 )
 from tests.privacy.accounting.true_delta import log_delta
 
-DELTAS = [1e-5, 1e-8, 1e-11, 1e-14, 1e-15]
+DELTAS = [1e-5, 1e-10, 1e-15]
 
 
 def normal(multiplier):
     """Outcomes and the logarithms of their masses: the trapezoidal rule, exact to rounding here."""
-    x = np.linspace(-40 * multiplier, 40 * multiplier, 2001)
+    x = np.linspace(-40 * multiplier, 40 * multiplier, 1201)
     step = math.log((x[1] - x[0]) / multiplier) - math.log(2 * math.pi) / 2
     return x, step - (x / multiplier) ** 2 / 2
 
@@ -57,7 +57,7 @@ def require_bound(event, directions, failure, excess):
 @pytest.mark.parametrize("failure", DELTAS)
 @pytest.mark.parametrize(
     ("rate", "multiplier", "steps"),
-    [(0.02, 1.0, 10_000), (0.1, 2.773, 300), (0.01, 0.7, 2000), (0.3, 1.5, 40)],
+    [(0.02, 1.0, 10_000), (0.1, 2.773, 300), (0.003, 0.7, 400), (0.3, 150.0, 40)],
 )
 def test_many_sampled_steps_cost_no_less_than_the_truth(rate, multiplier, steps, failure):
     event = RepeatedEvent(PoissonSampledEvent(rate, GaussianEvent(multiplier)), steps)
@@ -94,3 +94,9 @@ def test_a_delta_below_what_floats_can_tell_apart_is_left_to_other_bounds():
     event = RepeatedEvent(PoissonSampledEvent(0.1, GaussianEvent(1.0)), 1000)
     bounds = epsilon(event, 1e-41).bounds
     assert "pld" not in bounds and bounds["rdp"] < 1000
+
+
+def test_ten_thousand_steps_at_a_delta_that_plain_fft_cannot_see():
+    """By ``log_delta`` the truth is 24.2101; a plain FFT says 23.08, Rényi orders 25.37."""
+    event = RepeatedEvent(PoissonSampledEvent(0.02, GaussianEvent(1.0)), 10_000)
+    assert 24.2101 < epsilon(event, 1e-14).bounds["pld"] < 24.24
