@@ -54,8 +54,14 @@ def replace_file(path: Path, content: bytes) -> None:
     The file can be read by its owner only.
     """
     draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)  # a kill may have left one that others can read
     with open(draft, "wb", opener=private) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # else a power cut may bring the old file back
+    finally:
+        os.close(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,8 @@ class Round:
     ``invited``: those asked to train, which are fewer where somebody dropped out of a secure sum
     before; ``failed``: who did not contribute, and why; ``accused``: who was proven to have lied.
     ``counted``: whether the quorum answered, so that the round changed the model.
+
+    ``facts`` is what the row needs of a round that is over but for its evaluation.
     """
 
     number: int
@@ -100,3 +103,20 @@ class Round:
     counted: bool = False
     bytes_down: int = 0
     bytes_up: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: getattr(self, name) for name in _FACTS}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Round:
+        """The round of which ``facts`` tells, which may come from a file."""
+        reasons = {name: _by_client(facts[name]) for name in ("failed", "accused")}
+        return cls(**{**facts, **reasons})
+
+
+_FACTS = ("number", "accepted", "failed", "accused", "counted", "bytes_down", "bytes_up")
+
+
+def _by_client(reasons: Mapping[str, str]) -> dict[int, str]:
+    return {int(client): why for client, why in reasons.items()}

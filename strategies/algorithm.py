@@ -25,9 +25,11 @@ class Algorithm(PrivacyReport):
     """Three methods that every algorithm has, and what may be overridden beside them.
 
     ``weighted``: whether clients count by their number of examples, rather than alike.
+    ``extendable``: whether rounds can be added to a run; False where all share their noise.
     """
 
     weighted: bool = False
+    extendable: bool = True
 
     def __init__(self, setup: ServerSetup) -> None:
         setup.budget.require_threat(self.algorithm, self.threats)
@@ -76,6 +78,9 @@ class Algorithm(PrivacyReport):
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up the state that ``state`` returned."""
+
+    def forget(self) -> None:
+        """The last round is over: drop what only further ones need, and nobody should read."""
 
     def noise_facts(self) -> dict[str, float]:
         """How much noise a round's sum holds and what leads over it, for planners; by name."""

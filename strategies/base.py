@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,17 +40,26 @@ if TYPE_CHECKING:
     from rounds.client_evaluation import ClientEvaluation
 
 _EVALUATION, _CANARIES = "evaluation.", "canaries."  # begin the names of their parts of a snapshot
+_COHORT = "cohort"  # of a snapshot: the next round's number, and its clients
 PATIENCE = 3  # rounds without a single answer after which a run ends
 
 
 class CohortStrategy(Algorithm, Strategy):
-    """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts."""
+    """A Flower Strategy whose rounds sum integer contributions over nodes that host cohorts.
+
+    Whatever a server draws is drawn once. ``keep`` gets a round's new model as soon as there is
+    one, and must have it on disk with a ``snapshot`` when it returns: nothing that follows from the
+    model leaves before. A server that is resumed there has ``round`` as it was then, asks nobody to
+    train, and draws nothing. Secret cohorts are drawn with the snapshot before their round.
+    """
 
     def __init__(self, setup: ServerSetup) -> None:
         super().__init__(setup)
         self.first_round = 0  # rounds already done by an interrupted run
         self.participations: Counter[int] = Counter()
         self.round = Round(0)
+        self.keep: Callable[[Parameters], None] = _forget  # a run that is not resumed draws once
+        self.drawn: tuple[int, NDArray[np.int64]] = 0, np.zeros(0, np.int64)  # a round's cohort
         self.silent_rounds = 0
         self.run = uuid.uuid4().hex  # names this process's secure sums; no draw follows from it
         self.secure_round: SecureRound | None = None
@@ -85,6 +94,7 @@ class CohortStrategy(Algorithm, Strategy):
         canaries = {} if self.canaries is None else self.canaries.state()
         return {
             **self.state(),
+            **self._next_cohort(),
             "least_survivors": np.array([self.least_survivors], np.int64),
             **self.blame.state(),
             **{f"{_EVALUATION}{name}": values for name, values in evaluation.items()},
@@ -96,12 +106,21 @@ class CohortStrategy(Algorithm, Strategy):
         state = dict(snapshot)
         self.least_survivors = int(state.pop("least_survivors")[0])
         self.blame.restore({"blame": state.pop("blame")})
+        if _COHORT in state:
+            number, *clients = state.pop(_COHORT).tolist()
+            self.drawn = number, np.array(clients, np.int64)
         for part, prefix in ((self.evaluation, _EVALUATION), (self.canaries, _CANARIES)):
             names = [name for name in state if name.startswith(prefix)]
             own = {name.removeprefix(prefix): state.pop(name) for name in names}
             if part is not None and own:
                 part.restore(own)
         self.restore(state)
+
+    def cohort(self, number: int) -> NDArray[np.int64]:
+        """The clients asked in round ``number``, ascending; the same however often it is asked."""
+        if self.drawn[0] != number:
+            self.drawn = number, super().cohort(number)
+        return self.drawn[1]
 
     # Flower's own methods -------------------------------------------------------------------
 
@@ -110,6 +129,8 @@ class CohortStrategy(Algorithm, Strategy):
     ) -> Iterable[Message]:
         """Sample the cohort, find its nodes, one message for each node."""
         number = self.first_round + server_round
+        if self.round.counted and self.round.number == number:
+            return []  # its model was kept before an interruption
         self.round = Round(number)
         self.model = arrays["model"].numpy()
         extra, settings = self.told = self.task(number, self.model)
@@ -140,6 +161,8 @@ class CohortStrategy(Algorithm, Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Sum the nodes' contributions and update the model, if the quorum answered."""
+        if self.round.counted:
+            return None, None  # ``arrays`` are its model
         total = Sum(self.codec())
         waiting = dict(self.round.invited)
         for reply in replies:
@@ -183,6 +206,7 @@ class CohortStrategy(Algorithm, Strategy):
         if self.canaries is not None:
             self.canaries.join(self.round.number, self.model, *self.told, total)
         model = self.update(self.round.number, self.model, total.total, total.weight)
+        self.keep(model)
         return ArrayRecord({"model": Array(model)}), None
 
     def configure_evaluate(
@@ -207,6 +231,13 @@ class CohortStrategy(Algorithm, Strategy):
         """Nothing: the run's folder holds the whole configuration."""
 
     # Helpers --------------------------------------------------------------------------------
+
+    def _next_cohort(self) -> dict[str, NDArray]:
+        """Where cohorts are secret: that of the round after this one, with its number."""
+        if self.setup.cohorts.kind != "poisson":
+            return {}
+        number = self.round.number + 1
+        return {_COHORT: np.array([number, *self.cohort(number)], np.int64)}
 
     def _assign(self, journal: Journal, grid: Grid) -> None:
         """Find the nodes of the round's cohort; whoever has none is reported and pays nothing."""
@@ -291,3 +322,7 @@ class CohortStrategy(Algorithm, Strategy):
 
     def _cohort_size(self) -> int:
         return sum(len(clients) for clients in self.round.asked.values()) + self.round.away
+
+
+def _forget(model: Parameters) -> None:
+    """Keep nothing."""

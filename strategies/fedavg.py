@@ -39,6 +39,7 @@ class FedAvg(CohortStrategy):
         self.protection = own = protection(setup.budget, setup.cohorts.cohorts())
         self.threats, self.adjacency, self.weighted = own.threats, own.adjacency, own.weighted
         self.claim, self.difference = own.claim, own.difference
+        self.extendable = own.extendable
         self.algorithm = f"{type(self).algorithm} ({own.name})"
         super().__init__(setup)
         self.server_step = server_step
@@ -109,3 +110,7 @@ class FedAvg(CohortStrategy):
         """What the server step and the protection remember."""
         for name, part in (("server_step.", self.server_step), ("protection.", self.protection)):
             part.restore({k.removeprefix(name): v for k, v in state.items() if k.startswith(name)})
+
+    def forget(self) -> None:
+        """What the protection remembers of sums that nobody has published."""
+        self.protection.forget()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from learning.contribution import Integers, WeightCodec
 from rounds.setup import ServerSetup
@@ -31,3 +35,13 @@ class LocalOnly(FedAvg):
     def evaluate(self, model: Parameters) -> dict[str, float]:
         """Mean test accuracy over the clients that answered."""
         return {} if self.accuracy is None else {"accuracy": self.accuracy}
+
+    def state(self) -> dict[str, NDArray]:
+        """The accuracy of the last round that counted, if there was one."""
+        accuracy = [] if self.accuracy is None else [self.accuracy]
+        return {**super().state(), "accuracy": np.array(accuracy)}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The same."""
+        super().restore(state)
+        self.accuracy = float(state["accuracy"][0]) if len(state["accuracy"]) else None

@@ -1,5 +1,10 @@
 """A run's last finished round, and what must be as it was for the run to go on from there.
 
+It is replaced twice in a round: once with the round's new model, before anything that follows from
+that model is sent, evaluated or reported (``trained``), and once when the round is finished. So
+noise that the server adds is drawn once for each model that leaves. Raw sums may be in it (the
+protection's state), so it can be read by its user only.
+
 ``checkpoint.safetensors`` holds model, strategy state and participations, and as its facts the
 run's own settings, the versions that made it, and a digest of ``config.yaml`` and of every row so
 far: whatever was damaged or edited since is noticed, and the run does not go on from it.
@@ -23,7 +28,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
 from learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 
-FORMAT = 1  # of the file; another one is refused
+FORMAT = 2  # of the file; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"
 
@@ -32,6 +37,8 @@ _EXTENDABLE = "federation.num_rounds"
 class Checkpoint:
     """``settings``: the resolved configuration. ``rows``: the lines of ``rounds.jsonl`` so far.
 
+    ``trained``: of the round after ``round`` (``Round.facts``), where ``model``, ``state`` and
+    ``participations`` are those after its training, and it is not evaluated yet; None otherwise.
     ``shares``: how many nodes share the cohort of the round that comes next.
     ``configs``: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.
     """
@@ -44,6 +51,7 @@ class Checkpoint:
     configs: Sequence[str]
     rows: Sequence[str]
     shares: int = 0
+    trained: Mapping[str, Any] | None = None
 
     def save(self, path: Path) -> None:
         """Replace ``path``."""
@@ -65,6 +73,7 @@ class Checkpoint:
             "rows_digest": digest("".join(self.rows)),
             "last_row": self.rows[-1] if self.rows else "",
             "shares": self.shares,
+            "trained": self.trained,
         }
         replace_file(path, to_bytes(arrays, facts))
 
@@ -92,7 +101,8 @@ class Checkpoint:
             facts["settings"],
             facts["configs"],
             _rows_of(lines, facts, path.parent / "rounds.jsonl"),
-            facts.get("shares", 0),
+            facts["shares"],
+            facts["trained"],
         )
 
     def require_config(self, path: Path) -> None:
@@ -111,8 +121,7 @@ class Checkpoint:
         the data (federation.devices) may be missing: engine=deploy fills it in, and the ServerApp
         compares it then.
         """
-        known: dict[str, Any] = {PRECISION: "fp32", "audit.canaries": 0}  # of earlier versions
-        old, new = ({**known, **_flat(each)} for each in (self.settings, settings))
+        old, new = _flat(self.settings), _flat(settings)
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
             machine = machine and key != PRECISION
@@ -122,9 +131,9 @@ class Checkpoint:
                     f"{key}={new.get(key)}: this run was started with {old.get(key)}; only "
                     f"{_EXTENDABLE} can be changed on the way"
                 )
-        rounds = int(new[_EXTENDABLE])
-        if rounds < self.round:
-            raise ConfigError(f"{_EXTENDABLE}={rounds}: this run has done {self.round} already")
+        rounds, done = int(new[_EXTENDABLE]), self.round + (self.trained is not None)
+        if rounds < done:
+            raise ConfigError(f"{_EXTENDABLE}={rounds}: this run has done {done} already")
         return int(old[_EXTENDABLE])
 
 

@@ -30,6 +30,7 @@ from fl_app.tracking import Tracker
 from privacy.accounting import Threat, epsilon
 from privacy.releases import assumptions_of
 from rounds.client_placement import SimulatedPlacement
+from rounds.setup import Round
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
 
@@ -78,9 +79,10 @@ class Experiment:
         folder, strategy = self.folder, self.strategy
         checkpoint = self.checkpoint(folder)
         if self.config.keep_checkpoints:
-            strategy.journal = folder.path / "secure-sum.safetensors"
+            strategy.keep = self._keep_trained
+            strategy.journal = folder.sum_path
             if strategy.evaluation is not None:
-                strategy.evaluation.journal = folder.path / "evaluation-sum.safetensors"
+                strategy.evaluation.journal = folder.evaluation_sum_path
         placement = strategy.setup.placement
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
             placement.ledger = folder.ledger_path  # on other machines it may be another
@@ -97,6 +99,8 @@ class Experiment:
         if isinstance(placement, SimulatedPlacement):
             placement.shares = checkpoint.shares or None
         strategy.first_round = checkpoint.round
+        trained = checkpoint.trained
+        strategy.round = Round(checkpoint.round) if trained is None else Round.of(trained)
         strategy.participations.update(checkpoint.participations)
         strategy.resume(checkpoint.state)
         return checkpoint.model
@@ -112,12 +116,17 @@ class Experiment:
             rows = folder.rows()
             if rows and self.config.keep_checkpoints:
                 raise ConfigError(f"{folder.checkpoint_path}: is missing; start the run anew")
-            if rows and rows[-1]["round"] and folder.ledger_path.exists():
+            if rows:  # the first of them is there before anybody is asked
                 raise ConfigError(
                     f"{folder.path}: this run kept no checkpoints (keep_checkpoints=false), and "
-                    "its clients answer no round twice; start it anew with another run_dir"
+                    "no round is answered or published twice; start it anew with another run_dir"
                 )
             return None
+        if not self.config.keep_checkpoints:
+            raise ConfigError(
+                "keep_checkpoints=false: this run keeps checkpoints, and would do rounds twice "
+                "without them; set keep_checkpoints=true"
+            )
         if isinstance(self.strategy.setup.placement, SimulatedPlacement):
             folder.require_ledger()
         before = checkpoint.require_settings(self._settings())
@@ -128,6 +137,11 @@ class Experiment:
     def _require_extendable(self, before: int) -> None:
         """ConfigError where what a client releases depends on how many rounds there will be."""
         budget, now = self.strategy.setup.budget, self.federation.num_rounds
+        if not self.strategy.extendable:
+            raise ConfigError(
+                f"federation.num_rounds={now}: the noise of this run's {before} rounds was planned "
+                "together; start a new run of as many rounds as you want"
+            )
         shared = budget.per == "run" and budget.is_private
         if not shared:
             earlier = copy.deepcopy(self.config)
@@ -182,6 +196,12 @@ class Experiment:
         self.health.row(row)
         return MetricRecord(dict(scores))
 
+    def _keep_trained(self, model: np.ndarray) -> None:
+        """Have what a round's training came to on disk, before anything that follows from it."""
+        done = self.strategy.round
+        checkpoint = self._checkpoint(done.number - 1, model)
+        self.folder.save_checkpoint(replace(checkpoint, trained=done.facts()))
+
     def _checkpoint(self, number: int, model: np.ndarray) -> Checkpoint:
         strategy = self.strategy
         return Checkpoint(
@@ -194,6 +214,13 @@ class Experiment:
             self.lines,
             self.shares,
         )
+
+    def _forget_sums(self, model: np.ndarray) -> None:
+        """Leave no raw sum on disk: no round is left that could need one."""
+        if self.config.keep_checkpoints:
+            self.strategy.forget()
+            self.folder.save_checkpoint(self._checkpoint(self.federation.num_rounds, model))
+        self.folder.forget_sums()
 
     def _spent(self) -> dict[str, float | str]:
         """ε of the most exposed client so far, proven and, if there are any, under assumptions."""
@@ -237,6 +264,7 @@ class Experiment:
         tensors = self.trainer.state_dict(model)
         about = describe(self.config, self.population.dataset, statement)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()}, about)
+        self._forget_sums(model)
         note_end(self.folder.path)
         self.tracker.end(final)
         self.health.end(final)

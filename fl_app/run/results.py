@@ -7,8 +7,9 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``config.yaml`` | the composed configuration |
 | ``overrides.json`` | what was typed |
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
-| ``checkpoint.safetensors`` | the last finished round (``fl_app.run.checkpoint``) |
-| ``secure-sum.safetensors`` | where secure sums are on: the round's (``rounds.secure_journal``) |
+| ``checkpoint.safetensors`` | where the run goes on; its user's only (``fl_app.run.checkpoint``) |
+| ``secure-sum.safetensors`` | while the run lasts, where secure sums are on: the round's, its |
+| | user's only (``rounds.secure_journal``) |
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
 | ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.run.health``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
@@ -61,6 +62,8 @@ class RunFolder:
         self.rows_path = self.path / "rounds.jsonl"
         self.checkpoint_path = self.path / "checkpoint.safetensors"
         self.ledger_path = self.path / "ledger.sqlite"
+        self.sum_path = self.path / "secure-sum.safetensors"
+        self.evaluation_sum_path = self.path / "evaluation-sum.safetensors"
         self.metrics_path = self.path / "metrics.json"
         self.error_path = self.path / "error.json"
 
@@ -146,6 +149,11 @@ class RunFolder:
         if checkpoint is not None:
             checkpoint.require_config(self.path / "config.yaml")
         return checkpoint
+
+    def forget_sums(self) -> None:
+        """Remove the journals of secure sums, which hold what clients sent and what it added to."""
+        for path in (self.sum_path, self.evaluation_sum_path):
+            path.unlink(missing_ok=True)
 
     def shares(self) -> int:
         """How many nodes shared the cohort when the run was interrupted; 0: it was not."""

@@ -97,8 +97,7 @@ def delta(
         and (not slack or fine_gaussian.trusted(epsilon))
         and all(pld.supports(leaf) for leaf in rest)
     ):
-        composed = pld.compose(rest, parts, gaussian_mu, epsilon)
-        least = float(composed.get_delta_for_epsilon(max(0.0, epsilon - 2 * slack)))
+        least = pld.delta(rest, parts, max(0.0, epsilon - 2 * slack), gaussian_mu)
         bounds.append(least * math.exp(slack))
     return min(bounds)
 
@@ -139,8 +138,8 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
         if not slack or fine_gaussian.trusted(exact):
             bounds[name] = exact
     elif bounds.get("rdp", math.inf) < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
-        composed = pld.compose(rest, parts, gaussian_mu, bounds["rdp"])
-        least = float(composed.get_epsilon_for_delta(delta * math.exp(-slack))) + 2 * slack
+        allowed = delta * math.exp(-slack)
+        least = pld.epsilon(rest, parts, allowed, gaussian_mu, bounds["rdp"]) + 2 * slack
         if not slack or fine_gaussian.trusted(least):
             bounds["pld"] = least
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}

@@ -25,11 +25,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, PoissonSampledEvent
+from privacy.mechanisms.discrete_gaussian import LONGEST
 
 FINEST = 2.0**16
 """The least σ, in grid steps, from which on this applies."""
 
-_DIMENSIONS = 2.0**26
 _TAIL = 20_000.0
 # Up to here e^(ε − t) is nothing beside any δ that floats can hold.
 _LARGEST_EPSILON = 10_000.0
@@ -57,10 +57,10 @@ def absorb(gaussian_mu: float, rest: Mapping[Event, int]) -> tuple[float, float,
 
 
 def log_ratio(sigma: float) -> float:
-    """η of one release of up to 2²⁶ coordinates with ``sigma`` in grid steps."""
-    deviation = 2 * math.sqrt(_DIMENSIONS * _TAIL) + 2 * _TAIL
-    largest = _DIMENSIONS + deviation
-    fourth = _DIMENSIONS / 512 + largest**2 / 960
+    """η of one release with ``sigma`` in grid steps; the mechanism releases no longer vector."""
+    deviation = 2 * math.sqrt(LONGEST * _TAIL) + 2 * _TAIL
+    largest = LONGEST + deviation
+    fourth = LONGEST / 512 + largest**2 / 960
     return deviation / (24 * sigma**2) + fourth / sigma**4
 
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privacy.events import DiscreteGaussianEvent
 from privacy.mechanisms.discrete_gaussian_sampler import (
@@ -16,6 +20,11 @@ from privacy.mechanisms.discrete_gaussian_sampler import (
 )
 from privacy.mechanisms.integer_noise import GridMechanism, in_steps
 from privacy.mechanisms.quantization import quantized_l1_sensitivity, quantized_l2_sensitivity
+from privacy.noise import NoiseGenerator
+
+LONGEST = 1 << 26
+"""The most numbers of one release: so long is what a fine grid is proven for
+(``privacy.accounting.fine_gaussian``), and no event says how long its vector was."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,20 @@ class DiscreteGaussian(GridMechanism):
             sensitivity=self.sensitivity_steps,
             scalar=self.dimension == 1,
         )
+
+    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """Add noise to ``k``, integers in grid steps; the result can be summed exactly.
+
+        Raises:
+            ValueError: ``k`` has more than 2²⁶ numbers, does not hold integers, or one is beyond
+                ±2⁶⁰.
+        """
+        if np.size(k) > LONGEST:
+            raise ValueError(
+                f"k of {np.size(k)} numbers: must have 2**26 at most, since more are accounted for "
+                "by no proof; release a part of them, such as a low-rank adapter"
+            )
+        return super().privatize_integers(k, rng)
 
     def _scale(self) -> Fraction:
         return in_steps("sigma", self.sigma, self.grid)

@@ -32,6 +32,7 @@ class Protection(ABC):
         clip: the largest norm of a vector in this round.
         bound: the largest absolute entry of a release, in integers; None for real numbers.
         shared: whether the noise relies on other clients' in the same sum.
+        extendable: whether rounds can be added to a run that has begun.
     """
 
     name: ClassVar[str]
@@ -40,6 +41,7 @@ class Protection(ABC):
     adjacency: ClassVar[Adjacency] = Adjacency.REPLACE_ONE
     claim: ClassVar[str] = ""
     difference: ClassVar[str] = ""
+    extendable: ClassVar[bool] = True
     extra: int = 0
     clip: float = math.inf
     bound: int | None = None
@@ -103,3 +105,6 @@ class Protection(ABC):
 
     def restore(self, state: Mapping[str, NDArray]) -> None:  # noqa: B027
         """Take up what ``state`` returned."""
+
+    def forget(self) -> None:  # noqa: B027
+        """The last round is over: drop raw sums, if any are kept."""

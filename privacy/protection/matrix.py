@@ -79,6 +79,7 @@ class MatrixFactorization(ServerNoise):
         "server is trusted, whoever knows the cohorts (Kairouz et al. 2021)"
     )
     difference = "by rounding only, against whom the claim is made; a curious server sees updates."
+    extendable = False
 
     def __init__(
         self,
@@ -202,3 +203,7 @@ class MatrixFactorization(ServerNoise):
         """What ``state`` returned."""
         super().restore(state)
         self.sums, self.outputs = state["sums"].copy(), state["outputs"].copy()
+
+    def forget(self) -> None:
+        """What the rounds held, before noise."""
+        self.sums = np.zeros((0, 0), np.int64)

@@ -15,6 +15,7 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
+from strategies.base import CohortStrategy
 
 SMALL = [
     "engine=inline",
@@ -36,18 +37,22 @@ def run_inline(
     return run
 
 
-def interrupt(folder: Path, *overrides: str, before: int) -> Path:
-    """A run that was interrupted in round ``before``, its last checkpoint that of the round ago."""
-    ready = prepare([*SMALL, *overrides, f"run_dir={folder}"])
-    after = Experiment._after_round
+def interrupt(folder: Path, *overrides: str, before: int, trained: bool = False) -> Path:
+    """A run that was interrupted in round ``before``, whose clients have answered.
 
-    def die(self: Experiment, number: int, arrays: Any) -> Any:
+    ``trained``: whether its model was there, and clients have evaluated it.
+    """
+    ready = prepare([*SMALL, *overrides, f"run_dir={folder}"])
+    place, name = (Experiment, "_after_round") if trained else (CohortStrategy, "aggregate_train")
+    method = getattr(place, name)
+
+    def die(self: Any, number: int, *arguments: Any) -> Any:
         if number == before:
             raise KeyboardInterrupt
-        return after(self, number, arrays)
+        return method(self, number, *arguments)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Experiment, "_after_round", die)
+        patch.setattr(place, name, die)
         ready.run()
     return folder
 

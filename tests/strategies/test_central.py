@@ -160,7 +160,15 @@ def test_cohort_is_a_poisson_sample_that_the_seed_does_not_tell():
     assert abs(sizes.mean() - COHORT) < 5 * math.sqrt(COHORT * 0.75 / 400)
     assert sizes.std() > 4
     secret = server(seeded=False)
-    assert not np.array_equal(secret.cohort(1), secret.cohort(1))
+    assert not np.array_equal(secret.cohort(1), server(seeded=False).cohort(1))
+
+
+def test_a_secret_cohort_is_drawn_once_also_by_a_server_that_is_resumed():
+    killed, resumed = server(seeded=False), server(seeded=False)
+    resumed.resume(killed.snapshot())
+    assert np.array_equal(resumed.cohort(1), killed.cohort(1))
+    assert np.array_equal(killed.cohort(1), killed.cohort(1))
+    assert not np.array_equal(killed.cohort(2), resumed.cohort(2))
     assert len(server(cohort=N).cohort(1)) == N
 
 

@@ -354,7 +354,7 @@ def test_sums_of_counts_are_the_same_with_and_without_masks(tmp_path):
 
 def test_an_interrupted_evaluation_goes_on_with_the_sum_that_was_masked(tmp_path):
     whole = run_inline(tmp_path / "whole", *SUMS, *COUNTS)
-    folder = interrupt(tmp_path / "half", *SUMS, *COUNTS, before=2)
+    folder = interrupt(tmp_path / "half", *SUMS, *COUNTS, before=2, trained=True)
     resumed = run_inline(folder, *SUMS, *COUNTS)
     scores = [[row["protected_accuracy"] for row in run.rows()[1:]] for run in (whole, resumed)]
     assert scores[0] == scores[1]

@@ -1,16 +1,18 @@
 import math
 from itertools import pairwise, product
 
+import mpmath
 import numpy as np
 import pytest
 
 from privacy.accounting import Threat, bits, epsilon, rdp
 from privacy.accounting.calibrate import bits_gamma
 from privacy.accounting.flatten import flatten
-from privacy.accounting.rdp_conversion import to_epsilon_mironov
+from privacy.accounting.rdp_conversion import to_epsilon, to_epsilon_mironov
 from privacy.accounting.threat import View
 from privacy.events import RandomizedBitsEvent, RepeatedEvent
 from schemes.dpfl_bnn import claim
+from tests.privacy.accounting.true_delta import log_delta
 from tests.sums import reported
 
 DELTA, BITS, CLIENTS, ROUNDS = 1e-5, 81_958, 100, 100
@@ -149,3 +151,57 @@ def test_secure_aggregation_does_not_count_against_who_sees_the_vector():
     seen = epsilon(event, DELTA, Threat.LOCAL).epsilon
     assert seen == epsilon(RandomizedBitsEvent(0.1, BITS, 200), DELTA).epsilon
     assert seen > 4 * epsilon(event, DELTA, Threat.SECURE_AGGREGATION).epsilon
+
+
+GRID = [1 + x / 10 for x in range(1, 100)]  # of orders, as accountants have them
+
+
+def digits_of_divergence(gamma, clients, order):
+    """D_α of one coordinate at k = 0, where it is worst, with 50 digits."""
+    with mpmath.workdps(50):
+        p, order = mpmath.mpf("0.5") + gamma, mpmath.mpf(order)
+        q, others = 1 - p, clients - 1
+        alone = [mpmath.binomial(others, s) * q**s * p ** (others - s) for s in range(clients)]
+        kept = [p * a + q * b for a, b in zip([0, *alone], [*alone, 0], strict=True)]
+        flipped = [q * a + p * b for a, b in zip([0, *alone], [*alone, 0], strict=True)]
+        moments = [
+            mpmath.fsum(a**order * b ** (1 - order) for a, b in zip(*pair, strict=True))
+            for pair in ((kept, flipped), (flipped, kept))
+        ]
+        return mpmath.log(max(moments)) / (order - 1)
+
+
+def test_epsilon_of_a_sum_is_the_least_over_real_orders_each_of_which_is_a_bound():
+    """A grid of orders gives a larger ε, which is a bound as well, and no truer one."""
+    clients, count = 300, 200 * 50
+    event = RepeatedEvent(reported(RandomizedBitsEvent(0.1, BITS, 200), clients), 50)
+    stated = epsilon(event, DELTA, Threat.SECURE_AGGREGATION).bounds["rdp"]
+
+    def at_order(order):
+        divergence = count * digits_of_divergence(mpmath.mpf("0.1"), clients, order)
+        return float(to_epsilon(float(divergence), order, DELTA))
+
+    on_grid = min(at_order(order) for order in GRID if abs(order - 2.94) < 0.15)
+    least = min(at_order(order) for order in np.linspace(2.92, 2.96, 21))
+    assert least * (1 - 1e-9) < stated < least * (1 + 1e-5)
+    assert f"{stated:.4f} {on_grid:.4f}" == "13.1392 13.1411"
+
+
+@pytest.mark.parametrize("failure", [1e-5, 1e-10])
+@pytest.mark.parametrize(("gamma", "clients"), [(0.2, 12), (0.05, 40), (0.1, 100)])
+def test_epsilon_of_a_sum_is_not_below_the_truth(gamma, clients, failure):
+    """Of bits that all differ, with other clients' bits as bad as they can be: k of them kept."""
+    bits_of_one, rounds = 40, 5
+    event = reported(RandomizedBitsEvent(gamma, BITS, bits_of_one), clients)
+    stated = epsilon(RepeatedEvent(event, rounds), failure, Threat.SECURE_AGGREGATION).epsilon
+    for k in (0, clients // 2, clients - 1):
+        others = np.ones(1)
+        for place in range(clients - 1):
+            p = 0.5 + gamma if place < k else 0.5 - gamma
+            others = np.convolve(others, [1 - p, p])
+        one = np.convolve(others, [0.5 - gamma, 0.5 + gamma])
+        other = np.convolve(others, [0.5 + gamma, 0.5 - gamma])
+        for there, gone in ((one, other), (other, one)):
+            loss = np.log(there) - np.log(gone)
+            truth = log_delta([(loss, np.log(there), bits_of_one * rounds)], stated)
+            assert truth < math.log(failure)

@@ -14,6 +14,11 @@ from privacy.events import (
     PureEvent,
     RepeatedEvent,
 )
+from privacy.mechanisms import DiscreteGaussian
+from privacy.mechanisms.discrete_gaussian import LONGEST
+from privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from privacy.mechanisms.sampled_gaussian import SampledGaussian
+from privacy.noise import NoiseGenerator
 
 SENSITIVITY = 2.0**17
 
@@ -69,3 +74,26 @@ def test_the_bound_on_all_coordinates_covers_drawn_vectors():
     vector = np.rint(sigma * rng.standard_normal(size))
     total = float(np.sum(((vector / sigma) ** 2 - 1) / (24 * sigma**2)))
     assert abs(total) < fine_gaussian.log_ratio(sigma)
+
+
+def test_the_bound_is_for_the_longest_vector_that_is_released():
+    """η for 2²⁶ coordinates by hand: 2√(dt) + 2t over 24σ², and what has σ⁴ below it."""
+    sigma, d, t = fine_gaussian.FINEST, 2.0**26, 20_000.0
+    spread = 2 * math.sqrt(d * t) + 2 * t
+    rest = d / 512 + (d + spread) ** 2 / 960
+    assert fine_gaussian.log_ratio(sigma) == pytest.approx(spread / 24 / sigma**2 + rest / sigma**4)
+    assert d == LONGEST
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        DiscreteGaussian(2.0**20, 2.0**20).privatize_integers,
+        DistributedGaussian(2.0**20, 2.0**20, 10).privatize_integers,
+        SampledGaussian(0.1, 1.0, 2**20).perturb,
+    ],
+)
+def test_a_vector_beyond_the_proof_is_not_released(release):
+    vector = np.broadcast_to(np.int64(0), LONGEST + 1)  # one number in memory
+    with pytest.raises(ValueError, match=r"^k of 67108865 numbers: must have 2\*\*26 at most"):
+        release(vector, NoiseGenerator.seeded("long"))
