@@ -182,10 +182,11 @@ class Reading:
     def _pictures(self, pictures: Column, place: str) -> NDArray[np.float32]:
         from learning.data.image_files import read_stored
 
-        pair = [self.size] * 2 if isinstance(self.size, int) else list(self.size)
-        images = np.empty((len(pictures), self.channels, *pair), np.float32)
+        height, width = [self.size] * 2 if isinstance(self.size, int) else self.size
+        images = np.empty((len(pictures), self.channels, height, width), np.float32)
         for row, picture in enumerate(pictures):
-            images[row] = read_stored(picture, *pair, self.channels, f"{place}, row {row} (from 0)")
+            at = f"{place}, row {row} (from 0)"
+            images[row] = read_stored(picture, height, width, self.channels, at)
         return images / np.float32(255)
 
 

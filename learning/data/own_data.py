@@ -88,7 +88,7 @@ def image_folder(
         "size": [height, width],
         "channels": channels,
         "classes": None if classes is None else list(classes),
-        "split": [str(place) for place in places[1:]] or [test_fraction, split_seed],
+        "split": [test_fraction, split_seed] if len(parts) == 1 else f"{places[1]}",
     }
     name = "image_folder"
     data = load_or_build(name, sources=found, settings=settings, cache=cache, build=build)
@@ -136,7 +136,9 @@ def npz(
         if num_classes is not None and top >= num_classes:
             raise damaged(file, f"label {top} is not below num_classes={num_classes}")
         known = None if num_classes is None else list(range(num_classes))
-        labels, order = number_classes(every_label, lambda row: f"{file}, label {row}", known)
+        labels, order = number_classes(
+            every_label.tolist(), lambda row: f"{file}, label {row}", known
+        )
         train = RawExamples(train.pixels, labels[: len(train.labels)])
         if test is None:
             return _hold_out(train, order, test_fraction, split_seed)

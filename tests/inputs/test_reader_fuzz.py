@@ -163,7 +163,7 @@ def check(folder, seed):
         if not (on_device and fault in (*OF_OWNERS, *OF_GUESSED_INPUTS))
         and not (form not in TEXT and fault in OF_TEXT)
     ]
-    settings = {"client": "who"}
+    settings: dict = {"client": "who"}
     names = sorted(meant.inputs, key=list(columns).index)
     if on_device:
         settings |= {"inputs": names, "classes": list(meant.classes)}

@@ -1,5 +1,7 @@
 """Tables as a device's data: through the real ClientApp, by its owner's words alone."""
 
+import json
+
 import numpy as np
 import pandas
 import pytest
@@ -7,6 +9,7 @@ from datasets import Dataset
 
 from fl_app.device.node import Node
 from fl_app.device.refused import REFUSED
+from fl_app.engines.deploy import device_overrides
 from tests.fl_app.device_under_test import CLIENTS, MINE, OPEN, Device, model_size, question, report
 
 INPUTS = [f"x{number}" for number in range(64)]
@@ -105,3 +108,14 @@ def test_nothing_but_the_charged_release_depends_on_a_row(tmp_path, monkeypatch)
         assert sorted(found["clients"]) == list(MINE)
         told.append((bits(reply), found, device.charged()))
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"), [((0, 1), 2), ((1, 2), ["1", "2"]), (("well", "ill"), ["ill", "well"])]
+)
+def test_devices_are_told_the_names_of_classes_that_are_not_0_and_on(tmp_path, labels, classes):
+    frame = pandas.DataFrame({"a": np.arange(8.0), "label": np.resize(labels, 8)})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    words = ["dataset=table", f"dataset.path={tmp_path / 'x.csv'}", "federation.public=0"]
+    said = device_overrides([*words, "engine=deploy", "engine.superlink=here"])
+    assert f"federation.devices.classes={json.dumps(classes)}" in said

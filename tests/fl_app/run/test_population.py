@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pandas
 import pytest
+from sklearn.neighbors import KNeighborsClassifier
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
@@ -153,3 +154,24 @@ def test_owners_of_real_tables_stay_whole_and_are_as_many_as_pandas_counts(data_
     assert len(met) == len(set(met))
     assert all(kept[owners[part[0]]] == len(part) for part in people.shards.values())
     assert abs(len(people.public) - 2000) < 50
+
+
+@pytest.mark.parametrize(("split", "low", "high"), [("owners", 0.4, 0.6), ("rows", 0.8, 1.0)])
+def test_a_model_that_remembers_patients_scores_as_a_coin_on_labels_that_are_coins(
+    tmp_path, split, low, high
+):
+    words = ["dataset=table", "dataset.client=patient", f"dataset.split={split}"]
+    words += ["partition=natural", "federation.public=0", "federation.num_clients=45"]
+    patients, scores = np.repeat(np.arange(PATIENTS), VISITS), []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        marks, coins = rng.normal(size=(PATIENTS, 8)), rng.integers(0, 2, PATIENTS)
+        frame = pandas.DataFrame(marks[patients]).add_prefix("m")
+        path = tmp_path / f"{seed}.parquet"
+        frame.assign(patient=patients, label=coins[patients]).to_parquet(path)
+        people = population(compose([*words, f"dataset.path={path}"]))
+        data, rows = people.dataset, rows_of(people)
+        model = KNeighborsClassifier(1)
+        model.fit(data.train.images[rows, :, 0, 0], data.train.labels[rows])
+        scores.append(model.score(data.test.images[:, :, 0, 0], data.test.labels))
+    assert low < np.mean(scores) <= high, scores
