@@ -86,7 +86,8 @@ def _on_device(content: RecordDict, context: Context, health: Health) -> Node | 
     from fl_app.device.secure_node import SecureNode
 
     hosts = settings.owner.clients.__contains__
-    secure = SecureNode(privacy.secure_sums(), settings.folder, hosts, settings.sum_rules)
+    sums = privacy.secure_sums()
+    secure = SecureNode(sums, settings.folder, hosts, settings.sum_rules(sums))
     if secure.answers(content):
         return secure
     from fl_app.device.node import node_for

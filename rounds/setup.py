@@ -29,7 +29,8 @@ class ServerSetup:
     public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
     ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
     ``placement``: which node is asked for which client. ``schedule``: who is asked when; None:
-    random cohorts. ``metrics``: further scores on the test set.
+    random cohorts. ``metrics``: further scores on the test set. ``strategy``: its name in the
+    configuration, which clients compare with their own.
     """
 
     trainer: Trainer
@@ -47,6 +48,7 @@ class ServerSetup:
     placement: ClientPlacement = field(default_factory=SimulatedPlacement)
     schedule: Schedule | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    strategy: str = ""
 
     @cached_property
     def cohorts(self) -> Schedule:

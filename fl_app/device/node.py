@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from clients.base import Client, LocalData, Task, TaskError
 from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
-from fl_app.device.collector import Collector, PlainSum, SideBySide
+from fl_app.device.collector import Collector, PlainSum, Planned, SideBySide
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import REFUSED, NodeSettings, log_error
 from fl_app.device.reply_bytes import decode_reply, encode_reply
@@ -69,7 +69,8 @@ class Node:
         # Read once: a configuration's values are slow to reach, and every client's charge needs it.
         self.algorithm = str(config.strategy.name)
         self.ledger = Ledger(folder / "ledger.sqlite", expected=settings.policy.ledger)
-        self.secure = SecureNode(privacy.secure_sums(), folder, self._hosts, settings.sum_rules)
+        sums = privacy.secure_sums()
+        self.secure = SecureNode(sums, folder, self._hosts, settings.sum_rules(sums))
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.
@@ -137,7 +138,8 @@ class Node:
             if not self.settings.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
-        event = collector.event(task.client, event)
+        about = task.purpose, role.codec(task), event, role.weight(task.client)
+        event = collector.event(task.client, Planned(self.algorithm, *about))
         return Charge(task.client, self.settings.run, task.round, task.purpose, request, event)
 
     def _admit(self, charge: Charge, spent: ComposedEvent) -> None:

@@ -48,6 +48,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         placement=_placement(federation),
         schedule=schedule,
         metrics=metrics_of(config, population.dataset.num_classes),
+        strategy=str(config.strategy.name),
     )
     strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
     if config.evaluation.server is not None:
