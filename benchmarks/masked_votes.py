@@ -24,7 +24,7 @@ from benchmarks.sum_bytes import failure, least_threshold
 from fl_app.client_app import app
 from fl_app.engines.inline import FIRST_NODE, serve
 from fl_app.run.results import RunFolder
-from rounds.secure_sum import RECORD
+from rounds.secure_question import RECORD
 
 CLIENTS, PER_NODE = 1000, 10
 BEFORE = ("advertise", "share", "check")  # the phases before a client that drops out is gone

@@ -47,7 +47,8 @@ from fl_app.device.secure_node import SecureNode
 from learning.contribution import BitCodec, Sum
 from privacy.secure_aggregation import SecureSumSettings
 from rounds.secure_journal import Journal
-from rounds.secure_sum import RECORD, SecureRound
+from rounds.secure_question import RECORD
+from rounds.secure_sum import SecureRound
 from rounds.setup import Round
 
 Handler = Callable[[Message], RecordDict]

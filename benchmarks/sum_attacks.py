@@ -23,9 +23,8 @@ from fl_app.run.results import RunFolder
 from privacy.ledger import Ledger
 from privacy.secure_aggregation import Phase, SecureClient
 from privacy.secure_aggregation.advertisement import Advertisement
-from privacy.secure_aggregation.bindings import about_dealing
+from privacy.secure_aggregation.bindings import Party, about_dealing
 from privacy.secure_aggregation.client import SEALED_BYTES
-from privacy.secure_aggregation.evidence import disclose
 from privacy.secure_aggregation.keys import POINT_BYTES, public_key, scalar
 from privacy.secure_aggregation.messages import join, part
 from privacy.secure_aggregation.shares import Dealing
@@ -72,19 +71,14 @@ def shut_out(liar: SecureClient, message: bytes, honest: bytes) -> bytes:
 def false_commitment(liar: SecureClient, message: bytes, honest: bytes) -> bytes:
     """Shares of a seed other than the one that it committed to."""
     terms = liar.terms
-    about = about_dealing(terms, liar.me)
+    about = about_dealing(terms, Party(liar.me, liar.advertised))
     dealing, _ = Dealing.of(scalar(), liar.mask, terms.threshold, terms.holders, about)
     return dealing.to_bytes() + honest[Dealing.size(terms.threshold, terms.holders) :]
 
 
-def false_complaint(liar: SecureClient, message: bytes, honest: bytes) -> bytes:
-    """A complaint about everybody, with the secrets that it shares with them."""
-    about = liar.terms.digest()
-    found = {
-        v: disclose(liar.channel, Advertisement.of(ad).channel, about)
-        for v, ad in liar.public.items()
-    }
-    return join(found, liar.terms.neighbours_of(liar.me))
+def holds_nothing(liar: SecureClient, message: bytes, honest: bytes) -> bytes:
+    """No word of anybody's shares, as if none had arrived."""
+    return bytes(len(honest))
 
 
 def rubbish(liar: SecureClient, message: bytes, honest: bytes) -> bytes:
@@ -113,7 +107,7 @@ ATTACKS = {
     "garbage shares": Attack(Phase.SHARE, garbage_shares),
     "false commitment": Attack(Phase.SHARE, false_commitment),
     "shuts out a victim": Attack(Phase.SHARE, shut_out),
-    "false complaint": Attack(Phase.CHECK, false_complaint),
+    "holds nothing": Attack(Phase.CHECK, holds_nothing),
     "false confirm": Attack(Phase.CONFIRM, rubbish),
     "wrong reveal": Attack(Phase.REVEAL, wrong_reveal),
     "random vector": Attack(Phase.MASK, rubbish),
@@ -130,8 +124,8 @@ def attacked(attack: Attack, liars: Sequence[int]) -> Iterator[None]:
         lies = phase is attack.phase and self.me in liars
         return attack.lie(self, message, honest) if lies else honest
 
-    def masking(self: SecureClient, vector: object, message: bytes) -> bytes:
-        honest = add_masks(self, vector, message)  # type: ignore[arg-type]
+    def masking(self: SecureClient, vector: object, message: bytes, asked: bytes) -> bytes:
+        honest = add_masks(self, vector, message, asked)  # type: ignore[arg-type]
         lies = attack.phase is Phase.MASK and self.me in liars
         return attack.lie(self, message, honest) if lies else honest
 

@@ -1,26 +1,30 @@
 """Identifies clients that lied in secure sums: by proof, or by elimination.
 
-Most lies are proven within their sum (``SecureServer.accused``). A masked vector that makes the
+Some lies are proven within their sum (``SecureServer.accused``). A masked vector that makes the
 sum impossible is not: any of the sum's clients may have sent it. With the cohort in groups, drawn
-anew each round, such sums overlap in few. This is group testing with a bound: if at most
-``most`` of the federation's clients lie, whoever is in every set of so few clients that would
-explain all impossible sums is one of them. That is logic, not chance; it rests on the bound.
+anew each round, such sums overlap in few. And where a dealer's shares did not reach a holder, one
+of the two has lied. This is group testing with a bound: if at most ``most`` of the federation's
+clients lie, whoever is in every set of so few clients that would explain all impossible sums and
+all such pairs is one of them. That is logic, not chance; it rests on the bound.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-DEDUCED = "no few other clients explain all the sums that were impossible"
+DEDUCED = (
+    "no few other clients explain all the sums that were impossible, and shares that did not arrive"
+)
 
 
 class Blame:
-    """``accused``: for the rest of the run, with reasons. ``spoiled``: unexplained sums' clients.
+    """``accused``: for the rest of the run, with reasons. ``spoiled``: sets with a liar in each.
 
     ``most``: how many clients of the federation may lie.
     """
@@ -30,11 +34,15 @@ class Blame:
         self.accused: dict[int, str] = {}
         self.spoiled: list[tuple[int, ...]] = []
 
-    def add(self, accused: Mapping[int, str], spoiled: Sequence[Sequence[int]]) -> dict[int, str]:
-        """Take up what a round has shown; who is named for the first time, and why."""
+    def add(self, accused: Mapping[int, str], spoiled: Iterable[Sequence[int]]) -> dict[int, str]:
+        """Take up what a round has shown; who is named for the first time, and why.
+
+        ``spoiled``: in each of these sets of clients is a liar.
+        """
         found = {c: why for c, why in accused.items() if c not in self.accused}
         self.accused |= found
-        self.spoiled += [tuple(clients) for clients in spoiled]
+        sets = [*self.spoiled, *(tuple(sorted(clients)) for clients in spoiled)]
+        self.spoiled = list(dict.fromkeys(sets))
         while named := self._deduced():
             found |= named
             self.accused |= named
@@ -58,6 +66,10 @@ class Blame:
         left = self.most - len(self.accused)
         if left < 1 or fewest_liars(self.spoiled) > left:
             return {}  # more have lied than may: nothing follows
+        pairs = [each for each in self.spoiled if len(each) == 2]
+        often = Counter(client for pair in pairs for client in pair)
+        if caught := [client for client, count in sorted(often.items()) if count > left]:
+            return dict.fromkeys(caught, DEDUCED)  # else all of its counterparts lie
         suspects = set().union(*self.spoiled)
         guilty = [c for c in sorted(suspects) if fewest_liars(self.spoiled, c) > left]
         return dict.fromkeys(guilty, DEDUCED)

@@ -29,14 +29,17 @@ from privacy.checks import require_count
 from privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
 from privacy.statement import Exposure
 from rounds.answers import accept, exposed
+from rounds.blame import Blame
 from rounds.evaluation_report import with_evaluation
-from rounds.evaluation_sum import EvaluationSum, weigh
+from rounds.evaluation_sum import EvaluationSum
 from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
-from rounds.secure_sum import RECORD, SecureRound
+from rounds.secure_sum import SecureRound, Summed
 from rounds.setup import ServerSetup
 from rounds.untrusted_text import said
+from rounds.weights import Weights
 
+ALIKE = Weights(lambda client: 1)  # every client counts as much
 PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 
 
@@ -74,6 +77,7 @@ class ClientEvaluation(ABC):
                 f"clients={clients}: a sum over {sure} is too small: {setup.least_survivors} share "
                 "the noise that it needs; ask as many clients as train in a round"
             )
+        self.blame = Blame(int(setup.secure_sums.liars * setup.num_clients))
         self.journal: Path | None = None  # of a secure sum that an interruption must not lose
         self.least_survivors = self.answered = 0
         self._sum: EvaluationSum | None = None
@@ -120,7 +124,8 @@ class ClientEvaluation(ABC):
             return []
         rng = experiment_rng(self.setup.seed, "evaluation cohort", number)
         cohort = np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
-        placement = self.setup.placement.place(grid, cohort.tolist())
+        trusted = [client for client in cohort.tolist() if client not in self.blame.accused]
+        placement = self.setup.placement.place(grid, trusted)
         self.failed.update(placement.away)
         invited: dict[str, Mapping[int, list[int]]] = {
             PROTECTED: placement.asked,
@@ -135,7 +140,7 @@ class ClientEvaluation(ABC):
                 task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
                 content = RecordDict({"model": arrays, "task": task})
                 if self._sum is not None and purpose == PROTECTED:
-                    content[RECORD] = self._sum.secure.invitation(clients)
+                    self._sum.secure.invite(clients, content)
                 self._waiting[purpose, node] = clients
                 self.bytes_down += request_size(content, clients) if purpose == PROTECTED else 0
                 messages.append(
@@ -162,7 +167,7 @@ class ClientEvaluation(ABC):
             if self._sum is not None and purpose == PROTECTED:
                 into = self._sum.secure
             try:
-                answered, refused = accept(into, clients, reply.content, weigh)
+                answered, refused = accept(into, clients, reply.content, ALIKE.of)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
                 self._fail(purpose, clients, clients, f"rejected: {said(error)}")
                 continue
@@ -181,7 +186,9 @@ class ClientEvaluation(ABC):
         self, number: int, asked: Mapping[int, list[int]], grid: Grid
     ) -> Mapping[int, list[int]]:
         """Exchange keys; who may be asked, by node: nobody where too few take part."""
-        known = (self.clients, self.codec(PROTECTED), grid, self.journal, self.participations)
+        row = self.codec(PROTECTED)
+        summed = Summed(self.setup.strategy, PROTECTED, row, self.event(), ALIKE)
+        known = (self.clients, summed, self.blame, grid, self.journal, self.participations)
         try:
             self._sum = EvaluationSum(self.setup, number, asked, *known)
         except ValueError as error:
@@ -282,10 +289,12 @@ class ClientEvaluation(ABC):
         clients = np.array(sorted(self.participations), np.int64)
         counts = np.array([self.participations[int(c)] for c in clients], np.int64)
         least = np.array([self.least_survivors], np.int64)
-        return {"clients": clients, "counts": counts, "least_survivors": least}
+        seen = {"clients": clients, "counts": counts, "least_survivors": least}
+        return {**seen, **self.blame.state()}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned."""
         pairs = zip(state["clients"].tolist(), state["counts"].tolist(), strict=True)
         self.participations = Counter(dict(pairs))
         self.least_survivors = int(state["least_survivors"][0])
+        self.blame.restore(state)

@@ -9,21 +9,17 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from learning.contribution import Codec, Sum
+from learning.contribution import Sum
 from learning.seeding import experiment_rng
+from rounds.blame import Blame
 from rounds.secure_groups import groups_of
 from rounds.secure_journal import Journal
-from rounds.secure_sum import SecureRound
+from rounds.secure_sum import SecureRound, Summed
 from rounds.setup import Round, ServerSetup
 
 
-def weigh(client: int) -> int:
-    """Every client counts alike."""
-    return 1
-
-
 class EvaluationSum:
-    """Clients of ``asked``, by node, sum contributions of ``codec`` in round ``number``.
+    """Clients of ``asked``, by node, sum what ``summed`` says in round ``number``.
 
     ``usual``: how many are asked by configuration. ``path``: of its journal.
     ``participations``: of the evaluations before. Raises ValueError where too few are left.
@@ -35,7 +31,8 @@ class EvaluationSum:
         number: int,
         asked: Mapping[int, list[int]],
         usual: int,
-        codec: Codec,
+        summed: Summed,
+        blame: Blame,
         grid: Grid,
         path: Path | None,
         participations: Counter[int],
@@ -50,8 +47,8 @@ class EvaluationSum:
             settings,
             uuid.uuid4().hex,
             self.about,
-            codec,
-            1,
+            summed,
+            blame,
             grid,
             setup.round_timeout,
             journal,
@@ -66,4 +63,4 @@ class EvaluationSum:
     def finish(self, total: Sum) -> list[int]:
         """Add the sums to ``total``; how many clients each is over."""
         self.secure.keep(self.participations)
-        return self.secure.finish(total, weigh)
+        return self.secure.finish(total)

@@ -12,12 +12,11 @@ from privacy.secure_aggregation import Phase
 from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
 from rounds.secure_journal import Journal
+from rounds.secure_question import RECORD
 from rounds.untrusted_text import said
 
 if TYPE_CHECKING:
     from rounds.setup import Round
-
-RECORD = "secure_sum"
 
 
 class SecureExchange:

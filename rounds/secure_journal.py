@@ -31,8 +31,8 @@ class Journal:
 
     ``path``: the run's file of them, which each round's replace; None: nothing is kept.
     ``terms``: of each sum; none before the clients were asked. ``masked``: of each sum, whose
-    vectors are in it, and the masked total; None before phase MASK is over. ``participations``:
-    of the whole run, as they were then.
+    vectors are in it, and the masked total; None before phase MASK is over. ``asked``: digest of
+    what clients were asked in it. ``participations``: of the whole run, as they were then.
     """
 
     def __init__(self, number: int, path: Path | None) -> None:
@@ -40,6 +40,7 @@ class Journal:
         self.terms: list[Terms] = []
         self.replies: dict[Phase, dict[int, bytes]] = {}
         self.masked: list[tuple[list[int], NDArray]] | None = None
+        self.asked = b""
         self.participations: dict[int, int] = {}
         self._about: dict[str, Any] = {}
         if path is not None and path.exists():
@@ -64,12 +65,14 @@ class Journal:
     def keep_masked(
         self,
         masked: list[tuple[list[int], NDArray]],
+        asked: bytes,
         participations: Mapping[int, int],
         about: Round,
     ) -> None:
         """Phase MASK is over."""
         if self.path is not None:
-            self.masked, self.participations = masked, dict(participations)
+            self.masked, self.asked = masked, asked
+            self.participations = dict(participations)
             self._keep(self.path, about)
 
     def _keep(self, path: Path, about: Round) -> None:
@@ -78,6 +81,7 @@ class Journal:
             "round": self.number,
             "terms": [terms.to_dict() for terms in self.terms],
             "masked": None if self.masked is None else [clients for clients, _ in self.masked],
+            "asked": self.asked.hex(),
             "participations": self.participations,
             "about": {name: getattr(about, name) for name in names},
         }
@@ -95,6 +99,7 @@ class Journal:
             return  # a round that was finished
         self.terms = [Terms.from_dict(terms) for terms in facts["terms"]]
         self.participations = {int(c): n for c, n in facts["participations"].items()}
+        self.asked = bytes.fromhex(facts["asked"])
         self._about = facts["about"]
         if facts["masked"] is not None:
             self.masked = [

@@ -13,28 +13,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from flwr.app import ConfigRecord
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from learning.contribution import Codec, MalformedError, Sum
+from privacy.events import Event
 from privacy.secure_aggregation import (
     Phase,
     SecureServer,
     SecureSumError,
     SecureSumSettings,
+    release_digest,
 )
-from rounds.secure_exchange import RECORD, SecureExchange
+from rounds.blame import Blame
+from rounds.secure_exchange import SecureExchange
 from rounds.secure_journal import Journal
-from rounds.weights import Weigh, require_weight
+from rounds.secure_question import RECORD, question
+from rounds.weights import Weights, require_weight
 
 if TYPE_CHECKING:
     from rounds.setup import Round
 
-__all__ = ["RECORD", "SecureRound", "modulus_bits"]
 Replies = Mapping[int, bytes]
 
 
@@ -50,13 +54,32 @@ def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
     return bits, signed
 
 
+@dataclass(frozen=True)
+class Summed:
+    """What each client of a round releases: ``event``, in the form of ``codec``, weighted."""
+
+    algorithm: str
+    purpose: str
+    codec: Codec
+    event: Event
+    weights: Weights
+
+    @property
+    def digest(self) -> str:
+        """What clients compare with the release that they are about to make."""
+        least, greatest = self.weights.least, self.weights.greatest
+        known = self.algorithm, self.purpose, self.codec, self.event
+        return release_digest(*known, least, greatest)
+
+
 class SecureRound:
     """The secure sums of round ``about``; what happens goes into that round's record.
 
     ``run`` names the server's run and differs between runs. ``groups``: who sums with whom.
-    ``max_weight``: the largest weight of one client. ``timeout``: seconds for each phase.
-    ``journal``: what outlives this process. ``least``: clients that every sum must hide, however
-    small the cohort has become. ``spoiled``: who was in sums that were impossible.
+    ``summed``: what clients release. ``blame``: learns whose shares did not arrive. ``timeout``:
+    seconds for each phase. ``journal``: what outlives this process. ``least``: clients that every
+    sum must hide, however small the cohort has become. ``spoiled``: who was in sums that were
+    impossible.
     """
 
     def __init__(
@@ -64,25 +87,35 @@ class SecureRound:
         settings: SecureSumSettings,
         run: str,
         about: Round,
-        codec: Codec,
-        max_weight: int,
+        summed: Summed,
+        blame: Blame,
         grid: Grid,
         timeout: float,
         journal: Journal,
         groups: Sequence[Sequence[int]],
         least: int,
     ) -> None:
-        self.about, self.codec, self.max_weight, self.journal = about, codec, max_weight, journal
+        self.about, self.summed, self.blame, self.journal = about, summed, blame, journal
+        codec, weights = summed.codec, summed.weights
         length = int(np.prod(codec.shape)) + 1
         if not journal.terms:
-            for clients in groups:
-                bits, _ = modulus_bits(codec, max_weight * len(clients))
-                terms = settings.terms(run, about.number, clients, length, bits, least)
+            bound = {
+                "purpose": summed.purpose,
+                "release": summed.digest,
+                "least_weight": weights.least,
+                "greatest_weight": weights.greatest,
+            }
+            for group, clients in enumerate(groups):
+                bits, _ = modulus_bits(codec, weights.greatest * len(clients))
+                shape = clients, length, bits, least
+                terms = settings.terms(run, about.number, *shape, group=group, **bound)
                 journal.terms.append(terms)
         self.signed = codec.limits(1)[0] < 0
         self.spoiled: list[tuple[int, ...]] = []
         self.exchange = SecureExchange(journal.terms[0].run, about, grid, timeout, journal)
-        self._sums = [SecureServer(terms) for terms in journal.terms]
+        self._sums = [
+            SecureServer(terms, settings.expected_dropouts(terms)) for terms in journal.terms
+        ]
         self._going = list(self._sums)  # those that can still be revealed
         self._sum_of = {c: each for each in self._sums for c in each.terms.clients}
         self._lists: dict[int, bytes] = {}
@@ -99,18 +132,20 @@ class SecureRound:
         }
         keys = self._next(SecureServer.keys, self.exchange.ask(Phase.ADVERTISE, terms))
         shares = self._next(SecureServer.shares, self.exchange.ask(Phase.SHARE, keys))
-        self._lists = self._next(SecureServer.checked, self.exchange.ask(Phase.CHECK, shares))
+        self._hear(self.exchange.ask(Phase.CHECK, shares))
+        self._lists = self._next(lambda each, _: each.lists(self.blame.accused), {})
         if self.journal.masked is not None:
             for each, (clients, total) in zip(self._sums, self.journal.masked, strict=True):
-                each.take_up(clients, total)
+                each.take_up(clients, total, self.journal.asked)
             return {}
         return self.exchange.reachable(self._lists)
 
-    def invitation(self, clients: list[int]) -> ConfigRecord:
-        """What goes to a node with the request to train: phase MASK of its clients."""
-        record = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
-        record["max_weight"] = self.max_weight
-        return record
+    def invite(self, clients: list[int], content: RecordDict) -> None:
+        """Add phase MASK of a node's clients to ``content``, the request to train."""
+        asked = question(content)
+        for each in self._sums:
+            each.asked = asked
+        content[RECORD] = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
 
     def collect(self, clients: list[int], masked: NDArray[np.uint8]) -> None:
         """Add one node's masked contributions (clients, bytes) to the sums."""
@@ -123,12 +158,13 @@ class SecureRound:
         """Phase MASK is over: what came in it can be asked for once only."""
         self._note()
         if self.journal.masked is None:
-            self.journal.keep_masked([e.masked for e in self._sums], participations, self.about)
+            masked, asked = [each.masked for each in self._sums], self._sums[0].asked
+            self.journal.keep_masked(masked, asked, participations, self.about)
 
-    def finish(self, total: Sum, weigh: Weigh) -> list[int]:
+    def finish(self, total: Sum) -> list[int]:
         """Phases CONFIRM and REVEAL: add every group's sum to ``total``.
 
-        How many clients each sum is over that was revealed. ``weigh``: as in ``answers.accept``.
+        How many clients each sum is over that was revealed.
         """
         lists = self._next(lambda each, _: each.survivors_list(), {})
         confirmed = self.exchange.ask(Phase.CONFIRM, lists)
@@ -140,8 +176,8 @@ class SecureRound:
             vector, clients = each.total(replies, self.signed), each.survivors
             sizes.append(len(clients))
             try:
-                weight = require_weight(int(vector[-1]), clients, weigh)
-                total.add_total(list(clients), vector[:-1].reshape(self.codec.shape), weight)
+                weight = require_weight(int(vector[-1]), clients, self.summed.weights.of)
+                total.add_total(list(clients), vector[:-1].reshape(self.summed.codec.shape), weight)
             except MalformedError as error:
                 self.spoiled.append(clients)
                 raise SecureSumError(
@@ -155,6 +191,17 @@ class SecureRound:
         return sizes
 
     # Helpers --------------------------------------------------------------------------------
+
+    def _hear(self, replies: Replies) -> None:
+        """Who holds whose shares; of whom that leaves no doubt is named before anybody masks."""
+
+        def hear(each: SecureServer, sent: Replies) -> dict[int, bytes]:
+            each.checked(sent)
+            return {}
+
+        self._next(hear, replies)
+        conflicts = [pair for each in self._sums for pair in each.conflicts]
+        self.about.accused |= self.blame.add(self.about.accused, conflicts)
 
     def _next(
         self, step: Callable[[SecureServer, Replies], dict[int, bytes]], replies: Replies

@@ -31,7 +31,8 @@ class ServerSetup:
     ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
     ``placement``: which node is asked for which client. ``schedule``: who is asked when; None:
     random cohorts. ``metrics``: further scores on the test set. ``split``: the statement's sentence
-    on owners' rows outside of clients, if there are any.
+    on owners' rows outside of clients, if there are any. ``strategy``: its name in the
+    configuration, which clients compare with their own.
     """
 
     trainer: Trainer
@@ -50,6 +51,7 @@ class ServerSetup:
     schedule: Schedule | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     split: str = ""
+    strategy: str = ""
 
     @cached_property
     def cohorts(self) -> Schedule:

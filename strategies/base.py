@@ -30,7 +30,7 @@ from rounds.message_size import reply_size, request_size
 from rounds.reply_limit import REPLIES
 from rounds.secure_groups import groups_of
 from rounds.secure_journal import Journal
-from rounds.secure_sum import RECORD, SecureRound
+from rounds.secure_sum import SecureRound, Summed
 from rounds.setup import Round, ServerSetup
 from rounds.untrusted_text import said
 from strategies.algorithm import Algorithm, Parameters
@@ -150,7 +150,7 @@ class CohortStrategy(Algorithm, Strategy):
             knobs = ConfigRecord({**settings, "round": number, "clients": clients})
             content = RecordDict({"model": record, "task": knobs})
             if self.secure_round is not None:
-                content[RECORD] = self.secure_round.invitation(clients)
+                self.secure_round.invite(clients, content)
             messages.append(
                 Message(content, dst_node_id=node, message_type="train", group_id=str(number))
             )
@@ -189,7 +189,7 @@ class CohortStrategy(Algorithm, Strategy):
             self._fail(self._exposed(clients), clients, "no answer before the deadline")
         if self.secure_round is not None:
             self.secure_round.keep(self.participations)
-            sizes = self.secure_round.finish(total, self.weights().of)
+            sizes = self.secure_round.finish(total)
             named = self.blame.add(self.round.accused, self.secure_round.spoiled)
             self.round.accused |= named
         else:
@@ -260,8 +260,10 @@ class CohortStrategy(Algorithm, Strategy):
                 self.setup.secure_sums,
                 self.run,
                 self.round,
-                self.codec(),
-                self.weights().greatest,
+                Summed(
+                    self.setup.strategy, "train", self.codec(), self.release_event(), self.weights()
+                ),
+                self.blame,
                 grid,
                 self.setup.round_timeout,
                 journal,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
@@ -12,11 +12,21 @@ from learning.rows import Rows
 from privacy.events import Event
 
 
+class Planned(NamedTuple):
+    """A release that is about to be made: its ``event``, and all that a sum's terms say of it."""
+
+    algorithm: str
+    purpose: str
+    codec: Codec
+    event: Event
+    weight: int
+
+
 class Collector(Protocol):
     """Takes the releases of one message's clients and gives the node's contribution."""
 
-    def event(self, client: int, event: Event) -> Event:
-        """What ``event`` is once it leaves this way; raises if it may not."""
+    def event(self, client: int, planned: Planned) -> Event:
+        """What ``planned.event`` is once it leaves this way; raises if it may not."""
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Take one client's packed release; raises if it cannot."""
@@ -39,9 +49,9 @@ class PlainSum:
         self._sum: Sum | None = None
         self._packed: NDArray | None = None
 
-    def event(self, client: int, event: Event) -> Event:
+    def event(self, client: int, planned: Planned) -> Event:
         """The server may be told of a single client: nothing is hidden."""
-        return event
+        return planned.event
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Add to the sum."""
@@ -74,9 +84,9 @@ class SideBySide:
     def __init__(self) -> None:
         self._rows: Rows | None = None
 
-    def event(self, client: int, event: Event) -> Event:
+    def event(self, client: int, planned: Planned) -> Event:
         """The server sees every client's row: nothing is hidden."""
-        return event
+        return planned.event
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """One more row."""

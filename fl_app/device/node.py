@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from clients.base import Client, LocalData, Task, TaskError
 from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
-from fl_app.device.collector import Collector, PlainSum, SideBySide
+from fl_app.device.collector import Collector, PlainSum, Planned, SideBySide
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import NodeSettings, log_error
 from fl_app.device.refused import REFUSED
@@ -142,7 +142,8 @@ class Node:
             if not self.settings.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
-        event = collector.event(task.client, event)
+        about = task.purpose, role.codec(task), event, role.weight(task.client)
+        event = collector.event(task.client, Planned(self.algorithm, *about))
         return Charge(task.client, self.settings.run, task.round, task.purpose, request, event)
 
     def _allow(self, charge: Charge, spent: ComposedEvent) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from fl_app.device.refused import REFUSED
 from learning.private_file import private, private_folder
 from privacy.policy import Policy, Refusal
-from privacy.secure_aggregation import OwnerRules, read_peers
+from privacy.secure_aggregation import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
 from privacy.untrusted_text import printable
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
@@ -97,18 +97,25 @@ class OwnerSettings:
 
 
 def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
-    """``colluders=N``, ``honest_clients=N``, ``peers=FILE`` of public keys, if given."""
-    peers = node_config.get("peers")
+    """What ``OwnerRules`` has, each if it is given; ``peers=FILE`` of clients' public keys."""
+    peers, neighbours = node_config.get("peers"), node_config.get("neighbours", "all")
     try:
+        pinned = None
+        if peers is not None:
+            pinned = PinnedPeers(read_peers(Path(str(peers)).expanduser()))
         return OwnerRules(
-            int(node_config.get("colluders", 0)),
-            int(node_config.get("honest_clients", 1)),
-            None if peers is None else read_peers(Path(str(peers)).expanduser()),
+            colluders=int(node_config.get("colluders", 0)),
+            honest_clients=int(node_config.get("honest_clients", 1)),
+            neighbours=None if neighbours == "all" else int(neighbours),
+            threshold=float(node_config.get("threshold", 0)),
+            server=str(node_config.get("server", "lying")),
+            peers=pinned,
         )
     except (ValueError, TypeError, OSError) as error:
         raise DeviceError(
-            "colluders, honest_clients, peers in this device's node-config: must be whole numbers "
-            "of at least 0 and 1, and a file of public keys"
+            "colluders, honest_clients, neighbours, threshold, server, peers in this device's "
+            "node-config: must be whole numbers of at least 0 and 1, one of at least 2 or all, a "
+            "share below 1, lying or honest, and a file of clients' ids and public keys"
         ) from error
 
 
@@ -126,10 +133,9 @@ class NodeSettings:
     simulated: bool
     owner: OwnerSettings | None = None
 
-    @property
-    def sum_rules(self) -> OwnerRules:
-        """What is asked of secure sums beside the run's own settings."""
-        return OwnerRules() if self.owner is None else self.owner.sums
+    def sum_rules(self, run: SecureSumSettings) -> OwnerRules:
+        """What is asked of secure sums: by a device's owner, else by the settings of the run."""
+        return run.owner_rules() if self.owner is None else self.owner.sums
 
     @property
     def memory(self) -> Path:

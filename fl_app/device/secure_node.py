@@ -19,21 +19,23 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from clients.base import TaskError
-from fl_app.device.collector import Collector, PlainSum
+from fl_app.device.collector import Collector, PlainSum, Planned
 from fl_app.device.node_settings import DeviceError, NodeSettings
 from learning.contribution import Codec
 from privacy.events import Event, SummedEvent
 from privacy.secure_aggregation import (
+    Peers,
     Phase,
     SecureClient,
     SecureSumError,
     SecureSumSettings,
+    SeenPeers,
     StateFile,
     Terms,
     identity_in,
+    release_digest,
 )
-
-RECORD = "secure_sum"
+from rounds.secure_question import RECORD, question
 
 
 def secure_folder(folder: Path) -> Path:
@@ -53,7 +55,7 @@ class SecureNode:
         self, settings: SecureSumSettings, own: NodeSettings, hosts: Callable[[int], bool]
     ) -> None:
         self.settings, self.own, self.hosts = settings, own, hosts
-        self.rules = own.sum_rules
+        self.rules = own.sum_rules(settings)
 
     def answers(self, content: RecordDict) -> bool:
         """Whether a message belongs to a phase that needs nothing but this class."""
@@ -83,7 +85,7 @@ class SecureNode:
         """What takes the releases that a message asks for."""
         record = content.config_records.get(RECORD)
         if self.settings.is_on:
-            return UnchargedSum() if record is None else MaskedVectors(self, _request(record))
+            return UnchargedSum() if record is None else MaskedVectors(self, content)
         if record is not None:
             raise DeviceError("secure_aggregation=on: the server has it on, this client has not")
         return PlainSum()
@@ -94,6 +96,11 @@ class SecureNode:
             raise SecureSumError(f"client {client} is not hosted here")
         return StateFile(secure_folder(self.own.folder) / f"{client}.json")
 
+    def _peers(self, client: int) -> Peers:
+        """Whose keys ``client`` believes."""
+        seen = SeenPeers(secure_folder(self.own.folder) / f"{client}.peers")
+        return self.rules.peers or seen
+
     def _answer(self, request: Request, client: int, message: bytes) -> bytes:
         if not self.settings.is_on:
             raise SecureSumError("secure aggregation is off at this client")
@@ -102,7 +109,6 @@ class SecureNode:
             return again
         if request.phase is Phase.ADVERTISE:
             terms, message = request.terms(message), b""
-            self.settings.accept(terms)
             self.rules.accept(terms)
             party = SecureClient.join(
                 terms, client, identity_in(identity_file(self.own.folder, client))
@@ -111,7 +117,7 @@ class SecureNode:
         else:
             party = file.load(request.run, request.round)
         try:
-            answer = party.answer(request.phase, message, self.rules.peers)
+            answer = party.answer(request.phase, message, self._peers(client))
         except Exception:
             file.save(party)  # it takes no further part
             raise
@@ -136,7 +142,6 @@ class Request:
         self.run, self.round = fields["run"], fields["round"]
         if type(self.run) is not str or type(self.round) is not int:
             raise ValueError("run, round: must be a name and an integer")
-        self._fields = fields
 
     def terms(self, message: bytes) -> Terms:
         """The terms that the server proposes, which are its message in phase ADVERTISE."""
@@ -155,14 +160,6 @@ class Request:
         """A digest of what one client is asked, the same for the same request."""
         return hashlib.sha256(repr((self.phase.value, message)).encode()).hexdigest()
 
-    @property
-    def max_weight(self) -> int:
-        """The largest weight for which the modulus has room."""
-        weight = self._fields.get("max_weight")
-        if type(weight) is not int:
-            raise TaskError("max_weight: must be an integer")
-        return weight
-
 
 def _request(record: ConfigRecord) -> Request:
     """The request in ``record``; DeviceError if it is malformed."""
@@ -175,7 +172,7 @@ def _request(record: ConfigRecord) -> Request:
 class UnchargedSum(PlainSum):
     """What a server gets that asks for no mask: reports that cost nothing, and no release."""
 
-    def event(self, client: int, event: Event) -> Event:
+    def event(self, client: int, planned: Planned) -> Event:
         """Refused: whatever has to be charged leaves masked only."""
         raise TaskError(
             "secure_aggregation=on: this client releases nothing but masked contributions"
@@ -185,28 +182,37 @@ class UnchargedSum(PlainSum):
 class MaskedVectors:
     """The masked contributions of one message's clients, side by side; nothing is summed here."""
 
-    def __init__(self, node: SecureNode, request: Request) -> None:
-        self.node, self.request = node, request
+    def __init__(self, node: SecureNode, content: RecordDict) -> None:
+        self.node, self.request = node, _request(content.config_records[RECORD])
+        self.asked = question(content)
         self._rows: dict[int, bytes] = {}
 
-    def event(self, client: int, event: Event) -> Event:
-        """``event``, hidden among the fewest honest clients whose sum this client lets out."""
+    def event(self, client: int, planned: Planned) -> Event:
+        """Its event, hidden among the fewest honest clients whose sum this client lets out.
+
+        TaskError where the sum's terms are for another release; nothing is charged then.
+        """
         party = self._load(client)
+        terms = party.terms
         party.included_in(self.request.messages[client])  # before it is charged
-        return SummedEvent(event, party.terms.minimum - party.terms.colluders)
+        weights = terms.least_weight, terms.greatest_weight
+        if not weights[0] <= planned.weight <= weights[1]:
+            raise TaskError(
+                f"weight={planned.weight}: the sum's terms are for weights of {weights[0]} to "
+                f"{weights[1]}"
+            )
+        made = planned.algorithm, planned.purpose, planned.codec, planned.event
+        if planned.purpose != terms.purpose or release_digest(*made, *weights) != terms.release:
+            raise TaskError("the sum's terms are for another release than this client would make")
+        return SummedEvent(planned.event, terms.honest, planned.weight, *weights, terms.release)
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Mask one client's integers and its weight."""
         request, party = self.request, self._load(client)
-        if not 1 <= weight <= request.max_weight:
-            raise TaskError(
-                f"weight={weight}: the sum has room for weights of 1 to {request.max_weight} a "
-                "client (privacy.secure_sum.max_weight)"
-            )
         integers = codec.expand(packed, weight).reshape(-1)
         vector = np.append(integers, np.int64(weight))
         try:
-            self._rows[client] = party.add_masks(vector, request.messages[client])
+            self._rows[client] = party.add_masks(vector, request.messages[client], self.asked)
         finally:
             self.node.state(client).save(party)
 

@@ -49,6 +49,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         schedule=schedule,
         metrics=metrics_of(config, population.dataset),
         split=population.split_by_rows,
+        strategy=str(config.strategy.name),
     )
     strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
     if config.evaluation.server is not None:

@@ -13,10 +13,11 @@ from privacy.secure_aggregation.identity import (
     sign,
 )
 from privacy.secure_aggregation.keys import POINT_BYTES, point
-from privacy.secure_aggregation.terms import SecureSumError, Terms
+from privacy.secure_aggregation.terms import SecureSumError, Terms, context
 
 _SIZES = (IDENTITY_BYTES, POINT_BYTES, POINT_BYTES, POINT_BYTES, SIGNATURE_BYTES)
 ADVERTISED_BYTES = sum(_SIZES)
+_USE = "advertisement"
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,9 @@ class Advertisement:
         cls, identity: bytes, terms: Terms, client: int, channel: bytes, mask: bytes, seed: bytes
     ) -> bytes:
         """As it travels."""
-        signature = sign(identity, *_about(terms, client), channel, mask, seed)
-        return b"".join((public_identity(identity), channel, mask, seed, signature))
+        keys = (public_identity(identity), channel, mask, seed)
+        signature = sign(identity, context(terms, _USE, client, *keys))
+        return b"".join((*keys, signature))
 
     @classmethod
     def of(cls, sent: bytes) -> Advertisement:
@@ -49,8 +51,8 @@ class Advertisement:
     def read(cls, sent: bytes, terms: Terms, client: int) -> Advertisement:
         """``of``, with its signature checked: SecureSumError where it is not ``client``'s."""
         found = cls.of(sent)
-        about = _about(terms, client)
-        if not is_signed(found.identity, found.signature, *about, *found.keys[1:]):
+        about = context(terms, _USE, client, *found.keys)
+        if not is_signed(found.identity, found.signature, about):
             raise SecureSumError("its public keys are not signed by its own device's key")
         return found
 
@@ -65,7 +67,3 @@ class Advertisement:
     def keys(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Its four public keys."""
         return self.identity, self.channel, self.mask, self.seed
-
-
-def _about(terms: Terms, client: int) -> tuple[bytes, bytes, int]:
-    return terms.digest(), b"advertisement", client

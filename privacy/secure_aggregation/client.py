@@ -10,8 +10,10 @@ Symbols: x_u = ``vector``, b_u = ``seed``, s_uv = agreement of the ``mask`` key 
 private ``mask`` key are shared among the neighbours, verifiably (``shares``). For a client that
 survived, holders reveal their share of b_u; for one that dropped out, of its mask key; never both.
 
-Phase CHECK is added to the paper's: whoever was sent shares that do not open, or do not fit,
-proves it (``evidence``), and the sum goes on without the liar. Nobody has sent data by then.
+Phase CHECK is added to the paper's: each client says whose shares it holds. Shares that do not
+open, or do not fit, have no holder, and nothing is said of why: any proof would open what two
+honest clients have sealed for each other. Pairwise masks are derived in MASK only, from all that
+the clients were told by then: masks of clients that were told different things do not cancel.
 """
 
 from __future__ import annotations
@@ -27,19 +29,33 @@ from numpy.typing import NDArray
 
 from privacy.secure_aggregation import masks
 from privacy.secure_aggregation.advertisement import ADVERTISED_BYTES, Advertisement
-from privacy.secure_aggregation.bindings import about_dealing, mask_key, self_mask_key, word_on
-from privacy.secure_aggregation.evidence import disclose
-from privacy.secure_aggregation.identity import SIGNATURE_BYTES, is_signed, new_identity, sign
-from privacy.secure_aggregation.keys import Entropy, agree, public_key, scalar
+from privacy.secure_aggregation.bindings import (
+    Party,
+    about_dealing,
+    box_key,
+    mask_key,
+    self_mask_key,
+    word_on,
+)
+from privacy.secure_aggregation.identity import (
+    SIGNATURE_BYTES,
+    is_signed,
+    new_identity,
+    public_identity,
+    sign,
+)
+from privacy.secure_aggregation.keys import Entropy, public_key, scalar
 from privacy.secure_aggregation.messages import (
     OVERHEAD,
     Phase,
     join,
+    join_ids,
     open_sealed,
     part,
     part_ids,
     seal,
 )
+from privacy.secure_aggregation.peers import Peers, require_own_keys
 from privacy.secure_aggregation.shares import (
     KEY,
     SEED,
@@ -92,8 +108,10 @@ class SecureClient:
     mask: bytes = field(repr=False)
     seed: bytes = field(repr=False)
     done: int = 0
+    advertised: bytes = b""  # by this client itself
     public: dict[int, bytes] = field(default_factory=dict)  # what neighbours have advertised
     shares: dict[int, bytes] = field(default_factory=dict, repr=False)  # of others' secrets
+    asked: bytes = b""  # digest of what phase MASK came with, the same for all
     included: tuple[int, ...] = ()  # whose masks may be in the sum
     survivors: tuple[int, ...] = ()
 
@@ -117,57 +135,52 @@ class SecureClient:
     @_once(Phase.ADVERTISE)
     def advertise(self) -> bytes:
         """Phase 1: the public halves of all four keys, signed."""
-        secrets = (self.channel, self.mask, self.seed)
-        return Advertisement.sign(self.identity, self.terms, self.me, *map(public_key, secrets))
+        keys = map(public_key, (self.channel, self.mask, self.seed))
+        self.advertised = Advertisement.sign(self.identity, self.terms, self.me, *keys)
+        return self.advertised
 
     @_once(Phase.SHARE)
-    def share(self, message: bytes, peers: frozenset[bytes] | None = None) -> bytes:
+    def share(self, message: bytes, peers: Peers | None = None) -> bytes:
         """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
 
-        ``peers``: public identities, beside which this client takes part with nobody.
+        ``peers``: whose keys these may be; None: whosoever.
         """
         sent = self._from_neighbours(message, ADVERTISED_BYTES)
         keys = {v: Advertisement.read(ad, self.terms, v) for v, ad in sent.items()}
         self._require_holders(len(keys) + 1)
+        identities = {v: ad.identity for v, ad in keys.items()}
+        identities[self.me] = public_identity(self.identity)
+        require_own_keys(identities)
+        own = Advertisement.of(self.advertised)
+        others = [key for ad in (own, *keys.values()) for key in ad.keys[1:]]
+        if len(set(others)) < len(others):
+            raise SecureSumError("two clients have one key; no device may be two clients")
         if peers is not None:
-            found = [ad.identity for ad in keys.values()]
-            if not peers.issuperset(found) or len(set(found)) < len(found):
-                raise SecureSumError(
-                    "a client's key is not among the peers that this device's owner has pinned, "
-                    "or two have one"
-                )
+            peers.accept(self.terms, identities)
         self.public = sent
         holders = self.terms.holders_of(self.me)
-        about = about_dealing(self.terms, self.me)
+        about = about_dealing(self.terms, self._party(self.me))
         dealing, dealt = Dealing.of(self.seed, self.mask, self.terms.threshold, len(holders), about)
         parts = dict(zip(holders, dealt, strict=True))
         self.shares = {self.me: parts[self.me]}
-        boxes = {
-            v: seal(agree(self.channel, ad.channel), self.terms, self.me, v, parts[v])
-            for v, ad in keys.items()
-        }
+        boxes = {v: seal(self._box_key(ad, self.me, v), parts[v]) for v, ad in keys.items()}
         return dealing.to_bytes() + join(boxes, self._neighbours)
 
     @_once(Phase.CHECK)
     def check(self, message: bytes) -> bytes:
-        """Phase 3: from neighbours' sealed shares to evidence against those who sent rubbish."""
+        """Phase 3: from neighbours' sealed shares to a bit for each whose shares this one holds."""
         sent = self._from_neighbours(message, SEALED_BYTES + TEST_BYTES)
         if not sent.keys() <= self.public.keys():
             raise SecureSumError("shares arrived from a client whose keys did not")
-        evidence = {}
         for v, found in sent.items():
-            channel = self._advertised(v).channel
             try:
-                box, secret = found[:SEALED_BYTES], agree(self.channel, channel)
-                share = open_sealed(secret, self.terms, v, self.me, box)
+                key = self._box_key(self._advertised(v), v, self.me)
+                share = open_sealed(key, found[:SEALED_BYTES])
             except SecureSumError:
-                share = b""
+                continue
             if passes(share, found[SEALED_BYTES:]):
                 self.shares[v] = share
-            else:
-                evidence[v] = disclose(self.channel, channel, self.terms.digest())
-        self._require_holders(len(self.shares))
-        return join(evidence, self._neighbours)
+        return join_ids(self.shares.keys() - {self.me}, self._neighbours)
 
     def included_in(self, message: bytes) -> tuple[int, ...]:
         """Whose masks are to be in the sum, by phase 4's message; nothing is done yet."""
@@ -175,18 +188,23 @@ class SecureClient:
         return self._included(message)
 
     @_once(Phase.MASK)
-    def add_masks(self, vector: NDArray[np.int64], message: bytes) -> bytes:
-        """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed."""
+    def add_masks(self, vector: NDArray[np.int64], message: bytes, asked: bytes) -> bytes:
+        """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed.
+
+        ``asked``: digest of what all clients are asked with this phase.
+        """
         terms = self.terms
         if vector.dtype != np.int64 or vector.shape != (terms.length,):
             raise ValueError(
                 f"vector={vector.dtype}{list(vector.shape)}: must be int64[{terms.length}]"
             )
-        self.included = self._included(message)
-        own = self_mask_key(self.seed, terms, self.me)
+        self.included, self.asked = self._included(message), asked
+        own = self_mask_key(self.seed, terms, self._party(self.me))
         total = masks.to_words(vector, terms.bits) + masks.expand(own, terms.length, terms.bits)
-        for v in self._alive(self.included):
-            key = mask_key(self.mask, self._advertised(v).mask, terms, self.me, v)
+        for v in self._known(self.included):
+            parties = self._party(self.me), self._party(v)
+            public = self._advertised(v).mask
+            key = mask_key(self.mask, public, terms, *parties, asked, self.included)
             pairwise = masks.expand(key, terms.length, terms.bits)
             if v > self.me:
                 total += pairwise
@@ -201,28 +219,25 @@ class SecureClient:
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
         self._require_minimum(len(survivors))
-        self._require_holders(len(self._alive(survivors)) + 1)
-        if not self.terms.stays_connected(survivors):
-            raise SecureSumError("without the others the survivors' sum would fall apart")
+        self._require_holders(len(self._known(survivors)) + 1)
         self.survivors = survivors
-        return sign(self.identity, *word_on(self.included, survivors, self.terms))
+        return sign(self.identity, self._word_of(self.me))
 
     @_once(Phase.REVEAL)
     def reveal(self, message: bytes) -> bytes:
-        """Phase 6: from neighbours' signatures to one share for each client that was included."""
+        """Phase 6: from neighbours' signatures to a share of each included client's, if held."""
         words = self._from_neighbours(message, SIGNATURE_BYTES)
-        about, alive = (
-            word_on(self.included, self.survivors, self.terms),
-            self._alive(self.survivors),
-        )
         agreed = sum(
-            v in words and is_signed(self._advertised(v).identity, words[v], *about) for v in alive
+            is_signed(self._advertised(v).identity, words[v], self._word_of(v))
+            for v in self._known(self.survivors)
+            if v in words
         )
         self._require_holders(agreed + 1)
         return join(
             {
-                v: piece(self.shares[v], SEED if v in self.survivors else KEY)
-                for v in (self.me, *self._alive(self.included))
+                v: piece(share, SEED if v in self.survivors else KEY)
+                for v, share in self.shares.items()
+                if v in self.included
             },
             self.terms.holders_of(self.me),
         )
@@ -235,7 +250,7 @@ class SecureClient:
                 f"phase {phase} was asked for, {due} is due: each is answered once"
             )
 
-    def answer(self, phase: Phase, message: bytes, peers: frozenset[bytes] | None = None) -> bytes:
+    def answer(self, phase: Phase, message: bytes, peers: Peers | None = None) -> bytes:
         """The answer in any phase that needs no data of the client's."""
         if phase is Phase.ADVERTISE:
             return self.advertise()
@@ -266,18 +281,29 @@ class SecureClient:
     def _advertised(self, client: int) -> Advertisement:
         return Advertisement.of(self.public[client])
 
+    def _party(self, client: int) -> Party:
+        return Party(client, self.advertised if client == self.me else self.public[client])
+
+    def _box_key(self, other: Advertisement, sender: int, receiver: int) -> bytes:
+        parties = self._party(sender), self._party(receiver)
+        return box_key(self.channel, other.channel, self.terms, *parties)
+
+    def _word_of(self, client: int) -> bytes:
+        told = self.included, self.survivors, self.asked
+        return word_on(*told, self.terms, self._party(client))
+
     def _included(self, message: bytes) -> tuple[int, ...]:
         included = part_ids(message, self.terms.clients)
-        near = [v for v in self._neighbours if v in set(included)]
-        if self.me not in included or not set(near) <= self.shares.keys():
-            raise SecureSumError("a client is to be in the sum whose shares were not accepted")
+        if self.me not in included:
+            raise SecureSumError("this client is to mask for a sum that it is not in")
         self._require_minimum(len(included))
-        self._require_holders(len(near) + 1)
+        self._require_holders(len(self._known(included)) + 1)
         return included
 
-    def _alive(self, clients: Sequence[int]) -> list[int]:
+    def _known(self, clients: Sequence[int]) -> list[int]:
+        """Those neighbours among ``clients`` whose keys have come: with them it masks."""
         left = set(clients)
-        return [v for v in self._neighbours if v in left]
+        return [v for v in self._neighbours if v in left and v in self.public]
 
     def _require_holders(self, count: int) -> None:
         if count < self.terms.threshold:

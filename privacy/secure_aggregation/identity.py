@@ -1,8 +1,7 @@
 """A device's long-term key (Ed25519): it signs what the device says in secure sums.
 
-Made once on the device and kept beside its state, readable by its owner only. A device that pins
-its peers' public keys takes part with these peers only; otherwise the server says which key
-belongs to which client.
+Made once on the device and kept beside its state, readable by its owner only. Which key is whose
+is for ``peers`` to say.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from privacy.secure_aggregation.keys import Entropy, framed
+from privacy.secure_aggregation.keys import Entropy
 
 IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64
 
@@ -47,30 +46,15 @@ def public_identity(identity: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(identity).public_key().public_bytes_raw()
 
 
-def sign(identity: bytes, *parts: bytes | int) -> bytes:
-    """A signature of ``parts``."""
-    return Ed25519PrivateKey.from_private_bytes(identity).sign(framed(*parts))
+def sign(identity: bytes, about: bytes) -> bytes:
+    """A signature of ``about``."""
+    return Ed25519PrivateKey.from_private_bytes(identity).sign(about)
 
 
-def is_signed(public: bytes, signature: bytes, *parts: bytes | int) -> bool:
-    """Whether the owner of ``public`` has signed ``parts``."""
+def is_signed(public: bytes, signature: bytes, about: bytes) -> bool:
+    """Whether the owner of ``public`` has signed ``about``."""
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, framed(*parts))
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, about)
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def read_peers(path: Path) -> frozenset[bytes]:
-    """Public keys, one in each line in hexadecimal; what follows a space is a remark.
-
-    ValueError for a file that is anything else, or names nobody.
-    """
-    lines = [line.split()[0] for line in path.read_text("utf-8").splitlines() if line.strip()]
-    try:
-        peers = frozenset(bytes.fromhex(word) for word in lines)
-    except ValueError as error:
-        raise ValueError("peers: a line does not begin with a public key") from error
-    if not peers or any(len(peer) != IDENTITY_BYTES for peer in peers):
-        raise ValueError(f"peers: public keys have {IDENTITY_BYTES} bytes, one in each line")
-    return peers

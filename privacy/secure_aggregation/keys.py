@@ -76,18 +76,9 @@ def combination(terms: Iterable[tuple[int, EccPoint]]) -> EccPoint:
     return total
 
 
-def derive(secret: bytes, salt: bytes, *info: bytes | int) -> bytes:
-    """A 32-byte key for one use: HKDF-SHA256 of ``secret``; ``info`` names the use.
-
-    Each part of ``info`` is preceded by its length, so that no two lists of parts collide.
-    """
-    return HKDF(hashes.SHA256(), KEY_BYTES, salt, framed(*info)).derive(secret)
-
-
-def framed(*parts: bytes | int) -> bytes:
-    """``parts`` as one string of bytes, each preceded by its length."""
-    found = [i.to_bytes(8, "big") if isinstance(i, int) else i for i in parts]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in found)
+def derive(secret: bytes, about: bytes) -> bytes:
+    """A 32-byte key for one use: HKDF-SHA256 of ``secret``; ``about`` is the use's ``context``."""
+    return HKDF(hashes.SHA256(), KEY_BYTES, None, about).derive(secret)
 
 
 def _decoded(public: bytes) -> ec.EllipticCurvePublicKey:

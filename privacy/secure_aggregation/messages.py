@@ -1,8 +1,7 @@
 """What clients send each other through the server, and how several messages become one.
 
 Between two clients shares travel under AES-256-GCM, with a key that HKDF derives for one sender
-and one receiver of one sum; the terms of the sum (run, round, cohort, threshold, …) are part of
-the key, and all of it is repeated as associated data. A message that was altered, replayed from
+and one receiver of one sum (``bindings.box_key``). A message that was altered, replayed from
 another sum or pair, or sent on to somebody else does not open.
 """
 
@@ -16,8 +15,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from privacy.secure_aggregation.keys import derive, framed
-from privacy.secure_aggregation.terms import SecureSumError, Terms
+from privacy.secure_aggregation.terms import SecureSumError
 
 _NONCE = 12
 OVERHEAD = _NONCE + 16  # nonce and tag
@@ -28,34 +26,24 @@ class Phase(StrEnum):
 
     ADVERTISE = "advertise"  # public keys
     SHARE = "share"  # encrypted shares of the two secrets
-    CHECK = "check"  # complaints about shares
+    CHECK = "check"  # whose shares have come
     MASK = "mask"  # the masked vector
     CONFIRM = "confirm"  # agreement on who survived
     REVEAL = "reveal"  # the shares that remove the masks
 
 
-def seal(secret: bytes, terms: Terms, sender: int, receiver: int, plaintext: bytes) -> bytes:
-    """``plaintext`` for ``receiver`` only. ``secret``: what the two agree on."""
-    key, bound = _bind(secret, terms, sender, receiver)
+def seal(key: bytes, plaintext: bytes) -> bytes:
+    """``plaintext`` under ``key``: ``bindings.box_key`` of one sender, receiver and sum."""
     nonce = os.urandom(_NONCE)
-    return nonce + AESGCM(key).encrypt(nonce, plaintext, bound)
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, None)
 
 
-def open_sealed(secret: bytes, terms: Terms, sender: int, receiver: int, message: bytes) -> bytes:
-    """The plaintext of ``message``; SecureSumError if it is not exactly what ``sender`` sealed."""
-    key, bound = _bind(secret, terms, sender, receiver)
+def open_sealed(key: bytes, message: bytes) -> bytes:
+    """The plaintext of ``message``; SecureSumError if it is not exactly what was sealed."""
     try:
-        return AESGCM(key).decrypt(message[:_NONCE], message[_NONCE:], bound)
+        return AESGCM(key).decrypt(message[:_NONCE], message[_NONCE:], None)
     except (InvalidTag, ValueError) as error:
-        raise SecureSumError(
-            f"the shares from client {sender} to {receiver} were altered, replayed or meant for "
-            "somebody else"
-        ) from error
-
-
-def _bind(secret: bytes, terms: Terms, sender: int, receiver: int) -> tuple[bytes, bytes]:
-    key = derive(secret, terms.digest(), b"message", sender, receiver)
-    return key, framed(terms.digest(), sender, receiver)
+        raise SecureSumError("shares were altered, replayed or meant for somebody else") from error
 
 
 def join(items: Mapping[int, bytes], among: Sequence[int]) -> bytes:

@@ -1,8 +1,9 @@
 """The server in one secure sum: forwards, adds up masked vectors, removes the masks of the sum.
 
 Replies are untrusted. A client that sends what no honest client can send is ``accused``, with the
-reason; one that is left out without proven fault is ``dropped``. The server holds one running
-total of masked vectors and never an unmasked vector.
+reason; one that is left out without proven fault is ``dropped``. Where a dealer's shares did not
+reach a holder, one of the two has lied, and nothing is disclosed that would say which:
+``conflicts``. The server holds one running total of masked vectors and never an unmasked vector.
 """
 
 from __future__ import annotations
@@ -16,14 +17,19 @@ from numpy.typing import NDArray
 
 from privacy.secure_aggregation import masks
 from privacy.secure_aggregation.advertisement import Advertisement
-from privacy.secure_aggregation.bindings import about_dealing, mask_key, self_mask_key, word_on
+from privacy.secure_aggregation.bindings import (
+    Party,
+    about_dealing,
+    mask_key,
+    self_mask_key,
+    word_on,
+)
 from privacy.secure_aggregation.client import SEALED_BYTES
 from privacy.secure_aggregation.decoding import restore
-from privacy.secure_aggregation.evidence import EVIDENCE_BYTES, disclosed
 from privacy.secure_aggregation.identity import SIGNATURE_BYTES, is_signed
 from privacy.secure_aggregation.keys import KEY_BYTES
-from privacy.secure_aggregation.messages import Phase, join, join_ids, open_sealed, part
-from privacy.secure_aggregation.shares import KEY, SEED, Dealing, passes
+from privacy.secure_aggregation.messages import Phase, join, join_ids, part, part_ids
+from privacy.secure_aggregation.shares import KEY, SEED, Dealing
 from privacy.secure_aggregation.terms import SecureSumError, Terms
 
 
@@ -32,17 +38,23 @@ class SecureServer:
 
     A client that is missing from a phase's replies has dropped out. Every method raises
     SecureSumError when too few clients are left for the sum ever to be revealed.
+
+    ``dropouts``: how many share holders of each client are expected to fall silent. ``asked``:
+    digest of what clients are asked in phase MASK.
     """
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
+    def __init__(self, terms: Terms, dropouts: int = 0) -> None:
+        self.terms, self.dropouts, self.asked = terms, dropouts, b""
+        self.conflicts: list[tuple[int, int]] = []
         self.dropped: dict[int, str] = {}
         self.accused: dict[int, str] = {}
         self.included: tuple[int, ...] = ()  # whose masks may be in the sum
         self.survivors: tuple[int, ...] = ()  # whose vectors are in the sum
         self._advertised: dict[int, Advertisement] = {}
         self._dealings: dict[int, Dealing] = {}
+        self._advertisements: dict[int, bytes] = {}  # as they travelled
         self._sealed: dict[int, dict[int, bytes]] = {}
+        self._held: dict[int, set[int]] = {}  # whose shares a client holds, its own among them
         self._masked: set[int] = set()
         self._total = np.zeros(terms.length, masks.word(terms.bits))
 
@@ -52,7 +64,7 @@ class SecureServer:
             with self._blaming(client):
                 advertised = Advertisement.read(sent, self.terms, client)
                 advertised.require_valid()
-                self._advertised[client] = advertised
+                self._advertised[client], self._advertisements[client] = advertised, sent
         # Keys are fresh and not yet published, so clients that send the same key collude.
         seen = Counter(key for ad in self._advertised.values() for key in ad.keys)
         for client, ad in list(self._advertised.items()):
@@ -74,7 +86,7 @@ class SecureServer:
                 boxes = part(sent[size:], SEALED_BYTES, terms.neighbours_of(client))
                 if list(boxes) != self._among(client, self._advertised):
                     raise SecureSumError("it did not send shares to all of its neighbours")
-                ad, about = self._advertised[client], about_dealing(terms, client)
+                ad, about = self._advertised[client], about_dealing(terms, self._party(client))
                 self._dealings[client] = Dealing.read(
                     sent[:size], terms.threshold, terms.holders, about, ad.seed, ad.mask
                 )
@@ -91,21 +103,35 @@ class SecureServer:
             for client in self._sealed
         }
 
-    def checked(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
-        """After CHECK: who is to be in the sum, for each of them; who complained was heard."""
-        answered = set()
+    def checked(self, replies: Mapping[int, bytes]) -> None:
+        """After CHECK: who holds whose shares, and between whom there are ``conflicts``."""
         for client, sent in self._expected(replies, self._sealed):
             with self._blaming(client):
-                evidence = part(sent, EVIDENCE_BYTES, self.terms.neighbours_of(client))
-                for dealer, shown in evidence.items():
-                    if dealer not in self.accused:
-                        self._hear(client, dealer, shown)
-                answered.add(client)
-        included = answered - self.accused.keys()
-        while lonely := [c for c in sorted(included) if self._holders(c, included) < self._needed]:
-            # It would refuse to go on: what it masks could not be unmasked.
+                near = self.terms.neighbours_of(client)
+                held = set(part_ids(sent, near))
+                dealt = self._among(client, self._sealed)
+                if not held <= set(dealt):
+                    raise SecureSumError("it says that it holds shares that nobody dealt")
+                self._held[client] = held | {client}
+                self.conflicts += [(v, client) for v in dealt if v not in held]
+        self._require(len(self._held), Phase.CHECK)
+
+    def lists(self, without: Container[int] = ()) -> dict[int, bytes]:
+        """Then: who is to be in the sum, for each of them; ``without`` those who were named."""
+        included = {c for c in self._held if c not in self.accused and c not in without}
+        refused = Counter(dealer for dealer, _ in self.conflicts)
+        spare = self.terms.holders - self.dropouts - self._needed
+        lonely = [
+            c
+            for c in sorted(included)
+            if 0 < refused[c] > spare or self._holders(c, included) < self._needed
+        ]
+        while lonely:
+            # What they mask could not be unmasked. That their shares did not arrive need not be
+            # their fault.
             included.difference_update(lonely)
-            self.dropped |= dict.fromkeys(lonely, "too few of its neighbours are left")
+            self.dropped |= dict.fromkeys(lonely, "too few hold shares of its secrets")
+            lonely = [c for c in sorted(included) if self._holders(c, included) < self._needed]
         self.included = tuple(sorted(included))
         self._require(len(included), Phase.CHECK)
         return dict.fromkeys(self.included, join_ids(self.included, self.terms.clients))
@@ -123,8 +149,9 @@ class SecureServer:
         """Whose vectors are in the total, and the total, masked: what ``take_up`` needs."""
         return sorted(self._masked), self._total
 
-    def take_up(self, clients: Iterable[int], total: NDArray) -> None:
-        """Go on after MASK where an interrupted server was, with its ``masked``."""
+    def take_up(self, clients: Iterable[int], total: NDArray, asked: bytes) -> None:
+        """Go on after MASK where an interrupted server was, with its ``masked`` and ``asked``."""
+        self.asked = asked
         self._masked, self._total = set(clients), total.copy()
 
     def survivors_list(self) -> dict[int, bytes]:
@@ -137,11 +164,12 @@ class SecureServer:
     def confirmations(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
         """After CONFIRM: its neighbours' signatures for each client that gave its own."""
         words: dict[int, bytes] = {}
-        about = word_on(self.included, self.survivors, self.terms)
+        told = self.included, self.survivors, self.asked
         for client, word in self._expected(replies, self.survivors):
             with self._blaming(client):
                 identity = self._advertised[client].identity
-                if len(word) != SIGNATURE_BYTES or not is_signed(identity, word, *about):
+                about = word_on(*told, self.terms, self._party(client))
+                if len(word) != SIGNATURE_BYTES or not is_signed(identity, word, about):
                     raise SecureSumError("its word on the list of survivors is not signed by it")
                 words[client] = word
         self._require_holders(words.keys(), Phase.CONFIRM)
@@ -156,7 +184,7 @@ class SecureServer:
         for holder, sent in self._expected(replies, self.survivors):
             with self._blaming(holder):
                 revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
-                if revealed.keys() != {holder, *self._among(holder, self.included)} or not all(
+                if revealed.keys() != self._held[holder] & set(self.included) or not all(
                     self._dealings[owner].is_share(
                         self._place(owner, holder), self._due(owner), share
                     )
@@ -171,22 +199,6 @@ class SecureServer:
         return masks.from_words(self._total, self.terms.bits, signed)
 
     # Helpers --------------------------------------------------------------------------------
-
-    def _hear(self, client: int, dealer: int, evidence: bytes) -> None:
-        """Who of the two has lied: accuse the dealer, or raise SecureSumError about the client."""
-        if dealer not in self._sealed:
-            raise SecureSumError("it complained of a client that had sent it nothing")
-        mine, other = self._advertised[client].channel, self._advertised[dealer].channel
-        secret = disclosed(mine, other, evidence, self.terms.digest())
-        try:
-            box = self._sealed[dealer][client]
-            share = open_sealed(secret, self.terms, dealer, client, box)
-        except SecureSumError:
-            self.accused[dealer] = f"the shares that it sent to client {client} do not open"
-            return
-        if passes(share, self._dealings[dealer].test(self._place(dealer, client))):
-            raise SecureSumError(f"it complained of client {dealer}'s shares, which are right")
-        self.accused[dealer] = f"the shares that it sent to client {client} are wrong"
 
     def _remove(self, owner: int, held: Mapping[int, bytes]) -> None:
         terms, ad = self.terms, self._advertised[owner]
@@ -203,20 +215,24 @@ class SecureServer:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: client {owner}: {error}"
             ) from error
-        if wrong:  # an honest holder would have complained
+        if wrong:  # an honest holder would not have held it
             liars = (owner, *(terms.holders_of(owner)[place] for place in wrong))
             self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
         if survived:
-            key = self_mask_key(secret, terms, owner)
+            key = self_mask_key(secret, terms, self._party(owner))
             self._total -= masks.expand(key, terms.length, terms.bits)
             return
         for v in self._among(owner, self.survivors):
-            key = mask_key(secret, self._advertised[v].mask, terms, owner, v)
+            parties, told = (self._party(owner), self._party(v)), (self.asked, self.included)
+            key = mask_key(secret, self._advertised[v].mask, terms, *parties, *told)
             pairwise = masks.expand(key, terms.length, terms.bits)
             if v < owner:  # v added it, owner would have subtracted it
                 self._total -= pairwise
             else:
                 self._total += pairwise
+
+    def _party(self, client: int) -> Party:
+        return Party(client, self._advertisements[client])
 
     @property
     def _needed(self) -> int:
@@ -259,7 +275,9 @@ class SecureServer:
             )
 
     def _holders(self, owner: int, left: Container[int]) -> int:
-        return sum(v in left for v in self.terms.holders_of(owner))
+        """How many of ``left`` hold shares of ``owner``'s secrets."""
+        holders = self.terms.holders_of(owner)
+        return sum(v in left and owner in self._held[v] for v in holders)
 
     def _require_holders(self, left: Container[int], phase: Phase) -> None:
         for owner in self.included:

@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType
+from typing import Any
 
 from privacy.checks import require_count
+from privacy.secure_aggregation.graphs import HONEST, LYING, PRIVACY_BITS, SERVERS, ring_for
+from privacy.secure_aggregation.owner import OwnerRules
 from privacy.secure_aggregation.terms import Terms
 
 MODES = ("off", "simulated", "on")
@@ -19,7 +22,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "max_weight": (int, NoneType),
     "groups": (int,),
     "liars": (float, int),
+    "dropouts": (float, int),
+    "server": (str,),
 }
+_RINGS_FROM = 200  # clients of a cohort from which a ring is cheaper by much
 
 
 @dataclass(frozen=True)
@@ -29,11 +35,14 @@ class SecureSumSettings:
     ``mode``: "on", "off", or "simulated" (the sum is taken directly and only the statement speaks
     of secure aggregation). ``threshold``: share of a client's share holders that must survive, in
     [0.5, 1). ``minimum``: share of the cohort that must be in a sum, in (0, 1]; None: as
-    ``threshold``. ``neighbours``: see ``Terms``; None: all. ``colluders``: clients that may side
-    with the server; their noise is not counted. ``max_weight``: the largest weight of one client
-    where the server does not know the clients' sizes. ``groups``: into how many a cohort is
-    divided anew each round, with a sum each. ``liars``: share of the federation's clients that may
-    lie, on which naming one by group testing rests; 0: only proofs count.
+    ``threshold``. ``neighbours``: see ``Terms``; None: all, and from 200 clients on, where the
+    server follows the protocol, the least ring that is safe. ``colluders``: clients that may side
+    with the server; their noise is not counted. ``server``: "lying", or "honest": whether what is
+    said of the sums is to hold against a server that lies, or for one that follows the protocol.
+    ``dropouts``: share of the clients that may fall silent in a sum. ``max_weight``: the largest
+    weight of one client where the server does not know the clients' sizes. ``groups``: into how
+    many a cohort is divided anew each round, with a sum each. ``liars``: share of the federation's
+    clients that may lie, on which naming one by group testing rests; 0: nobody is named so.
     """
 
     mode: str = "off"
@@ -44,6 +53,8 @@ class SecureSumSettings:
     max_weight: int | None = None
     groups: int = 1
     liars: float = 0.1
+    dropouts: float = 0.1
+    server: str = LYING
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -68,6 +79,10 @@ class SecureSumSettings:
         require_count("groups", self.groups)
         if not 0 <= self.liars < 0.5:
             raise ValueError(f"liars={self.liars}: must lie in [0, 0.5)")
+        if not 0 <= self.dropouts < 0.5:
+            raise ValueError(f"dropouts={self.dropouts}: must lie in [0, 0.5)")
+        if self.server not in SERVERS:
+            raise ValueError(f"server={self.server!r}: must be one of {', '.join(SERVERS)}")
 
     @property
     def is_on(self) -> bool:
@@ -76,7 +91,7 @@ class SecureSumSettings:
 
     def least_survivors(self, cohort: int) -> int:
         """The fewest clients of a cohort of that size whose sum is revealed."""
-        return self._minimum(max(cohort // self.groups, 1))
+        return self._minimum(self._group(cohort))
 
     def terms(
         self,
@@ -86,47 +101,80 @@ class SecureSumSettings:
         length: int,
         bits: int,
         least: int = 2,
+        **bound: Any,
     ) -> Terms:
         """The terms of one sum over ``clients``, all of a group; ``least``: as a floor of minimum.
 
-        ValueError when so few clients cannot meet the settings.
+        ``bound``: purpose, group, release and weights. ValueError when so few clients cannot meet
+        the settings.
         """
         cohort = tuple(sorted(clients))
-        neighbours = None if self._is_complete(len(cohort)) else self.neighbours
-        holders = len(cohort) if neighbours is None else neighbours + 1
+        neighbours, threshold = self._graph(len(cohort))
         return Terms(
             run=run,
             round=round,
             clients=cohort,
             length=length,
             bits=bits,
-            threshold=self._threshold(holders),
+            threshold=threshold,
             minimum=max(least, self._minimum(len(cohort))),
             neighbours=neighbours,
             colluders=self.colluders,
+            server=self.server,
+            **bound,
         )
 
-    def accept(self, terms: Terms) -> None:
-        """What a client checks before it joins: ValueError for terms laxer than its own."""
-        own = self.terms(terms.run, terms.round, terms.clients, terms.length, terms.bits)
-        for name in ("threshold", "minimum", "colluders"):
-            if getattr(terms, name) < getattr(own, name):
-                raise ValueError(
-                    f"{name}={getattr(terms, name)}: this client takes part from "
-                    f"{getattr(own, name)} on"
-                )
-        if terms.neighbours != own.neighbours:
-            raise ValueError(
-                f"neighbours={terms.neighbours}: this client takes part with {own.neighbours} only"
+    def owner_rules(self) -> OwnerRules:
+        """What simulated clients ask of a sum: what the run's settings say, and no more."""
+        return OwnerRules(self.colluders, neighbours=2, server=self.server)
+
+    def expected_dropouts(self, terms: Terms) -> int:
+        """How many share holders of a client are expected to fall silent."""
+        return math.floor(self.dropouts * terms.holders)
+
+    def failure_probability(self, cohort: int) -> float:
+        """How likely one sum's ring protects less than it says: at most; 0 without a ring.
+
+        Added to δ for each round.
+        """
+        neighbours, _ = self._graph(self._group(cohort))
+        return 0.0 if neighbours is None else 2.0 ** -PRIVACY_BITS[self.server]
+
+    def graph_assumption(self, cohort: int) -> str:
+        """What the graph of a sum over such a cohort assumes, as a sentence of a statement."""
+        size = self._group(cohort)
+        neighbours, threshold = self._graph(size)
+        if neighbours is None:
+            return (
+                f"all {size} clients of a sum share secrets with each other, {threshold} of them "
+                f"restore one; at most {self.colluders} side with the server, which may lie"
             )
+        whom = "follows the protocol" if self.server == HONEST else "may lie"
+        return (
+            f"each of a sum's {size} clients shares secrets with {neighbours} others by lot, "
+            f"{threshold} restore one; at most {self.colluders} side with the server, which "
+            f"{whom}; but for probability 2^-{PRIVACY_BITS[self.server]} a round, added to delta"
+        )
+
+    def _group(self, cohort: int) -> int:
+        return max(cohort // self.groups, 1)
+
+    def _graph(self, cohort: int) -> tuple[int | None, int]:
+        """Neighbours, None for all, and how many of the holders restore a secret."""
+        if self.neighbours is None and self.server == HONEST and cohort >= _RINGS_FROM:
+            expected = math.floor(self.dropouts * cohort)
+            ring = ring_for(self.server, cohort, self.colluders, expected)
+            if ring is not None:
+                return ring
+        if self.neighbours is None or self.neighbours >= cohort:
+            return None, self._threshold(cohort)
+        return self.neighbours, self._threshold(self.neighbours + 1)
 
     def _minimum(self, cohort: int) -> int:
         share = self.threshold if self.minimum is None else self.minimum
         least = max(2, self.colluders + 2, math.ceil(share * cohort))
-        return max(least, self._threshold(cohort)) if self._is_complete(cohort) else least
-
-    def _is_complete(self, cohort: int) -> bool:
-        return self.neighbours is None or self.neighbours >= cohort
+        neighbours, threshold = self._graph(cohort)
+        return max(least, threshold) if neighbours is None else least
 
     def _threshold(self, holders: int) -> int:
         return math.floor(self.threshold * holders) + 1

@@ -3,9 +3,10 @@
 Shamir's sharing over the scalars of P-256 (CACM 1979). The dealer shares its seed, its mask key,
 and a random blind by polynomials s, k, h of degree threshold − 1. It publishes hashes of all
 shares; challenges r follow from these (Fiat and Shamir); it answers with the polynomial
-p = h + r_s·s + r_k·k, which says nothing about s and k since h is uniform. Holder i checks
-p(i) = h(i) + r_s·s(i) + r_k·k(i); that for a random combination all holders' shares lie on one
-polynomial of low degree proves it for s and k (but for 2^-120 an attempt). And the server checks
+p = h + r_s·s + r_k·k, which says nothing about s and k since h is uniform. Holder i is sent s(i)
+and k(i), computes h(i) = p(i) − r_s·s(i) − r_k·k(i), and checks that this is the h(i) of the hash;
+that for a random combination all holders' shares lie on one polynomial of low degree proves it for
+s and k (but for 2^-120 an attempt). And the server checks
 p(0)·G = h(0)·G + r_s·S + r_k·K, a proof of Schnorr's kind that what is shared are the secrets
 behind the public S and K. So a dealer that shares anything else is found before anybody depends
 on it, and a holder that later reveals another share is found by its hash.
@@ -18,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from privacy.framing import framed
 from privacy.secure_aggregation.keys import (
     KEY_BYTES,
     ORDER,
     POINT_BYTES,
     combination,
     encoded,
-    framed,
     point,
     public_key,
     scalar,
@@ -32,10 +33,10 @@ from privacy.secure_aggregation.keys import (
 )
 from privacy.secure_aggregation.terms import SecureSumError
 
-SHARE_BYTES = 3 * KEY_BYTES  # of one holder: s(i), k(i), h(i)
+SHARE_BYTES = 2 * KEY_BYTES  # of one holder: s(i), k(i)
 SEED, KEY = 0, 1  # places in a holder's share
 CHALLENGE_BYTES = 32
-TEST_BYTES = CHALLENGE_BYTES + 32
+TEST_BYTES = CHALLENGE_BYTES + KEY_BYTES + 32  # both r, p(i), a digest of i's hashes
 # Bytes of a share's hash. Shares have 256 bits of entropy, and to reveal another one takes a
 # second preimage; a collision, which takes 2^64 attempts, gains what ``decoding`` corrects.
 _HASH = 16
@@ -63,18 +64,18 @@ class Dealing:
             raise ValueError(f"threshold={threshold}: must lie in 1..{holders}")
         secrets = [int.from_bytes(part, "big") for part in (seed, key, scalar())]
         polynomials = [[secret, *_random(threshold - 1)] for secret in secrets]
-        shares = [
-            b"".join(to_bytes(value_at(polynomial, i + 1)) for polynomial in polynomials)
+        values = [
+            [to_bytes(value_at(polynomial, i + 1)) for polynomial in polynomials]
             for i in range(holders)
         ]
         blind = public_key(to_bytes(secrets[2]))
-        hashes = tuple(_hashes(share) for share in shares)
+        hashes = tuple(_hashes(*numbers) for numbers in values)
         bound = framed(about, public_key(seed), public_key(key))
         r_s, r_k = _numbers(_challenge(bound, blind, hashes))
         answer = tuple(
             (h + r_s * s + r_k * k) % ORDER for s, k, h in zip(*polynomials, strict=True)
         )
-        return cls(bound, blind, answer, hashes), shares
+        return cls(bound, blind, answer, hashes), [s + k for s, k, _ in values]
 
     @staticmethod
     def size(threshold: int, holders: int) -> int:
@@ -119,7 +120,7 @@ class Dealing:
     def test(self, holder: int) -> bytes:
         """What holder ``holder`` needs to check its share: ``passes``."""
         value = to_bytes(value_at(self.answer, holder + 1))
-        return self.challenge + hashlib.sha256(self.hashes[holder] + value).digest()
+        return self.challenge + value + hashlib.sha256(self.hashes[holder]).digest()
 
     def is_share(self, holder: int, secret: int, share: bytes) -> bool:
         """Whether ``share`` is what ``holder`` was dealt of ``secret`` (SEED or KEY)."""
@@ -130,14 +131,16 @@ def passes(share: bytes, test: bytes) -> bool:
     """Whether a holder's ``share`` is the one that its dealer has published hashes of, and fits."""
     if len(share) != SHARE_BYTES or len(test) != TEST_BYTES:
         return False
-    s, k, h = (int.from_bytes(piece(share, place), "big") for place in range(3))
-    r_s, r_k = _numbers(test[:CHALLENGE_BYTES])
-    value = to_bytes((h + r_s * s + r_k * k) % ORDER)
-    return hashlib.sha256(_hashes(share) + value).digest() == test[CHALLENGE_BYTES:]
+    s, k = (int.from_bytes(piece(share, place), "big") for place in (SEED, KEY))
+    challenge, answer = test[:CHALLENGE_BYTES], test[CHALLENGE_BYTES : CHALLENGE_BYTES + KEY_BYTES]
+    r_s, r_k = _numbers(challenge)
+    h = (int.from_bytes(answer, "big") - r_s * s - r_k * k) % ORDER
+    found = _hashes(piece(share, SEED), piece(share, KEY), to_bytes(h))
+    return hashlib.sha256(found).digest() == test[CHALLENGE_BYTES + KEY_BYTES :]
 
 
 def piece(share: bytes, place: int) -> bytes:
-    """One of the three numbers in a holder's share."""
+    """One of the two numbers in a holder's share."""
     return share[KEY_BYTES * place : KEY_BYTES * (place + 1)]
 
 
@@ -185,8 +188,8 @@ def _hash(place: int, number: bytes) -> bytes:
     return hashlib.sha256(b"share" + bytes([place]) + number).digest()[:_HASH]
 
 
-def _hashes(share: bytes) -> bytes:
-    return b"".join(_hash(place, piece(share, place)) for place in range(3))
+def _hashes(*numbers: bytes) -> bytes:
+    return b"".join(_hash(place, number) for place, number in enumerate(numbers))
 
 
 def _challenge(about: bytes, blind: bytes, hashes: Sequence[bytes]) -> bytes:

@@ -2,7 +2,7 @@
 
 On a device every message is answered by a fresh process, so nothing can wait in memory. The state
 holds secrets: only its owner may read it, and when the sum is over (or the client gives up) they
-are gone, and only the name of the sum stays, so that it is never joined again.
+are gone. The names of all sums that were joined stay, in a file beside it: none is joined twice.
 
 The last answer stays too. A server that was killed asks again, and the same request gets the same
 bytes; anything else in a phase that is done gets nothing.
@@ -10,6 +10,7 @@ bytes; anything else in a phase that is done gets nothing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from privacy.durable_file import replace_durably
+from privacy.framing import framed
 from privacy.secure_aggregation.client import SecureClient
 from privacy.secure_aggregation.terms import SecureSumError, Terms
 
@@ -30,11 +32,15 @@ class StateFile:
     def begin(self, client: SecureClient) -> None:
         """Keep the state of a new sum; what was left of an older one is lost.
 
-        SecureSumError for a round that is not after the last one joined in the same run.
+        SecureSumError for a sum that was joined before.
         """
-        terms, last = client.terms, self._last()
-        if last is not None and last["run"] == terms.run and terms.round <= last["round"]:
+        terms = client.terms
+        name = hashlib.sha256(framed(terms.run.encode(), str(terms.round).encode())).hexdigest()
+        joined = self._joined()
+        if name in joined:
             raise SecureSumError(f"round {terms.round} of this run was joined before")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_durably(self._names, "".join(f"{n}\n" for n in [*joined, name]).encode("ascii"))
         self.save(client)
 
     def load(self, run: str, round: int) -> SecureClient:
@@ -72,6 +78,17 @@ class StateFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_durably(self.path, content.encode("ascii"))
 
+    @property
+    def _names(self) -> Path:
+        return self.path.with_suffix(".joined")
+
+    def _joined(self) -> list[str]:
+        """Digests of the names of all sums that were joined."""
+        try:
+            return self._names.read_text(encoding="ascii").split()
+        except FileNotFoundError:
+            return []
+
     def _last(self) -> dict | None:
         try:
             return json.loads(self.path.read_text(encoding="ascii"))
@@ -96,8 +113,10 @@ def restored(stored: bytes) -> SecureClient:
         me=plain["me"],
         **secrets,
         done=plain["done"],
+        advertised=bytes.fromhex(plain["advertised"]),
         public={int(k): bytes.fromhex(v) for k, v in plain["public"].items()},
         shares={int(k): bytes.fromhex(v) for k, v in plain["shares"].items()},
+        asked=bytes.fromhex(plain["asked"]),
         included=tuple(plain["included"]),
         survivors=tuple(plain["survivors"]),
     )

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
+from privacy.framing import framed
+from privacy.secure_aggregation.graphs import LYING, PRIVACY_BITS, SERVERS, least_threshold
 
 
 class SecureSumError(Exception):
     """A party refuses to go on: what it received is not what an honest run would send."""
+
+
+_NUMBERS = (
+    *("round", "length", "bits", "threshold", "minimum", "colluders"),
+    *("group", "least_weight", "greatest_weight"),
+)
+_WORDS = ("run", "server", "purpose", "release", "keys")
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,13 @@ class Terms:
     shares of a secret restore it. ``minimum``: the fewest clients whose sum may be revealed.
     ``neighbours``: how many others each client exchanges keys and shares with, an even number
     (SecAgg+, Bell et al. 2020); None: all (Bonawitz et al. 2017). ``colluders``: how many clients
-    may side with the server without it learning more than the sum.
+    may side with the server without it learning more than the sum. ``server``: whether the graph
+    is meant for a server that follows the protocol or for one that lies (``graphs``).
+
+    ``purpose`` and ``group``: what the sum is for, and which of its round. ``release``: digest of
+    what each client releases (``release_digest``); ``least_weight``, ``greatest_weight``: within
+    which its weight lies. ``keys``: digest of every client's id and long-term key, where these are
+    known beforehand (``identity.keys_digest``); else empty.
     """
 
     run: str
@@ -37,22 +50,42 @@ class Terms:
     minimum: int
     neighbours: int | None = None
     colluders: int = 0
+    server: str = LYING
+    purpose: str = "train"
+    group: int = 0
+    release: str = ""
+    least_weight: int = 1
+    greatest_weight: int = 1
+    keys: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("round", "length", "bits", "threshold", "minimum", "colluders"):
+        for name in _NUMBERS:
             if type(getattr(self, name)) is not int:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be an integer")
+        for name in _WORDS:
+            if type(getattr(self, name)) is not str:
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be a word")
         n = len(self.clients)
-        if not isinstance(self.run, str) or not self.run:
+        if not self.run:
             raise ValueError(f"run={self.run!r}: must be a name")
+        if self.server not in SERVERS:
+            raise ValueError(f"server={self.server!r}: must be one of {', '.join(SERVERS)}")
         if n < 2 or list(self.clients) != sorted(set(self.clients)):
             raise ValueError(
                 f"clients: {n} ids; must be at least 2, all different and in increasing order"
             )
         if any(type(client) is not int or not 0 <= client < 2**63 for client in self.clients):
             raise ValueError("clients: ids must be integers in 0..2^63-1")
-        if self.round < 0 or self.length < 1:
-            raise ValueError(f"round={self.round}, length={self.length}: must be at least 0 and 1")
+        if min(self.round, self.group) < 0 or self.length < 1:
+            raise ValueError(
+                f"round={self.round}, group={self.group}, length={self.length}: must be at least "
+                "0, 0 and 1"
+            )
+        if not 1 <= self.least_weight <= self.greatest_weight:
+            raise ValueError(
+                f"least_weight={self.least_weight}, greatest_weight={self.greatest_weight}: must "
+                "be at least 1, and in this order"
+            )
         if not 1 <= self.bits <= 64:
             raise ValueError(f"bits={self.bits}: must lie in 1..64")
         if self.neighbours is not None and (
@@ -64,19 +97,36 @@ class Terms:
             )
         if not 0 <= self.colluders < n:
             raise ValueError(f"colluders={self.colluders}: must lie in 0..{n - 1}")
-        holders = self.holders
-        # Two groups of `threshold` holders that tell the server different things would give it
-        # both secrets of one client; with this, any two groups share an honest holder.
-        if not holders + self.colluders < 2 * self.threshold <= 2 * holders:
+        self._require_safe_threshold()
+        least = max(2, self.colluders + 2)
+        if self.neighbours is None:
+            least = max(least, self.threshold)  # no list of fewer is ever confirmed
+        if not least <= self.minimum <= n:
             raise ValueError(
-                f"threshold={self.threshold}: must be above half of {holders} share holders and "
-                f"{self.colluders} colluders, and at most {holders}"
+                f"minimum={self.minimum}: must lie in {least}..{n}: a sum must hide an honest "
+                "client among at least one other, and of all of a cohort at least the threshold"
             )
-        if not max(2, self.colluders + 2) <= self.minimum <= n:
+
+    def _require_safe_threshold(self) -> None:
+        """ValueError where a coalition that the terms reckon with could get both secrets."""
+        if self.neighbours is None:
+            # Two groups of `threshold` holders that tell the server different things would give
+            # it both secrets of one client; with this, any two groups share an honest holder.
+            least = (self.holders + self.colluders) // 2 + 1
+            why = f"above half of {self.holders} share holders and {self.colluders} colluders"
+        else:
+            known = (len(self.clients), self.neighbours, self.colluders)
+            least = least_threshold(self.server, *known, PRIVACY_BITS[self.server])
+            why = f"at least {least} with {self.neighbours} neighbours and {self.server} server"
+        if not least <= self.threshold <= self.holders:
             raise ValueError(
-                f"minimum={self.minimum}: must lie in {max(2, self.colluders + 2)}..{n}: a sum "
-                "must hide an honest client among at least one other"
+                f"threshold={self.threshold}: must be {why}, and at most {self.holders}"
             )
+
+    @property
+    def honest(self) -> int:
+        """The fewest honest clients in any sum that is revealed under these terms."""
+        return self.minimum - self.colluders
 
     @property
     def holders(self) -> int:
@@ -90,21 +140,6 @@ class Terms:
     def neighbours_of(self, client: int) -> tuple[int, ...]:
         """With whom ``client`` exchanges keys, shares and masks."""
         return tuple(other for other in _graph(self)[client] if other != client)
-
-    def stays_connected(self, survivors: Sequence[int]) -> bool:
-        """Whether masks tie all of ``survivors`` together whichever of them are colluders.
-
-        A ring falls apart where two of its arcs of half the neighbours have nobody left; a sum
-        that falls apart can be read in parts.
-        """
-        if self.neighbours is None:
-            return True
-        half, ring = self.neighbours // 2, _ring(self)
-        alive = np.isin(ring, survivors).astype(np.int64)
-        arcs = sum(np.roll(alive, -step) for step in range(half))
-        apart = range(half + 1, len(ring) - half)  # so that somebody is between the two
-        least = min((int((arcs + np.roll(arcs, -step)).min()) for step in apart), default=len(ring))
-        return least > self.colluders
 
     def digest(self) -> bytes:
         """SHA-256 of all of the terms."""
@@ -123,10 +158,19 @@ class Terms:
             raise ValueError(f"not the terms of a secure sum: {error}") from error
 
 
+def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
+    """What everything that is signed, sealed, derived or hashed in one sum is bound to.
+
+    All of the terms, the ``use``, and ``fields``, each preceded by its length.
+    """
+    found = [i.to_bytes(8, "big") if isinstance(i, int) else i for i in fields]
+    return framed(terms.digest(), use.encode(), *found)
+
+
 @lru_cache(maxsize=64)
 def _digest(terms: Terms) -> bytes:
     text = json.dumps(terms.to_dict(), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(b"murmur secure sum, version 2\0" + text.encode()).digest()
+    return hashlib.sha256(framed(b"murmur secure sum, version 3", text.encode())).digest()
 
 
 @lru_cache(maxsize=64)
@@ -145,9 +189,8 @@ def _graph(terms: Terms) -> dict[int, tuple[int, ...]]:
 @lru_cache(maxsize=64)
 def _ring(terms: Terms) -> tuple[int, ...]:
     """The cohort in an order that the digest decides."""
-    seed = terms.digest()
 
     def place(client: int) -> bytes:
-        return hashlib.sha256(seed + client.to_bytes(8, "big")).digest()
+        return hashlib.sha256(context(terms, "place in the ring", client)).digest()
 
     return tuple(sorted(terms.clients, key=place))

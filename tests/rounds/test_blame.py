@@ -23,6 +23,13 @@ def test_somebody_is_named_only_where_no_few_others_explain_the_sums():
     assert blame.spoiled == [] and blame.add({}, [(4, 5)]) == {}  # one liar is known already
 
 
+def test_one_conflict_names_nobody_and_several_over_rounds_name_whom_they_share():
+    blame = Blame(most=2)
+    assert blame.add({}, [(4, 1)]) == {} and blame.add({}, [(1, 4), (2, 4)]) == {}
+    assert blame.spoiled == [(1, 4), (2, 4)]  # the same two again say no more
+    assert blame.add({}, [(4, 3)]) == {4: DEDUCED} and blame.spoiled == []
+
+
 def test_what_more_liars_than_may_be_have_spoiled_names_nobody():
     blame = Blame(most=1)
     assert blame.add({}, [(1, 2), (3, 4)]) == {} == blame.accused

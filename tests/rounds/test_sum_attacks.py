@@ -13,13 +13,22 @@ SMALL = [
 LIAR = 4
 
 
-@pytest.mark.parametrize("name", [name for name, a in ATTACKS.items() if a.phase is not Phase.MASK])
+@pytest.mark.parametrize(
+    "name",
+    [n for n, a in ATTACKS.items() if a.phase is not Phase.MASK and n != "shuts out a victim"],
+)
 def test_a_liar_is_named_in_the_first_round_and_all_rounds_count(tmp_path, name):
     outcome = run(tmp_path / "run", ATTACKS[name], 5, [LIAR], *SMALL)
     assert outcome.counted == [1, 2] and outcome.named == {LIAR: 1}
     # Whoever lies after the clients have paid has paid as well, once.
     late = ATTACKS[name].phase in (Phase.CONFIRM, Phase.REVEAL)
     assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: int(late)}
+
+
+def test_a_liar_with_one_conflict_is_not_named_and_nobody_else_is(tmp_path):
+    outcome = run(tmp_path / "run", ATTACKS["shuts out a victim"], 5, [LIAR], *SMALL)
+    assert outcome.counted == [1, 2] and outcome.named == {}
+    assert outcome.paid == dict.fromkeys(range(5), 2)
 
 
 def test_a_liar_that_cannot_be_proven_to_lie_costs_its_own_group_until_it_is_deduced(tmp_path):

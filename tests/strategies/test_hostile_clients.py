@@ -25,7 +25,7 @@ from learning.contribution import LabelCodec, Sum
 from privacy.secure_aggregation import Phase
 from rounds.client_placement import SimulatedPlacement
 from rounds.label_stage import LabelStage
-from rounds.secure_sum import RECORD
+from rounds.secure_question import RECORD
 from rounds.untrusted_text import said
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid

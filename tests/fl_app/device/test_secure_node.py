@@ -1,17 +1,23 @@
 """A node's rules for secure sums: what its clients refuse, charge and remember."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from privacy.events import SummedEvent
+from learning.contribution import LabelCodec
+from privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
+from privacy.ledger import Ledger
 from privacy.secure_aggregation import SecureSumSettings
 from privacy.secure_aggregation.messages import join_ids
+from rounds.secure_question import question
+from rounds.secure_sum import Summed
 from tests.fl_app.running import run_inline
 
 ON = "privacy.secure_aggregation=on"
@@ -47,8 +53,8 @@ def test_a_client_without_secure_sums_does_not_join_one(tmp_path):
     assert reply["clients"] == [] and "off at this client" in reply["reasons"][0]
 
 
-def test_terms_below_the_clients_own_minimum_are_refused_before_anything_happens(tmp_path):
-    node, _ = node_and_task(tmp_path)
+def test_terms_below_what_is_asked_for_are_refused_before_anything_happens(tmp_path):
+    node, _ = node_and_task(tmp_path, "privacy.secure_sum.colluders=1")
     proposed = SecureSumSettings("on", threshold=0.5).terms("r", 1, range(6), 41, 3)
     record = ConfigRecord(
         {
@@ -60,7 +66,7 @@ def test_terms_below_the_clients_own_minimum_are_refused_before_anything_happens
         }
     )
     reply = node.answer(RecordDict({"secure_sum": record})).config_records["secure_sum"]
-    assert reply["reasons"][0].startswith("ValueError: threshold=4: this client takes part from 5")
+    assert reply["reasons"][0].startswith("ValueError: colluders=0: ")
     assert list((tmp_path / "clients" / "secure_sum").glob("*")) == []
 
 
@@ -97,6 +103,7 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path
     (event,) = node.ledger.events(3)
     assert isinstance(event, SummedEvent)
     assert event.honest_clients == 5  # floor(0.67 · 6) + 1 share holders
+    assert event.terms and (event.weight, event.least_weight, event.greatest_weight) == (1, 1, 1)
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     states = [
         json.loads(p.read_text())
@@ -105,8 +112,76 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path
     assert len(states) == 6 and all(state["state"] is None for state in states)
 
 
-def test_a_weight_without_room_in_the_modulus_is_refused(tmp_path, monkeypatch):
+def test_a_weight_outside_of_the_terms_is_refused_before_it_is_charged(tmp_path, monkeypatch):
     monkeypatch.setattr(FedAvgClient, "weight", lambda self, data: 10**6)
     run = run_inline(tmp_path / "run", "strategy=fedavg", ON)
     reason = run.rows()[1]["failed"]["0"]
-    assert reason.startswith("TaskError: weight=1000000: the sum has room for weights of 1 to ")
+    assert reason.startswith("TaskError: weight=1000000: the sum's terms are for weights of ")
+    with Ledger(run.path / "ledger.sqlite") as ledger:
+        assert ledger.clients() == []
+
+
+@pytest.mark.parametrize("what", ["event", "codec", "algorithm", "purpose"])
+def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, monkeypatch, what):
+    # The server makes terms for one release and asks for another: earlier versions charged the
+    # victim as if the others released the same.
+    plainly = Summed.digest.fget
+
+    def digest(self):
+        other = {
+            "event": RandomizedResponseEvent(9.0, 10),
+            "codec": LabelCodec(4, 10),
+            "algorithm": "another",
+            "purpose": "label",
+        }
+        if what == "event":
+            event = replace(self.event, event=RepeatedEvent(other["event"], 3))
+            return plainly(replace(self, event=event))
+        return plainly(replace(self, **{what: other[what]}))
+
+    monkeypatch.setattr(Summed, "digest", property(digest))
+    run = run_inline(tmp_path / "run", ON, "federation.num_rounds=1")
+    assert "terms are for another release" in run.rows()[1]["failed"]["0"]
+    with Ledger(run.path / "ledger.sqlite") as ledger:
+        assert ledger.clients() == []
+
+
+LOCAL = ["engine=inline", "federation.num_clients=6", "privacy.noise=seeded"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["strategy=privatekt", "strategy.local.epochs=1"],
+        ["strategy=fedavg", "strategy.local.epochs=1"],
+        ["strategy=fedavg", "strategy.local.epochs=1", "protection=distributed"],
+        ["strategy=dpfl_bnn", "strategy.local.steps=1"],
+        ["strategy=nbafl", "strategy.local.epochs=1"],
+        ["strategy=dpsgd_fedavg", "model=mlp"],
+        ["strategy=class_statistics"],
+        ["strategy=scaffold", "strategy.local.epochs=1"],
+        ["strategy=local_only", "strategy.local.epochs=1"],
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_both_halves_of_every_strategy_that_sums_mean_the_same_release(tmp_path, words):
+    run = run_inline(tmp_path / "run", *words, ON, "federation.num_rounds=1", small=LOCAL)
+    assert run.rows()[1]["answered"] == 6
+
+
+def test_both_halves_of_a_summed_evaluation_mean_the_same_release(tmp_path):
+    words = ["strategy=fedavg", "federation.num_rounds=1", "evaluation=protected_counts"]
+    words += ["evaluation.counts.noise=gaussian", "evaluation.counts.epsilon=1.0", ON]
+    assert run_inline(tmp_path / "run", *words).rows()[1]["evaluation_clients"] == 6
+
+
+def test_a_question_is_the_same_for_all_nodes_and_all_of_it_counts():
+    def content(values, clients=(0,), **settings):
+        task = ConfigRecord({"round": 1, "clients": list(clients), **settings})
+        arrays = ArrayRecord({"model": Array(np.array(values, np.float32))})
+        return RecordDict({"model": arrays, "task": task})
+
+    asked = question(content([1, 2]))
+    assert asked == question(content([1, 2], clients=(1, 2)))
+    others = [content([1, 3]), content([[1, 2]]), content([1, 2], epsilon=8.0)]
+    assert len({asked, *map(question, others)}) == 4

@@ -7,11 +7,20 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.device.refused import REFUSED
-from privacy.secure_aggregation import Phase, SecureClient, SecureServer, SecureSumSettings
+from learning.contribution import WeightCodec
+from privacy.events import NonPrivateEvent
+from privacy.secure_aggregation import (
+    Phase,
+    SecureClient,
+    SecureServer,
+    SecureSumSettings,
+    release_digest,
+)
 from privacy.secure_aggregation.identity import identity_in, public_identity
+from rounds.secure_question import question as question_to_sum
 from tests.fl_app.device_under_test import OPEN, Device, model_size, question
 
-VICTIM, COHORT = 3, 20
+VICTIM, COHORT, WEIGHT = 3, 20, 1000
 ON = ["privacy.secure_aggregation=on", "strategy=fedavg", "privacy.secure_sum.max_weight=1000"]
 
 
@@ -22,7 +31,10 @@ class HostileServer:
         self.device, self.words = device, device.words(*ON)
         self.model = np.zeros(model_size(self.words), np.float32)
         chosen = SecureSumSettings("on", **settings)
-        self.terms = chosen.terms("r", 1, range(COHORT), len(self.model) + 1, 60)
+        codec = WeightCodec(len(self.model))
+        release = release_digest("fedavg", "train", codec, NonPrivateEvent(), 1, WEIGHT)
+        bound = {"release": release, "least_weight": 1, "greatest_weight": WEIGHT}
+        self.terms = chosen.terms("r", 1, range(COHORT), len(self.model) + 1, 60, **bound)
         self.server = SecureServer(self.terms)
         self.own = {c: SecureClient.join(self.terms, c) for c in range(COHORT) if c != VICTIM}
 
@@ -47,15 +59,17 @@ class HostileServer:
                 return answer
             answers = {c: party.answer(Phase(phase), messages[c]) for c, party in self.own.items()}
             messages = step(answers | {VICTIM: answer})
+        messages = self.server.lists()
         asked = question(self.model, clients=[VICTIM])
         record = {"phase": "mask", "run": "r", "round": 1, "clients": [VICTIM]}
-        record |= {"messages": [messages[VICTIM]], "max_weight": 1000}
+        record |= {"messages": [messages[VICTIM]]}
+        self.server.asked = question_to_sum(asked)
         asked["secure_sum"] = ConfigRecord(record)
         reply = self.device.ask(self.words, asked).content
         masked = reply["contribution"]["masked"].numpy()[0].tobytes()
         nothing = np.zeros(self.terms.length, np.int64)
         for c, party in self.own.items():
-            self.server.add(c, party.add_masks(nothing, messages[c]))
+            self.server.add(c, party.add_masks(nothing, messages[c], self.server.asked))
         self.server.add(VICTIM, masked)
         for phase, step in (
             ("confirm", self.server.confirmations),
@@ -76,11 +90,12 @@ def test_19_of_20_clients_of_a_servers_own_read_the_vector_of_a_device_without_p
 
 def test_19_of_20_clients_of_a_servers_own_read_nothing_where_the_owner_has_pinned_peers(tmp_path):
     device = Device(tmp_path, OPEN)
-    known = [public_identity(identity_in(tmp_path / f"{c}.key")).hex() for c in range(COHORT)]
+    keys = {c: public_identity(identity_in(tmp_path / f"{c}.key")) for c in range(COHORT)}
+    known = [f"{c} {key.hex()}" for c, key in keys.items()]
     (tmp_path / "peers").write_text("\n".join(known))
     device.node_config["peers"] = str(tmp_path / "peers")
     assert HostileServer(device).read() == REFUSED
-    assert "not among the peers" in device.log()
+    assert "not the one that this device's owner has pinned" in device.log()
     assert device.charged() == []
 
 
@@ -92,6 +107,17 @@ def test_19_of_20_clients_of_a_servers_own_read_nothing_where_the_owner_has_pinn
             {"colluders": 2, "honest_clients": 16},
             {"colluders": 2, "minimum": 0.8},
             "a sum over 14 honest clients: this device takes part from 16 on",
+        ),
+        (
+            {},
+            {"neighbours": 18, "threshold": 0.8},
+            "neighbours=18: this device's owner asks for all",
+        ),
+        ({"threshold": 0.9}, {}, "threshold=14 of 20: this device's owner asks for a share of 0.9"),
+        (
+            {"neighbours": 10},
+            {"neighbours": 10, "server": "honest"},
+            "server=honest: this device's owner asks for a graph that holds against a server that",
         ),
     ],
 )
@@ -106,7 +132,8 @@ def test_a_servers_lower_value_is_refused_before_anything_is_charged(
 
 
 @pytest.mark.parametrize(
-    "rule", [{"colluders": "many"}, {"honest_clients": 0}, {"peers": "/nowhere"}]
+    "rule",
+    [{"colluders": "many"}, {"honest_clients": 0}, {"peers": "/nowhere"}, {"neighbours": "some"}],
 )
 def test_an_owners_words_that_make_no_sense_are_no_permission(tmp_path, rule):
     device = Device(tmp_path, OPEN)
@@ -120,4 +147,4 @@ def test_an_owners_words_that_make_no_sense_are_no_permission(tmp_path, rule):
     }
     reply = device.ask(device.words(*ON), RecordDict({"secure_sum": ConfigRecord(record)}), "query")
     assert reply.error.reason == REFUSED
-    assert "colluders, honest_clients, peers in this device's node-config" in device.log()
+    assert "neighbours, threshold, server, peers in this device's node-config" in device.log()

@@ -16,6 +16,7 @@ from privacy.secure_aggregation import (
 )
 from privacy.secure_aggregation.store import restored, state_bytes
 
+ASKED = b"what all of them are asked"
 Tamper = Callable[[Phase, int, bytes], bytes]
 
 
@@ -81,7 +82,7 @@ def secure_sum(
             message = to_client(phase, client, message)
             try:
                 if phase is Phase.MASK:
-                    answer = party.add_masks(np.asarray(vectors[client], np.int64), message)
+                    answer = party.add_masks(np.asarray(vectors[client], np.int64), message, ASKED)
                 else:
                     answer = party.answer(phase, message)
             except SecureSumError as error:
@@ -99,8 +100,9 @@ def secure_sum(
     try:
         keys = server.keys(ask(Phase.ADVERTISE, dict.fromkeys(agreed.clients, b"")))
         sealed = server.shares(ask(Phase.SHARE, keys))
-        included = server.checked(ask(Phase.CHECK, sealed))
-        for client, packed in ask(Phase.MASK, included).items():
+        server.checked(ask(Phase.CHECK, sealed))
+        server.asked = ASKED
+        for client, packed in ask(Phase.MASK, server.lists()).items():
             server.add(client, packed)
         words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
         it.total = server.total(ask(Phase.REVEAL, words), signed)

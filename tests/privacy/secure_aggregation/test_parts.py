@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from privacy.secure_aggregation import (
     Phase,
+    PinnedPeers,
     SecureClient,
     SecureSumError,
     SecureSumSettings,
+    SeenPeers,
     StateFile,
     Terms,
     identity_in,
@@ -22,9 +24,10 @@ from privacy.secure_aggregation import (
     shares,
 )
 from privacy.secure_aggregation.decoding import restore
-from privacy.secure_aggregation.evidence import disclose, disclosed
 from privacy.secure_aggregation.keys import agree, derive, public_key, scalar
 from privacy.secure_aggregation.messages import join, part
+from privacy.secure_aggregation.peers import keys_digest
+from privacy.secure_aggregation.terms import context
 from tests.privacy.secure_aggregation.secure_summing import terms
 
 SECRET = bytes(range(32))
@@ -64,7 +67,7 @@ def test_two_sharings_of_one_secret_have_nothing_in_common():
     assert set(dealt(2, 5)[1]).isdisjoint(dealt(2, 5)[1])
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(2))
 def test_a_share_that_was_altered_does_not_pass(place):
     dealing, found = dealt(3, 5)
     wrong = bytearray(found[1])
@@ -113,26 +116,7 @@ def test_impossible_splits_are_refused(threshold, holders):
         shares.Dealing.of(SECRET, SECRET, threshold, holders, b"")
 
 
-# Evidence ---------------------------------------------------------------------------------------
-
-
-def test_a_shared_secret_is_disclosed_with_a_proof_that_nothing_else_has():
-    one, other, third = (scalar() for _ in range(3))
-    ends = public_key(one), public_key(other)
-    shown = disclose(one, ends[1], b"sum")
-    assert disclosed(*ends, shown, b"sum") == agree(one, ends[1]) == agree(other, ends[0])
-    forged = disclose(third, ends[1], b"sum")
-    for attempt in (
-        (*ends, forged, b"sum"),
-        (*ends, shown, b"another sum"),
-        (ends[0], public_key(third), shown, b"sum"),
-        (*ends, shown[:33] + bytes(64), b"sum"),
-        (*ends, shown[:-1] + bytes([shown[-1] ^ 1]), b"sum"),
-        (*ends, b"\xff" * 97, b"sum"),
-        (*ends, b"", b"sum"),
-    ):
-        with pytest.raises(SecureSumError):
-            disclosed(*attempt)
+# Long-term keys ---------------------------------------------------------------------------------
 
 
 def test_a_devices_key_is_made_once_and_for_its_owner_only(tmp_path):
@@ -143,14 +127,42 @@ def test_a_devices_key_is_made_once_and_for_its_owner_only(tmp_path):
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["3.key"]
 
 
-def test_peers_are_public_keys_one_in_each_line(tmp_path):
+def test_peers_are_an_id_and_its_public_key_in_each_line(tmp_path):
     file = tmp_path / "peers"
-    file.write_text("00" * 32 + " a hospital\n\n" + "ff" * 32 + "\n")
-    assert read_peers(file) == {bytes(32), b"\xff" * 32}
-    for wrong in ("", "00", "xyz", "00" * 31):
+    file.write_text("3 " + "00" * 32 + " a hospital\n\n12 " + "ff" * 32 + "\n")
+    assert read_peers(file) == {3: bytes(32), 12: b"\xff" * 32}
+    one, other = "1 " + "00" * 32, "2 " + "00" * 32
+    for wrong in (
+        *("", "00" * 32, "1 00", "1 xyz", "x " + "00" * 32, "1 " + "00" * 31),
+        *(f"{one}\n{one}", f"{one}\n{other}"),
+    ):
         file.write_text(wrong)
         with pytest.raises(ValueError, match="peers: "):
             read_peers(file)
+
+
+def test_a_key_that_was_seen_stays_its_clients_and_nobody_elses(tmp_path):
+    agreed, one, two = terms(3), bytes(32), b"\1" * 32
+    SeenPeers(tmp_path / "0.peers").accept(agreed, {1: one})
+    SeenPeers(tmp_path / "0.peers").accept(agreed, {1: one, 2: two})
+    with pytest.raises(SecureSumError, match="another key than when it was first seen"):
+        SeenPeers(tmp_path / "0.peers").accept(agreed, {1: two})
+    with pytest.raises(SecureSumError, match="no device may be two clients"):
+        SeenPeers(tmp_path / "0.peers").accept(agreed, {0: two})
+    assert read_peers(tmp_path / "0.peers") == {1: one, 2: two}
+
+
+def test_pinned_peers_are_the_whole_cohort_each_with_its_own_key():
+    agreed, keys = terms(3), {c: bytes([c]) * 32 for c in range(3)}
+    pinned = PinnedPeers(keys)
+    pinned.accept(agreed, {1: keys[1]})
+    with pytest.raises(SecureSumError, match="not the one that this device's owner has pinned"):
+        pinned.accept(agreed, {1: keys[2]})
+    with pytest.raises(SecureSumError, match="client 3 is not among the peers"):
+        pinned.require_cohort(terms(4))
+    pinned.require_cohort(dataclasses.replace(agreed, keys=keys_digest(agreed.clients, keys)))
+    with pytest.raises(SecureSumError, match="for other keys"):
+        pinned.require_cohort(dataclasses.replace(agreed, keys="00"))
 
 
 # Keys and masks ---------------------------------------------------------------------------------
@@ -160,9 +172,9 @@ def test_both_ends_agree_on_a_key_and_every_use_has_its_own():
     one, other = bytes(range(32)), bytes(range(1, 33))
     secret = agree(one, public_key(other))
     assert secret == agree(other, public_key(one))
-    uses = [(b"a", b"bc"), (b"ab", b"c"), (b"abc",), (b"a", b"bc", 1), (b"a", b"bc", 2)]
-    assert len({derive(secret, b"salt", *use) for use in uses}) == len(uses)
-    assert derive(secret, b"salt", b"a") != derive(secret, b"other", b"a")
+    uses = [("a", b"bc"), ("ab", b"c"), ("abc",), ("a", b"bc", 1), ("a", b"bc", 2)]
+    sums = terms(3), terms(3, round=2)
+    assert len({derive(secret, context(s, *use)) for use in uses for s in sums}) == 10
 
 
 @pytest.mark.parametrize("wrong", [bytes(33), b"\2" + b"\xff" * 32, b"\0", bytes(32)])
@@ -231,7 +243,7 @@ def test_damaged_lists_are_refused(damage):
 
 @pytest.mark.parametrize("neighbours", [2, 6, 10])
 def test_neighbour_graph_is_regular_symmetric_and_connected(neighbours):
-    agreed = terms(21, neighbours=neighbours, threshold=0.5)
+    agreed = terms(21, neighbours=neighbours, server="honest")
     for client in agreed.clients:
         near = agreed.neighbours_of(client)
         assert len(near) == neighbours and client not in near
@@ -243,26 +255,27 @@ def test_neighbour_graph_is_regular_symmetric_and_connected(neighbours):
 
 
 def test_neighbour_graph_changes_from_round_to_round_and_not_with_the_process():
-    one, same, other = (terms(30, neighbours=6, round=r) for r in (1, 1, 2))
+    one, same, other = (terms(30, neighbours=6, round=r, server="honest") for r in (1, 1, 2))
     assert [one.neighbours_of(c) for c in range(30)] == [same.neighbours_of(c) for c in range(30)]
     assert [one.neighbours_of(c) for c in range(30)] != [other.neighbours_of(c) for c in range(30)]
 
 
 def test_terms_survive_json_and_every_field_counts_in_the_digest():
-    agreed = terms(6, neighbours=4)
+    agreed = terms(8, neighbours=4, threshold=0.8)
     assert Terms.from_dict(agreed.to_dict()) == agreed
     changes = {
-        "run": "x", "round": 9, "clients": (0, 1, 2, 3, 4, 9), "length": 9, "bits": 9,
-        "threshold": 4, "minimum": 6, "neighbours": None, "colluders": 0,
+        "run": "x", "round": 9, "clients": (0, 1, 2, 3, 4, 5, 6, 9), "length": 9, "bits": 9,
+        "threshold": 4, "minimum": 8, "neighbours": 6, "colluders": 1, "server": "honest",
+        "purpose": "evaluate", "group": 1, "release": "another", "least_weight": 2,
+        "greatest_weight": 3, "keys": "known",
     }  # fmt: skip
+    assert changes.keys() == {field.name for field in dataclasses.fields(Terms)}
+    fits = {"neighbours": {"threshold": 7}, "least_weight": {"greatest_weight": 2}}
     digests = {agreed.digest()}
     for name, value in changes.items():
-        if name == "neighbours":
-            digests.add(dataclasses.replace(agreed, neighbours=None, threshold=5).digest())
-        elif name != "colluders":
-            digests.add(dataclasses.replace(agreed, **{name: value}).digest())
-    digests.add(dataclasses.replace(agreed, colluders=1, threshold=4).digest())
-    assert len(digests) == 10
+        changed = {name: value, **fits.get(name, {})}
+        digests.add(dataclasses.replace(agreed, **changed).digest())
+    assert len(digests) == 1 + len(changes)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +291,11 @@ def test_terms_survive_json_and_every_field_counts_in_the_digest():
         ({"threshold": 2}, "threshold=2"),
         ({"threshold": 6}, "threshold=6"),
         ({"minimum": 1}, "minimum=1"),
+        ({"minimum": 2}, "minimum=2: must lie in 3..5"),
+        ({"server": "nice"}, "server='nice'"),
+        ({"group": -1}, "group=-1"),
+        ({"least_weight": 2}, "least_weight=2, greatest_weight=1"),
+        ({"release": None}, "release=None"),
         ({"minimum": 6}, "minimum=6"),
         ({"neighbours": 3}, "neighbours=3"),
         ({"neighbours": 6}, "neighbours=6"),
@@ -300,6 +318,8 @@ def test_terms_that_protect_nobody_are_refused(change, match):
         ({"neighbours": 5}, "^neighbours=5: "),
         ({"colluders": -1}, "^colluders=-1: "),
         ({"max_weight": 0}, "^max_weight=0: "),
+        ({"dropouts": 0.5}, "^dropouts=0.5: "),
+        ({"server": "nice"}, "^server='nice': must be one of honest, lying"),
     ],
 )
 def test_bad_settings_are_refused_in_words(change, match):
@@ -326,11 +346,11 @@ def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
     party = SecureClient.join(terms(3), 0)
     party.advertise()
     file.begin(party)
-    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(p.stat().st_mode) for p in file.path.parent.iterdir()} == {0o600}
     again = StateFile(file.path).load("test", 1)
     assert again == party
     again.require_due(Phase.SHARE)
-    assert [p.name for p in file.path.parent.iterdir()] == ["7.json"]
+    assert sorted(p.name for p in file.path.parent.iterdir()) == ["7.joined", "7.json"]
 
 
 def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_path):
@@ -346,11 +366,11 @@ def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_
         assert secret.hex() not in stored
     with pytest.raises(SecureSumError, match="dropped out of"):
         file.load("test", 4)
-    for round in (3, 4):
-        with pytest.raises(SecureSumError, match="was joined before"):
-            file.begin(SecureClient.join(terms(3, round=round), 0))
-    file.begin(SecureClient.join(terms(3, round=5), 0))
     file.begin(SecureClient.join(terms(3, round=1, run="a later run"), 0))
+    for again in (terms(3, round=4), terms(4, round=4), terms(3, round=1, run="a later run")):
+        with pytest.raises(SecureSumError, match="was joined before"):
+            file.begin(SecureClient.join(again, 0))
+    file.begin(SecureClient.join(terms(3, round=3), 0))
 
 
 def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(tmp_path):
