@@ -5,8 +5,8 @@ one coordinate of the sum is the victim's part, moved to a place that its data d
 noise of every part, and what the server learns is how well it tells two such laws apart. Here the
 laws are written down in full, on the integers that are summed, weights and lattices included.
 
-``Seen`` holds two laws; ``Seen.epsilon(delta, count)`` is the least ε of ``count`` of them together
-(rounded down, so that it is what the server gains at least).
+``Seen`` holds two such laws, and ``epsilon_of`` the least ε of any number of them together (rounded
+down, so that it is what the server gains at least).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from scipy.special import log_ndtr
 Floats = NDArray[np.float64]
 _REACH = 9.0  # standard deviations, beyond which there is less than 1e-18
 _CELLS = 4000  # on which losses are composed
-_COARSE = 24.0  # steps of σ that a fine law is written down with
+_FINE = 24.0  # steps of σ, of which a sum shows none
+_LEAST = 1e-14  # what is less likely counts as that likely: FFTs leave such errors
 
 
 @dataclass(frozen=True)
@@ -33,53 +34,48 @@ class Seen:
     one: Floats
     other: Floats
 
-    def epsilon(self, delta: float, count: int = 1) -> float:
-        """The least ε for which ``count`` such views, one after the other, are (ε, δ)-private."""
-        both = (Seen(self.one, self.other), Seen(self.other, self.one))
-        return max(each._one_way(delta, count) for each in both)
 
-    def _one_way(self, delta: float, count: int) -> float:
-        possible = self.one > 0
-        masses = self.one[possible]
-        with np.errstate(divide="ignore"):
-            losses = np.log(masses) - np.log(self.other[possible])
-        sure = np.isinf(losses)  # what the other data set never leads to
-        caught = 1 - (1 - masses[sure].sum()) ** count
-        if caught >= delta:
-            return math.inf
-        losses, masses = losses[~sure], masses[~sure]
-        if count > 1:
-            losses, masses = _together(losses, masses, count)
-        return _least(losses, masses, delta - caught)
+def epsilon_of(seen: Sequence[Seen], delta: float) -> float:
+    """The least ε for which ``seen``, one after the other, are (ε, δ)-private together."""
+    swapped = [Seen(each.other, each.one) for each in seen]
+    return max(_one_way(seen, delta), _one_way(swapped, delta))
 
 
-def _together(losses: Floats, masses: Floats, count: int) -> tuple[Floats, Floats]:
-    """The sum of ``count`` losses, each rounded down to a grid."""
-    kept = masses > 1e-15
-    losses, masses = losses[kept], masses[kept]
-    step = max(float(np.ptp(losses)) / _CELLS, 1e-9)
-    cells = np.floor(losses / step).astype(int)
-    first = int(cells.min())
-    one = np.bincount(cells - first, weights=masses)
-    every = one
-    for _ in range(count - 1):
+def _one_way(seen: Sequence[Seen], delta: float) -> float:
+    found = []
+    for each in seen:
+        possible = each.one > _LEAST
+        masses = each.one[possible]
+        found.append((np.log(masses / np.maximum(each.other[possible], _LEAST)), masses))
+    losses, masses = found[0] if len(found) == 1 else _together(found)
+    return _least(losses, masses, delta)
+
+
+def _together(found: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """The sum of losses, each rounded down to one grid."""
+    step = max(max(float(np.ptp(losses)) for losses, _ in found) / _CELLS, 1e-9)
+    first, every = 0, np.ones(1)
+    for losses, masses in found:
+        cells = np.floor(losses / step).astype(int)
+        first += int(cells.min())
+        one = np.bincount(cells - cells.min(), weights=masses)
         every = signal.fftconvolve(every, one).clip(0)
-    return step * (count * first + np.arange(len(every))), every
+    return step * (first + np.arange(len(every))), every
 
 
 def _least(losses: Floats, masses: Floats, delta: float) -> float:
     """The least ε ≥ 0 with Σ P(loss)(1 − e^(ε − loss))⁺ ≤ δ."""
 
-    def gap(epsilon: float) -> float:
+    def excess(epsilon: float) -> float:
         above = losses > epsilon
         return float(masses[above] @ -np.expm1(epsilon - losses[above])) - delta
 
     low, high = 0.0, max(float(losses.max(initial=0.0)), 0.0)
-    if gap(low) <= 0:
+    if excess(low) <= 0:
         return 0.0
-    for _ in range(60):
+    for _ in range(50):
         middle = (low + high) / 2
-        if gap(middle) > 0:
+        if excess(middle) > 0:
             low = middle
         else:
             high = middle
@@ -93,41 +89,79 @@ class Noised:
     sigma: float
     weight: int = 1
 
-    def law(self, unit: int = 1) -> Floats:
-        """Of its noise, on integers around 0 of which ``unit`` make one."""
+    def law(self) -> Floats:
+        """Of what its noise adds, on integers around 0."""
         reach = math.ceil(_REACH * self.sigma)
-        x = np.arange(-reach, reach + 1)
-        masses = np.exp(-((x / self.sigma) ** 2) / 2)
-        stretched = np.zeros(2 * reach * self.weight * unit + 1)
-        stretched[:: self.weight * unit] = masses / masses.sum()
+        masses = np.exp(-((np.arange(-reach, reach + 1) / self.sigma) ** 2) / 2)
+        stretched = np.zeros(2 * reach * self.weight + 1)
+        stretched[:: self.weight] = masses / masses.sum()
         return stretched
 
 
 def noised_sum(victim: Noised, others: Sequence[Noised], moved: float) -> Seen:
-    """The victim's number is 0 or ``moved`` (steps); ``others`` are the honest clients beside it.
-
-    Where noise is far too fine to be written down, all of it is put on a coarser grid, with the
-    same weights: one whose steps are still too small to be seen.
-    """
-    finest = min(part.sigma for part in (victim, *others))
-    heaviest = max(part.weight for part in (victim, *others)) / victim.weight
-    if finest > 2 * _COARSE * heaviest and moved > _COARSE:
-        spread = math.sqrt(sum((p.weight * p.sigma) ** 2 for p in (victim, *others)))
+    """One number of a sum, in which the victim's own is 0 or ``moved`` steps."""
+    parts = (victim, *others)
+    if all(part.sigma * victim.weight > _FINE * other.weight for part in parts for other in parts):
+        spread = math.sqrt(sum((part.weight * part.sigma) ** 2 for part in parts))
         return normal_sum(victim.weight * moved / spread)
-    shift = victim.weight * int(moved)
     total = victim.law()
     for part in others:
-        total = (
-            signal.fftconvolve(total, part.law()).clip(0)
-            if len(total) > 4096
-            else np.convolve(total, part.law())
-        )
-    return Seen(np.append(total, np.zeros(shift)), np.append(np.zeros(shift), total))
+        total = signal.fftconvolve(total, part.law()).clip(0)
+    gap = np.zeros(victim.weight * int(moved))
+    return Seen(np.append(total, gap), np.append(gap, total))
 
 
 def normal_sum(distance: float) -> Seen:
-    """Normal laws, ``distance`` standard deviations apart, in 200,000 cells."""
+    """Noise too fine for its steps to be seen: normal, moved by ``distance`` deviations."""
     x = np.linspace(-_REACH - distance, _REACH + distance, 200_001)
-    one = np.exp(log_ndtr(x + distance / 2))
-    other = np.exp(log_ndtr(x - distance / 2))
-    return Seen(np.diff(one), np.diff(other))
+    return Seen(np.diff(_normal(x + distance / 2)), np.diff(_normal(x - distance / 2)))
+
+
+def _normal(x: Floats) -> Floats:
+    return np.exp(log_ndtr(x))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A client's label of one image, randomised with ``epsilon`` among ``categories``."""
+
+    epsilon: float
+    categories: int
+
+    def law(self, label: int) -> Floats:
+        """Of its report, where ``label`` is the truth, (3,): label 0, label 1, another."""
+        each = 1 / (math.expm1(self.epsilon) + self.categories)
+        law = np.array([each, each, (self.categories - 2) * each])
+        law[min(label, 2)] += math.expm1(self.epsilon) * each
+        return law
+
+
+def labelled_sum(victim: Labelled, others: Sequence[Labelled]) -> Seen:
+    """The histogram of an image that the victim labels 0 or 1, beside what helps it least."""
+    found = []
+    for truths in ((0,), (1,), (2,), (0, 1)):
+        if max(truths) < victim.categories:
+            # By how many reports of 0 and of 1 are in it, of which the rest follows.
+            counts = np.ones((1, 1))
+            for number, other in enumerate(others):
+                counts = _with_report(counts, other.law(truths[number % len(truths)]))
+            one, two = (_with_report(counts, victim.law(label)).ravel() for label in (0, 1))
+            found.append(Seen(one, two))
+    return max(found, key=lambda seen: epsilon_of([seen], 1e-6))
+
+
+def _with_report(counts: Floats, law: Floats) -> Floats:
+    more = np.zeros((counts.shape[0] + 1, counts.shape[1] + 1))
+    more[1:, :-1] += law[0] * counts
+    more[:-1, 1:] += law[1] * counts
+    more[:-1, :-1] += law[2] * counts
+    return more
+
+
+def bits_sum(gamma: float, others: Sequence[float]) -> Seen:
+    """The count of ones in a bit that the victim keeps with ½ + ``gamma``; others all have a 1."""
+    law = np.ones(1)
+    for each in others:
+        law = np.convolve(law, [0.5 - each, 0.5 + each])
+    one = np.convolve(law, [0.5 - gamma, 0.5 + gamma])
+    return Seen(one, np.convolve(law, [0.5 + gamma, 0.5 - gamma]))

@@ -164,8 +164,8 @@ class SecureSum:
         messages = strategy.configure_train(1, model, ConfigRecord(), grid)
         return _Question(messages, strategy.round, strategy.secure_round, strategy.codec())
 
-    def _weigh(self, strategy: CohortStrategy) -> Weigh | None:
-        return strategy.weigh()
+    def _weigh(self, strategy: CohortStrategy) -> Weigh:
+        return strategy.weights().of
 
     @staticmethod
     def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
@@ -199,7 +199,7 @@ class EvaluationSums(SecureSum):
         protected = [each for each in messages if each.content["task"]["purpose"] == PROTECTED]
         return _Question(protected, asked.about, asked.secure, evaluation.codec(PROTECTED))
 
-    def _weigh(self, strategy: CohortStrategy) -> Weigh | None:
+    def _weigh(self, strategy: CohortStrategy) -> Weigh:
         return lambda client: 1
 
     @staticmethod
