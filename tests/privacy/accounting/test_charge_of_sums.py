@@ -41,7 +41,7 @@ def charge(event, count=1):
 
 
 def lost(seen, count=1):
-    return epsilon_of([seen] * count, DELTA)
+    return epsilon_of([(seen, count)], DELTA)
 
 
 def weights_of(rng, clients):
