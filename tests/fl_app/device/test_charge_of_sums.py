@@ -180,7 +180,7 @@ def together(case, rng):
     def drawn(key):
         return case.values[key][rng.integers(len(case.values[key]))]
 
-    mine = {key: drawn(key) for key in rng.choice(keys, int(rng.integers(3)), replace=False)}
+    mine = {str(key): drawn(key) for key in rng.choice(keys, int(rng.integers(3)), replace=False)}
     mine["privacy.threat"] = ["local", "secure_aggregation"][rng.integers(2)]
     mine["privacy.epsilon"] = float(np.exp(rng.uniform(np.log(0.05), np.log(20))))
     if "strategy.gamma" in case.values and mine.setdefault("strategy.gamma") is not None:
