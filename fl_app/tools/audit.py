@@ -134,7 +134,11 @@ def findings(
     messages = Messages(node.client, task)
     _take_part(strategy)  # what a paper claims may depend on the rounds
     statement, fresh = strategy.statement(), strategy.state()
-    for exposure in strategy.exposures():
+    exposures = strategy.exposures()
+    sums = Exposure(Threat.SECURE_AGGREGATION, "a server that sees only sums", release, {})
+    if strategy.setup.secure_sums.is_on and sums.threat not in {e.threat for e in exposures}:
+        exposures.append(sums)  # which a ledger charges, whatever the statement is about
+    for exposure in exposures:
         if only not in (None, exposure.threat):
             continue
         if exposure.threat is Threat.SECURE_AGGREGATION:
