@@ -2,9 +2,9 @@
 
 ``python -m benchmarks.gauntlet`` copies the project into a temporary folder, breaks a promise there
 (``planted_bugs.yaml``), and runs tests until one fails: those of the file that was broken, those
-that name it, then of its folder, then all that watch over privacy. That test runs once more with the bug, and once
-without it as a control. Prints a table for ``docs/audit.md``; the exit status is 1 where a bug went
-unnoticed. ``--only WORDS ...``: bugs whose name holds one of them.
+that name it, those of its folder, then all that watch over privacy. That test runs once more with
+the bug, and once without it as a control. Prints a table for ``docs/audit.md``; the exit status is
+1 where a bug went unnoticed. ``--only WORDS ...``: bugs whose name holds one of them.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class SecureSum:
         self._colluders = strategy.setup.secure_sums.colluders
         self._checked = 0
         identify()
-        self._whole_way(self._known(victim), NoiseGenerator.from_os())
+        self._whole_way(self.data_of(victim), NoiseGenerator.from_os())
         self.charged = list(node.ledger.events(victim))[-1]
 
     def __call__(self, source: Source, noise: NoiseGenerator) -> NDArray:
@@ -101,9 +101,10 @@ class SecureSum:
 
     def _part(self, client: int, source: Source, noise: NoiseGenerator) -> NDArray:
         """What ``client`` adds to the sum."""
-        return self.parts[client](source if client == self.victim else self._known(client), noise)
+        return self.parts[client](source if client == self.victim else self.data_of(client), noise)
 
-    def _known(self, client: int) -> LocalData:
+    def data_of(self, client: int) -> LocalData:
+        """What ``client`` holds."""
         if client not in self._data:
             self._data[client] = node_data(self._host(client), client)
         return self._data[client]
@@ -122,7 +123,7 @@ class SecureSum:
 
         def draw(role: Client, task: Task) -> NDArray:
             part = self.parts.setdefault(task.client, Messages(role, task))
-            own = source if task.client == self.victim else self._known(task.client)
+            own = source if task.client == self.victim else self.data_of(task.client)
             release = part.release(own, noise)
             drawn[task.client] = part.integers(release)
             return release
