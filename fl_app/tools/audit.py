@@ -135,7 +135,10 @@ def findings(
     _take_part(strategy)  # what a paper claims may depend on the rounds
     statement, fresh = strategy.statement(), strategy.state()
     exposures = strategy.exposures()
-    sums = Exposure(Threat.SECURE_AGGREGATION, "a server that sees only sums", release, {})
+    assumed = ("the other clients of every sum are honest",)
+    sums = Exposure(
+        Threat.SECURE_AGGREGATION, "a server that sees only sums", release, {}, assumptions=assumed
+    )
     if strategy.setup.secure_sums.is_on and sums.threat not in {e.threat for e in exposures}:
         exposures.append(sums)  # which a ledger charges, whatever the statement is about
     for exposure in exposures:
@@ -341,11 +344,17 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
 
 
 def _measured(statement: Statement, exposure: Exposure, found: Finding) -> Statement:
-    """Write the measured ε beside the claimed and the proven one."""
+    """Write the measured ε beside the claimed and the proven one: of several attacks the largest.
+
+    Attacks on a sum say, after the adversary's name, which client and how the others are asked.
+    """
+    shown = found.counted.epsilon
     return replace(
         statement,
         guarantees=tuple(
-            replace(g, measured=found.counted.epsilon) if g.adversary == exposure.adversary else g
+            replace(g, measured=max(shown, g.measured or 0.0))
+            if exposure.adversary.startswith(g.adversary)
+            else g
             for g in statement.guarantees
         ),
     )
