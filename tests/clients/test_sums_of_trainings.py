@@ -57,8 +57,8 @@ def test_a_sum_of_trainings_shows_a_first_step_with_one_client_s_noise(tmp_path)
     data = LocalData(images, labels, np.arange(RECORDS))
     without = images.copy()
     without[0] = np.nan  # a null record
-    # Where the first step's pull of all others leads to two deviations of its noise.
-    start = (np.count_nonzero(labels[1:]) + 2 * mechanism.noise_multiplier) * step
+    # Where the first step's pull of all others leads to a deviation and a half of its noise.
+    start = (np.count_nonzero(labels[1:]) + 1.5 * mechanism.noise_multiplier) * step
     task = Task(1, 0, (start * along).astype(np.float32), {}, {})
     noise = NoiseGenerator.seeded("trainings")
 
@@ -67,7 +67,7 @@ def test_a_sum_of_trainings_shows_a_first_step_with_one_client_s_noise(tmp_path)
 
     spread = np.sqrt(2 * (CLIENTS - 1)) * mechanism.noise_multiplier
     other = LocalData(without, labels, data.indices)
-    seen = np.array([[end(data), end(other)] for _ in range(250)])
+    seen = np.array([[end(data), end(other)] for _ in range(400)])
     rng = np.random.default_rng(0)
     seen += spread * rng.normal(size=seen.shape)  # of others whose data give them no choice
     shown = max(audit(*pair, DELTA).epsilon for pair in (seen.T, -seen.T))
