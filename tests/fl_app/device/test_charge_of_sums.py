@@ -22,6 +22,7 @@ from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from privacy.mechanisms.randomized_response import RandomizedResponse
 from privacy.neighbours import Adjacency
+from privacy.secure_aggregation import release_digest
 from tests import charge_tape
 from tests.asked_of_device import CASES, MATTERS, RESULTS, Asked
 from tests.charge_tape import Tape
@@ -36,6 +37,7 @@ from tests.law_of_sums import (
 )
 
 record = charge_tape.record
+ALGORITHM = "any"  # the same for all, or nobody joins
 DELTA, SUMS = 1e-5, Threat.SECURE_AGGREGATION
 SIZES = ((5, 5, 5), (12, 2, 2), (2, 12, 7, 3, 2), (1, 40, 40, 40), (40, 1, 1, 1, 1, 1))
 SUMMED = [name for name in CASES if not name.startswith("evaluation")]
@@ -132,9 +134,13 @@ def told(victim, others, tape):
     return seen + ([(normal_sum(math.sqrt(distance)), 1)] if distance else [])
 
 
-def joins(victim, other):
-    """Whether ``other`` takes part in a sum under the victim's terms."""
-    return (other.event, other.codec) == (victim.event, victim.codec)
+def joins(victim, other, weights):
+    """Whether ``other`` takes part in a sum under the terms that the victim takes part under."""
+    asked = (
+        release_digest(ALGORITHM, part.task.purpose, part.codec, part.event, *weights)
+        for part in (victim, other)
+    )
+    return len(set(asked)) == 1
 
 
 def compared(case, mine, theirs, sizes, tmp_path, monkeypatch, record):
@@ -152,11 +158,12 @@ def compared(case, mine, theirs, sizes, tmp_path, monkeypatch, record):
                 return None
             parts.append((None, []))
     (asked, [victim]), (_, everybody) = parts
-    others = [p for p in everybody if p.task.client != victim.task.client and joins(victim, p)]
-    weights = [part.weight for part in (victim, *others)]
     # Weights are declared for the whole cohort, whoever of it answers.
-    every = [asked.role.weight(client) for client in range(len(sizes))]
-    event = SummedEvent(victim.event, len(weights), victim.weight, min(every), max(every))
+    declared = [asked.role.weight(client) for client in range(len(sizes))]
+    weights = min(declared), max(declared)
+    others = [part for part in everybody if part.task.client != victim.task.client]
+    others = [part for part in others if joins(victim, part, weights)]
+    event = SummedEvent(victim.event, 1 + len(others), victim.weight, *weights)
     paid = epsilon(event, DELTA, SUMS).epsilon
     if not math.isfinite(paid):
         return None
