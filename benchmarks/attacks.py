@@ -29,6 +29,7 @@ from benchmarks.attack_methods.linking import alike
 from benchmarks.attack_methods.membership import confidence, likelihood_ratio
 from benchmarks.attack_methods.reconstruction import image_of_change, likeness
 from benchmarks.pictures import save
+from fl_app.audit.views import node_data
 from fl_app.client_app import app as client_app
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
@@ -39,7 +40,7 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
-from fl_app.tools.audit import first_task, node_data
+from fl_app.tools.audit import first_task
 from learning.contribution import Sum
 from learning.data.examples import LocalData
 from learning.training.dpsgd import DpSgd

@@ -1,10 +1,10 @@
 """Bugs planted on purpose, one at a time, and the test that notices each.
 
 ``python -m benchmarks.gauntlet`` copies the project into a temporary folder, breaks a promise there
-(``planted_bugs.yaml``), and runs tests until one fails: those of the file that was broken, then of
-its folder, then all that watch over privacy. That test runs once more with the bug, and once
-without it as a control. Prints a table for ``docs/audit.md``; the exit status is 1 where a bug went
-unnoticed. ``--only WORDS ...``: bugs whose name holds one of them.
+(``planted_bugs.yaml``), and runs tests until one fails: those of the file that was broken, those
+that name it, those of its folder, then all that watch over privacy. That test runs once more with
+the bug, and once without it as a control. Prints a table for ``docs/audit.md``; the exit status is
+1 where a bug went unnoticed. ``--only WORDS ...``: bugs whose name holds one of them.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ class Bug:
         yield [str(one.relative_to(root)) for one in near]
         named = sorted(set(root.glob(f"tests/**/test_*{path.stem}.py")) - set(near))
         yield [str(one.relative_to(root)) for one in named]
+        words = (self.file.removesuffix(".py").replace("/", "."), Path(self.file).name)
+        tests = sorted(set(root.glob("tests/**/test_*.py")) - {*near, *named})
+        naming = [one for one in tests if any(word in one.read_text("utf-8") for word in words)]
+        yield [str(one.relative_to(root)) for one in naming]
         yield [str(path.parent)] if (root / path.parent).is_dir() else []
         yield list(WATCHERS)
 

@@ -49,6 +49,7 @@ class ClientEvaluation(ABC):
     ``clients``: how many are asked, all if there are fewer. ``every``: rounds from one evaluation
     to the next. ``show_clean``: ask simulated clients for the unprotected result too. ``summed``:
     rows are added up, and their noise may be shared. ``least_survivors``: of any such sum; 0: none.
+    ``secure_sum``: of this round's evaluation, if it is one.
     """
 
     summed: bool = False
@@ -80,7 +81,7 @@ class ClientEvaluation(ABC):
         self.blame = Blame(int(setup.secure_sums.liars * setup.num_clients))
         self.journal: Path | None = None  # of a secure sum that an interruption must not lose
         self.least_survivors = self.answered = 0
-        self._sum: EvaluationSum | None = None
+        self.secure_sum: EvaluationSum | None = None
         self.participations: Counter[int] = Counter()
         self.failed: dict[int, str] = {}
         self.scores: dict[str, float] = {}
@@ -115,16 +116,20 @@ class ClientEvaluation(ABC):
 
     # The phase ------------------------------------------------------------------------------
 
+    def cohort(self, number: int) -> NDArray[np.int64]:
+        """The clients asked after round ``number``, ascending."""
+        rng = experiment_rng(self.setup.seed, "evaluation cohort", number)
+        return np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
+
     def messages(self, number: int, arrays: ArrayRecord, grid: Grid) -> list[Message]:
         """One message for each node, or none where nothing is due in round ``number``."""
         self._number, self._waiting, self.failed, self.scores = number, {}, {}, {}
-        self._sum = None
+        self.secure_sum = None
         self.bytes_down = self.bytes_up = 0
         if not self.is_on or number % self.every:
             return []
-        rng = experiment_rng(self.setup.seed, "evaluation cohort", number)
-        cohort = np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
-        trusted = [client for client in cohort.tolist() if client not in self.blame.accused]
+        cohort = self.cohort(number).tolist()
+        trusted = [client for client in cohort if client not in self.blame.accused]
         placement = self.setup.placement.place(grid, trusted)
         self.failed.update(placement.away)
         invited: dict[str, Mapping[int, list[int]]] = {
@@ -139,8 +144,8 @@ class ClientEvaluation(ABC):
                 REPLIES.allow(self.codec(purpose), len(clients))
                 task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
                 content = RecordDict({"model": arrays, "task": task})
-                if self._sum is not None and purpose == PROTECTED:
-                    self._sum.secure.invite(clients, content)
+                if self.secure_sum is not None and purpose == PROTECTED:
+                    self.secure_sum.secure.invite(clients, content)
                 self._waiting[purpose, node] = clients
                 self.bytes_down += request_size(content, clients) if purpose == PROTECTED else 0
                 messages.append(
@@ -164,8 +169,8 @@ class ClientEvaluation(ABC):
                 self._fail(purpose, self._exposed(clients, reply), clients, reason)
                 continue
             into: SecureRound | Sum | Rows = rows[purpose]
-            if self._sum is not None and purpose == PROTECTED:
-                into = self._sum.secure
+            if self.secure_sum is not None and purpose == PROTECTED:
+                into = self.secure_sum.secure
             try:
                 answered, refused = accept(into, clients, reply.content, ALIKE.of)
             except (MalformedError, KeyError, TypeError, ValueError) as error:
@@ -190,18 +195,18 @@ class ClientEvaluation(ABC):
         summed = Summed(self.setup.strategy, PROTECTED, row, self.event(), ALIKE)
         known = (self.clients, summed, self.blame, grid, self.journal, self.participations)
         try:
-            self._sum = EvaluationSum(self.setup, number, asked, *known)
+            self.secure_sum = EvaluationSum(self.setup, number, asked, *known)
         except ValueError as error:
             clients = [client for clients in asked.values() for client in clients]
             self.failed.update(dict.fromkeys(clients, f"secure aggregation: {error}"))
             return {}
-        self.participations = self._sum.participations
-        return self._sum.invited
+        self.participations = self.secure_sum.participations
+        return self.secure_sum.invited
 
     def _finish_sum(self, rows: Sum | Rows) -> None:
         sizes = [len(rows.clients)]
-        if self._sum is not None and isinstance(rows, Sum):
-            sizes, about = self._sum.finish(rows), self._sum.about
+        if self.secure_sum is not None and isinstance(rows, Sum):
+            sizes, about = self.secure_sum.finish(rows), self.secure_sum.about
             self.failed |= about.failed | about.accused
             self.bytes_up += about.bytes_up
             self.bytes_down += about.bytes_down

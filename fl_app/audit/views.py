@@ -14,13 +14,19 @@ from numpy.typing import NDArray
 
 from clients.base import Client, Task
 from fl_app.audit.neighbours import Source
+from fl_app.device.node import Node
 from learning.data.examples import LocalData
 from privacy.accounting import Threat
-from privacy.events import Event, SummedEvent
 from privacy.noise import NoiseGenerator
 from strategies.base import CohortStrategy
 
 View = Callable[[Source, NoiseGenerator], NDArray[np.float64]]
+
+
+def node_data(node: Node, client: int) -> LocalData:
+    """A client's data."""
+    train = node.population.dataset.train
+    return LocalData(train.images, train.labels, node.population.shards[client])
 
 
 class Messages:
@@ -31,6 +37,7 @@ class Messages:
 
     def __init__(self, client: Client, task: Task) -> None:
         self.client, self.task, self.codec = client, task, client.codec(task)
+        self.weight = client.weight(task.client)
         self.trains_alone = not client.noise_in_training
         self._trained: dict[int, tuple[LocalData, NDArray]] = {}
 
@@ -38,11 +45,17 @@ class Messages:
         """One release; zeros of a client that is absent."""
         if source is None:
             return np.zeros(self.codec.shape, np.int64)
+        return self.integers(self.release(source, noise))
+
+    def release(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
+        """What the client would send."""
         if isinstance(source, LocalData) and not self.trains_alone:
-            release = self.client.answer(self.task, source, noise)
-        else:
-            release = self.client.privatize(self.result(source), self.task, noise)
-        return self.codec.expand(self.codec.pack(release), 1)
+            return self.client.answer(self.task, source, noise)
+        return self.client.privatize(self.result(source), self.task, noise)
+
+    def integers(self, release: NDArray) -> NDArray:
+        """What ``release`` adds to a sum."""
+        return self.codec.expand(self.codec.pack(release), self.weight)
 
     def result(self, source: LocalData | NDArray) -> NDArray:
         """What training leads to, before protection."""
@@ -55,47 +68,30 @@ class Messages:
 
 def view_of(
     threat: Threat,
-    event: Event,
     strategy: CohortStrategy,
     messages: Messages,
-    known: Source,
     count: int,
 ) -> View | None:
     """What the adversary of ``threat`` sees of a client over ``count`` rounds; None: not written.
 
     Messages and sums of the rounds are added up: for noise of one scale nothing is lost by that. Of
-    models it is the last one. ``event``: what one release costs. ``known``: what the other clients
-    of a sum hold, as far as the adversary is concerned.
+    models it is the last one. Of sums: ``fl_app.audit.sums``.
     """
     if threat in (Threat.LOCAL, Threat.OUTSIDER):
-        return _added(messages, count)
-    if threat is Threat.SECURE_AGGREGATION and isinstance(event, SummedEvent):
-        return _added(_sums(messages, event.honest_clients, known), count)
+        return added(messages, count)
     if threat is Threat.CENTRAL:
         return _model(strategy, messages, count)
     return None
 
 
-def _added(seen: Callable[[Source, NoiseGenerator], NDArray], rounds: int) -> View:
+def added(seen: Callable[[Source, NoiseGenerator], NDArray], rounds: int) -> View:
+    """What is seen in ``rounds`` rounds, added up."""
+
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
         total = seen(source, noise)
         for _ in range(rounds - 1):
             total = total + seen(source, noise)
         return total.ravel().astype(np.float64)
-
-    return view
-
-
-def _sums(
-    messages: Messages, honest: int, known: Source
-) -> Callable[[Source, NoiseGenerator], NDArray]:
-    """The sum over ``honest`` clients: of the others only the noise is unknown."""
-
-    def view(source: Source, noise: NoiseGenerator) -> NDArray:
-        total = messages(source, noise)
-        for _ in range(honest - 1):
-            total = total + messages(known, noise)
-        return total
 
     return view
 

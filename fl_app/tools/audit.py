@@ -23,7 +23,15 @@ from clients.base import Task, has_canaries
 from clients.protected_evaluation import PROTECTED, EvaluationClient
 from fl_app.audit.attack import Finding, attack
 from fl_app.audit.neighbours import Pair, candidate_pairs, results_apart
-from fl_app.audit.views import Messages, View, view_of
+from fl_app.audit.sums import (
+    Asked,
+    EvaluationSums,
+    SecureSum,
+    SumRefusedError,
+    with_sums,
+    without_noise,
+)
+from fl_app.audit.views import Messages, View, added, node_data, view_of
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.device.node import Node
@@ -31,7 +39,6 @@ from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
-from learning.data.examples import LocalData
 from privacy.accounting import Threat
 from privacy.events import RepeatedEvent, SummedEvent
 from privacy.neighbours import Unit
@@ -127,16 +134,26 @@ def findings(
     messages = Messages(node.client, task)
     _take_part(strategy)  # what a paper claims may depend on the rounds
     statement, fresh = strategy.statement(), strategy.state()
-    for exposure in strategy.exposures():
+    exposures = strategy.exposures()
+    assumed = ("the other clients of every sum are honest",)
+    sums = Exposure(
+        Threat.SECURE_AGGREGATION, "a server that sees only sums", release, {}, assumptions=assumed
+    )
+    if strategy.setup.secure_sums.is_on and sums.threat not in {e.threat for e in exposures}:
+        exposures.append(sums)  # which a ledger charges, whatever the statement is about
+    for exposure in exposures:
         if only not in (None, exposure.threat):
+            continue
+        if exposure.threat is Threat.SECURE_AGGREGATION:
+            yield from _sums(SecureSum, node, exposure, statement, runs)
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
-        pairs, data = _pairs(node, messages, exposure)
-        threat, event = exposure.threat, exposure.per_round
+        pairs = _pairs(node, messages, exposure)
+        threat = exposure.threat
         for count in _releases(strategy, task, threat):
             strategy.restore(fresh)
-            view = view_of(threat, event, strategy, messages, data, count)
+            view = view_of(threat, strategy, messages, count)
             bound, found = Bound.of(exposure, statement, count), None
             if view is not None and threat is Threat.CENTRAL and count > 1:
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
@@ -149,11 +166,71 @@ def findings(
         if only not in (None, exposure.threat):
             continue
         own = replace(statement, unit=next(releases(exposure.per_round)).unit)
-        pairs, data = _pairs(node, asked, exposure)
-        view = view_of(exposure.threat, exposure.per_round, strategy, asked, data, 1)
+        pairs = _pairs(node, asked, exposure)
+        view = view_of(exposure.threat, strategy, asked, 1)
         bound, found = Bound.of(exposure, own, 1), None
         if view is not None and math.isfinite(bound.epsilon):
             found = _attack(exposure, asked, view, pairs, statement.delta, runs, 1)
+        yield exposure, bound, found
+    evaluation = strategy.evaluation
+    if evaluation is None or only not in (None, Threat.SECURE_AGGREGATION):
+        return
+    if isinstance(event := evaluation.seen(Threat.SECURE_AGGREGATION), SummedEvent):
+        adversary = "a server that sees sums of protected evaluations only"
+        seen = Exposure(Threat.SECURE_AGGREGATION, adversary, event, {})
+        seen = with_evaluation(seen, event, {0: 1})
+        yield from _sums(EvaluationSums, node, seen, statement, runs)
+
+
+def _sums(
+    kind: type[SecureSum], node: Node, exposure: Exposure, statement: Statement, runs: int | None
+) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
+    """Sums in which the heaviest and the lightest client are attacked, beside what they charge.
+
+    Each once with all clients asked alike, and once with all others asked for no noise.
+    """
+    config = with_sums(node.config)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            strategy = Experiment(config).strategy
+        except (ConfigError, ValueError):  # sums of this run are simulated, and cannot be more
+            yield exposure, Bound.of(exposure, statement, 1), None
+            return
+        own = Asked(config, NodeSettings.simulation(Path(folder) / "own"))
+        others = Asked(without_noise(config), NodeSettings.simulation(Path(folder) / "others"))
+        strategy.canaries, weights = None, kind.weights(strategy, own)
+        ordered = sorted(weights, key=weights.__getitem__)
+        chosen = ordered[:1] if len(set(weights.values())) == 1 else [ordered[-1], ordered[0]]
+        for victim in chosen:
+            who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}"
+            lies = f"{who}, all others being asked for no noise"
+            for hosts, adversary in ((own, who), (others, lies)):
+                seen = replace(exposure, adversary=adversary)
+                try:
+                    summed = kind(strategy, own, hosts, victim)
+                except SumRefusedError as refused:
+                    seen = replace(seen, adversary=f"{adversary}; no sum comes about ({refused})")
+                    yield seen, Bound.of(seen, statement, 1), None
+                    continue
+                yield from _summed(strategy, summed, seen, statement, runs)
+
+
+def _summed(
+    strategy: CohortStrategy,
+    summed: SecureSum,
+    exposure: Exposure,
+    statement: Statement,
+    runs: int | None,
+) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
+    """One release in ``summed``, and all of the run, beside what the client's ledger charges."""
+    exposure = replace(exposure, per_round=summed.charged)
+    part = summed.parts[summed.victim]
+    pairs = _pairs(summed.node, part, exposure)
+    for count in _releases(strategy, part.task, exposure.threat):
+        bound, found = Bound.of(exposure, statement, count), None
+        if math.isfinite(bound.epsilon):
+            view = added(summed, count)
+            found = _attack(exposure, part, view, pairs, statement.delta, runs, count)
         yield exposure, bound, found
 
 
@@ -170,10 +247,6 @@ def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, M
         task = Task(evaluation.every, 0, model, {}, {}, PROTECTED)
         messages = Messages(node.evaluator, task)
         yield _read("a client's protected evaluation", messages)
-        threat = Threat.SECURE_AGGREGATION
-        if isinstance(summed := evaluation.seen(threat), SummedEvent):
-            adversary = "a server that sees sums of protected evaluations only"
-            yield with_evaluation(Exposure(threat, adversary, summed, {}), summed, {0: 1}), messages
 
 
 def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
@@ -183,8 +256,8 @@ def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
     return Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {}), messages
 
 
-def _pairs(node: Node, messages: Messages, exposure: Exposure) -> tuple[list[Pair], LocalData]:
-    """Neighbours by the claim of a release, and the data of the client that is attacked."""
+def _pairs(node: Node, messages: Messages, exposure: Exposure) -> list[Pair]:
+    """Neighbours by the claim of a release, made of the data of the client that is attacked."""
     claim, client = next(releases(exposure.per_round)), messages.client
     data = node_data(node, messages.task.client)
     pairs = candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
@@ -195,7 +268,7 @@ def _pairs(node: Node, messages: Messages, exposure: Exposure) -> tuple[list[Pai
         apart = results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
         seen = exposure.threat is not Threat.CENTRAL
         pairs.append(apart if seen else replace(apart, direction=None))
-    return pairs, data
+    return pairs
 
 
 def _attack(
@@ -215,7 +288,9 @@ def _attack(
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
-    """How many releases are attacked together: one, and all of the run."""
+    """How many releases are attacked together: one, and all of the run's rounds."""
+    if task.purpose == PROTECTED:
+        return [1]
     rounds = range(1, strategy.setup.budget.rounds + 1)
     if threat is Threat.CENTRAL:
         return sorted({1, len(rounds)})
@@ -235,12 +310,6 @@ def first_task(strategy: CohortStrategy) -> Task:
     client = int(strategy.cohort(1)[0])
     arrays, settings = strategy.task(1, model)
     return Task(1, client, model, arrays, settings)
-
-
-def node_data(node: Node, client: int) -> LocalData:
-    """A client's data."""
-    train = node.population.dataset.train
-    return LocalData(train.images, train.labels, node.population.shards[client])
 
 
 def read_statement(path: Path) -> Statement:
@@ -275,11 +344,17 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
 
 
 def _measured(statement: Statement, exposure: Exposure, found: Finding) -> Statement:
-    """Write the measured ε beside the claimed and the proven one."""
+    """Write the measured ε beside the claimed and the proven one: of several attacks the largest.
+
+    Attacks on a sum say, after the adversary's name, which client and how the others are asked.
+    """
+    shown = found.counted.epsilon
     return replace(
         statement,
         guarantees=tuple(
-            replace(g, measured=found.counted.epsilon) if g.adversary == exposure.adversary else g
+            replace(g, measured=max(shown, g.measured or 0.0))
+            if exposure.adversary.startswith(g.adversary)
+            else g
             for g in statement.guarantees
         ),
     )

@@ -10,6 +10,7 @@ from fl_app.run.experiment import Experiment
 from learning.contribution import MalformedError
 from privacy.accounting import Threat, epsilon
 from privacy.budget import Budget
+from privacy.events import Hiding
 from privacy.noise import NoiseGenerator
 from schemes.privatekt.answers import ABSTAINED, LabelQuery, way_of
 from schemes.privatekt.own_labels import OwnLabelCodec
@@ -63,6 +64,19 @@ def test_votes_of_exchanged_clients_are_no_farther_apart_than_was_paid_for():
             assert ((one - other) ** 2).sum() <= 2 * 8
     assert sent[2].sum() == 0
     assert answers.noise.sensitivity == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("way", ["paper", "disjoint", "votes"])
+def test_a_sum_hides_answers_only_where_others_answer_in_the_same_cells(way):
+    answers = way_of(way)(LabelQuery(Budget(8.0, 1e-5), 3, 4, clients=5))
+
+    def cells(place):
+        noise, codec = NoiseGenerator.seeded(place), answers.codec
+        drawn = (answers.privatize(np.zeros(3, np.int64), place, noise) for _ in range(200))
+        return np.any([codec.expand(codec.pack(each), 1) != 0 for each in drawn], axis=0)
+
+    shared = bool(np.any(cells(0) & cells(1)))
+    assert (answers.event().hiding is not Hiding.NOT) is shared
 
 
 def test_pure_noise_says_nothing_about_any_image():

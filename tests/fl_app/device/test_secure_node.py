@@ -98,11 +98,15 @@ def test_a_repeated_request_gets_the_stored_reply_and_another_one_nothing(tmp_pa
     assert report["clients"] == [] and len(report["refused"]) == 6
 
 
-def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(tmp_path, monkeypatch):
-    node, _ = masking_request(tmp_path, monkeypatch)
+@pytest.mark.parametrize("colluders", [0, 1])
+def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(
+    tmp_path, monkeypatch, colluders
+):
+    words = f"privacy.secure_sum.colluders={colluders}"
+    node, _ = masking_request(tmp_path, monkeypatch, words)
     (event,) = node.ledger.events(3)
     assert isinstance(event, SummedEvent)
-    assert event.honest_clients == 5  # floor(0.67 · 6) + 1 share holders
+    assert event.honest_clients == 5 - colluders  # floor(0.67 · 6) + 1 share holders
     assert event.terms and (event.weight, event.least_weight, event.greatest_weight) == (1, 1, 1)
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     states = [

@@ -10,6 +10,7 @@ from torch import nn
 from learning.pretrained import torchvision_model
 from learning.training.dpsgd import DpSgd
 from learning.training.flat import FlatModel
+from learning.training.per_sample import SENSITIVITY, PerSampleGradients
 from learning.training.per_sample_trial import require_separate_examples
 from learning.training.stack import stackable
 from learning.training.trainer import Trainer
@@ -32,6 +33,18 @@ class Net(nn.Module):
 
     def forward(self, images):
         return self.head(self.drop(torch.relu(self.norm(self.body(images.flatten(1))))))
+
+
+class Plain(nn.Module):
+    """Two linear layers, as ``learning.adapters`` makes its models."""
+
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.body = nn.Linear(16, 6)
+        self.head = nn.Linear(6, num_classes)
+
+    def forward(self, images):
+        return self.head(torch.tanh(self.body(images.flatten(1))))
 
 
 class Recurrent(nn.Module):
@@ -175,6 +188,23 @@ def test_adapters_and_head_are_all_that_trains():
         make(SHAPE, CLASSES, trained=["tail"])
     with pytest.raises(ValueError, match=r"^layers=nothing"):
         make(SHAPE, CLASSES, layers="nothing")
+
+
+def test_adapters_are_clipped_together_with_the_head():
+    from learning.adapters import lora
+
+    make = partial(lora, SHAPE, CLASSES, base=Plain, layers="body", trained=["head"])
+    subject = trainer(make)
+    subject.load(np.random.default_rng(4).normal(size=subject.num_parameters).astype(np.float32))
+    images, labels = data()
+    gradients, largest = PerSampleGradients(subject.flat), 0.0
+    for row, label in zip(torch.from_numpy(images[:8]), labels, strict=False):
+        total = gradients.clipped_sum(row[None], torch.eye(CLASSES)[label][None], 1e-4).numpy()
+        whole = torch.from_numpy(total).float()
+        parts = subject.flat.views(whole).items()
+        largest = max(largest, *(float(part.norm()) for name, part in parts if "lora" in name))
+        assert 0.99 * SENSITIVITY < np.linalg.norm(total) <= SENSITIVITY
+    assert largest > 0.1 * SENSITIVITY  # what is left out of the norm would show
 
 
 def test_without_peft_adapters_say_what_to_install(monkeypatch):

@@ -7,12 +7,13 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from privacy.accounting import Adjacency, dpsgd, epsilon
+from privacy.accounting import Adjacency, Threat, dpsgd, epsilon
 from privacy.events import (
     DiscreteGaussianEvent,
     GaussianEvent,
     PoissonSampledEvent,
     RepeatedEvent,
+    SummedEvent,
     event_from_dict,
 )
 from privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
@@ -112,6 +113,13 @@ def test_closed_form_bounds_the_discrete_divergence_in_both_directions(rate, shi
         bound = dpsgd.sampled_divergence(rate, sigma / shift, order)
         assert max(forth, back) <= bound * (1 + 1e-9) + 1e-12
         assert forth > 0.2 * bound
+
+
+@pytest.mark.parametrize("lot_size", [10, 50])
+def test_a_sum_hides_nothing_of_what_was_noised_within_a_training(lot_size):
+    trained = LotSchedule(lot_size, 2, STEPS).event(4.0, 1e-5, 50)
+    seen = epsilon(SummedEvent(trained, 100), 1e-5, Threat.SECURE_AGGREGATION)
+    assert seen.epsilon == epsilon(trained, 1e-5).epsilon
 
 
 def test_replacing_a_record_gains_nothing_from_sampling():

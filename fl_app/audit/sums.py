@@ -1,0 +1,243 @@
+"""A secure sum as the server sees it: different clients, their weights and places, and the masks.
+
+The strategy of the run asks for it and unmasks it, real nodes charge, release and mask. The fewest
+clients answer that a sum may be over, the lightest ones beside the client that is attacked, and the
+server knows what colluders among them have sent.
+
+What clients release is drawn with noise of the attack's own, by their own code. Of the first draws
+the sum goes the whole way, through policy, ledger, collector, masks and unmasking, and must be, to
+the last bit, the weighted sum of what was drawn; later draws are added up as these were.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+
+from clients.base import Client, LocalData, Task
+from fl_app.audit.neighbours import Source
+from fl_app.audit.views import Messages, node_data
+from fl_app.device.node import Node
+from fl_app.engines.inline import InlineGrid, identify
+from learning.contribution import Codec, Sum
+from privacy.noise import NoiseGenerator
+from rounds.answers import accept
+from rounds.client_evaluation import PROTECTED
+from rounds.secure_question import RECORD
+from rounds.secure_sum import SecureRound
+from rounds.setup import Round
+from rounds.weights import Weigh
+from strategies.base import CohortStrategy
+
+CHECKED = 4  # draws that go the whole way
+
+
+class SumRefusedError(Exception):
+    """No sum came about; the message says who refused it, and why."""
+
+
+class _Question(NamedTuple):
+    """What the server sends each client, where it notes who fails, the sum, and its form."""
+
+    messages: Iterable[Message]
+    about: Round
+    secure: SecureRound | None
+    codec: Codec
+
+
+class Asked(Node):
+    """A node whose clients release what ``draw`` gives for a client class and what it is asked."""
+
+    draw: Callable[[Client, Task], NDArray]
+
+    def begin(self) -> None:
+        """A run of its own: whoever was asked in an earlier one can be asked again."""
+        self.settings = replace(self.settings, run=uuid4().hex)
+
+    def _answer_of(self, role: Client, task: Task) -> NDArray:
+        return self.draw(role, task)
+
+
+class SecureSum:
+    """Secure sums of round 1 in which ``victim`` takes part.
+
+    ``strategy``: of a configuration with secure sums on. ``node`` hosts the victim, ``others``
+    everybody else. Raises SumRefusedError where no sum comes about.
+
+    Attributes:
+        charged: what the victim's ledger holds for one such sum.
+        parts: what each client releases there, by client.
+    """
+
+    def __init__(self, strategy: CohortStrategy, node: Asked, others: Asked, victim: int) -> None:
+        self.strategy, self.node, self.others, self.victim = strategy, node, others, victim
+        self.parts: dict[int, Messages] = {}
+        self._fresh, self._model = strategy.state(), strategy.initial_parameters()
+        self._data: dict[int, LocalData] = {}
+        self._answering: list[int] = []  # of these the last ``colluders`` tell what they send
+        self._colluders = strategy.setup.secure_sums.colluders
+        self._checked = 0
+        identify()
+        self._whole_way(self.data_of(victim), NoiseGenerator.from_os())
+        self.charged = list(node.ledger.events(victim))[-1]
+
+    def __call__(self, source: Source, noise: NoiseGenerator) -> NDArray:
+        """One sum in which the victim's part comes from ``source``, less what colluders sent."""
+        if source is None or self._checked == CHECKED:
+            return _added_up(self._part(client, source, noise) for client in self._hidden)
+        self._checked += 1
+        return self._whole_way(source, noise)
+
+    def _part(self, client: int, source: Source, noise: NoiseGenerator) -> NDArray:
+        """What ``client`` adds to the sum."""
+        return self.parts[client](source if client == self.victim else self.data_of(client), noise)
+
+    def data_of(self, client: int) -> LocalData:
+        """What ``client`` holds."""
+        if client not in self._data:
+            self._data[client] = node_data(self._host(client), client)
+        return self._data[client]
+
+    def _host(self, client: int) -> Asked:
+        return self.node if client == self.victim else self.others
+
+    @property
+    def _hidden(self) -> list[int]:
+        """Those whose noise the server does not know."""
+        return self._answering[: len(self._answering) - self._colluders]
+
+    def _whole_way(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
+        """The same through nodes, ledgers, masks and unmasking."""
+        drawn: dict[int, NDArray] = {}
+
+        def draw(role: Client, task: Task) -> NDArray:
+            part = self.parts.setdefault(task.client, Messages(role, task))
+            own = source if task.client == self.victim else self.data_of(task.client)
+            release = part.release(own, noise)
+            drawn[task.client] = part.integers(release)
+            return release
+
+        for node in (self.node, self.others):
+            node.begin()
+            node.draw = draw
+        strategy = self.strategy
+        strategy.restore(self._fresh)
+        strategy.run = uuid4().hex
+        unmasked = self._round(strategy)
+        if not np.array_equal(unmasked, _added_up(drawn.values())):
+            raise RuntimeError("what was unmasked is not the sum of what clients released")
+        return _added_up(drawn[client] for client in self._hidden)
+
+    def _round(self, strategy: CohortStrategy) -> NDArray:
+        """The sum that ``strategy`` unmasks."""
+        with ThreadPoolExecutor(1) as pool:
+            grid = InlineGrid(self._answer, {}, strategy.setup.num_clients, pool)
+            model = ArrayRecord({"model": Array(self._model)})
+            asked = self._ask(strategy, model, grid)
+            secure, about, total = asked.secure, asked.about, Sum(asked.codec)
+            invited = {c: each for each in asked.messages for c in _clients(each, "task")}
+            if secure is None or self.victim not in invited:
+                raise _refused(about)
+            self._answering = self._fewest(secure, invited)
+            for client in self._answering:
+                reply = self._host(client).answer(invited[client].content)
+                _, refused = accept(secure, [client], reply, self._weigh(strategy))
+                about.failed |= refused
+            secure.keep({})
+            secure.finish(total)
+        if self.victim not in total.clients:
+            raise _refused(about)
+        return total.total
+
+    def _ask(self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid) -> _Question:
+        """What the server asks in round 1."""
+        messages = strategy.configure_train(1, model, ConfigRecord(), grid)
+        return _Question(messages, strategy.round, strategy.secure_round, strategy.codec())
+
+    def _weigh(self, strategy: CohortStrategy) -> Weigh:
+        return strategy.weights().of
+
+    @staticmethod
+    def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
+        """Of the clients that are asked."""
+        return {int(client): node.client.weight(int(client)) for client in strategy.cohort(1)}
+
+    def _fewest(self, secure: SecureRound, invited: Iterable[int]) -> list[int]:
+        """The victim, and the lightest of the others that its sum needs."""
+        [terms] = [each for each in secure.journal.terms if self.victim in each.clients]
+        others = [c for c in terms.clients if c in set(invited) - {self.victim}]
+        weights = self.weights(self.strategy, self.others)
+        return [self.victim, *sorted(others, key=weights.__getitem__)[: terms.minimum - 1]]
+
+    def _answer(self, message: Message, _: Context) -> Message:
+        [client] = _clients(message, RECORD)
+        return Message(self._host(client).answer(message.content), reply_to=message)
+
+
+class EvaluationSums(SecureSum):
+    """The same of the strategy's evaluation."""
+
+    def _ask(self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid) -> _Question:
+        evaluation = strategy.evaluation
+        assert evaluation is not None
+        messages = evaluation.messages(evaluation.every, model, grid)
+        asked = evaluation.secure_sum
+        if asked is None:
+            return _Question(
+                [], Round(1, failed=evaluation.failed), None, evaluation.codec(PROTECTED)
+            )
+        protected = [each for each in messages if each.content["task"]["purpose"] == PROTECTED]
+        return _Question(protected, asked.about, asked.secure, evaluation.codec(PROTECTED))
+
+    def _weigh(self, strategy: CohortStrategy) -> Weigh:
+        return lambda client: 1
+
+    @staticmethod
+    def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
+        """Everybody counts alike."""
+        assert strategy.evaluation is not None
+        return dict.fromkeys(map(int, strategy.evaluation.cohort(strategy.evaluation.every)), 1)
+
+
+def _added_up(parts: Iterable[NDArray]) -> NDArray:
+    return np.sum(list(parts), axis=0)
+
+
+def _refused(about: Round) -> SumRefusedError:
+    client, why = next(iter(about.failed.items()), ("nobody", "said why"))
+    return SumRefusedError(f"client {client}: {why}")
+
+
+def _clients(message: Message, record: str) -> list[int]:
+    """Whom ``message`` is for."""
+    named = message.content.config_records[record]["clients"]
+    assert isinstance(named, list)
+    return [int(client) for client in named]
+
+
+def with_sums(config: DictConfig) -> DictConfig:
+    """``config`` with the secure sums that it may only simulate."""
+    return _changed(config, "privacy.secure_aggregation", "on")
+
+
+def without_noise(config: DictConfig) -> DictConfig:
+    """``config`` as a server asks all others that wants to see one client's part: for no noise."""
+    return _changed(config, "privacy.epsilon", math.inf)
+
+
+def _changed(config: DictConfig, key: str, value: object) -> DictConfig:
+    changed = copy.deepcopy(config)
+    OmegaConf.set_readonly(changed, False)
+    OmegaConf.update(changed, key, value)
+    return changed
