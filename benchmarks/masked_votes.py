@@ -20,10 +20,11 @@ from pathlib import Path
 from flwr.app import Context, Message
 
 from benchmarks.frontier_rows import Row
-from benchmarks.sum_bytes import failure, least_threshold
 from fl_app.client_app import app
 from fl_app.engines.inline import FIRST_NODE, serve
 from fl_app.run.results import RunFolder
+from privacy.secure_aggregation import SecureSumSettings
+from privacy.secure_aggregation.graphs import HONEST, SERVERS
 from rounds.secure_question import RECORD
 
 CLIENTS, PER_NODE = 1000, 10
@@ -44,14 +45,13 @@ def leaving(share: float) -> Callable[[Message, Context], Message]:
     return answer
 
 
-def words(epsilon: float, neighbours: int, colluders: int, seed: int) -> list[str]:
+def words(epsilon: float, colluders: int, dropouts: float, server: str, seed: int) -> list[str]:
     """The run's overrides: those of the frontier's row, with real masks."""
-    holders = neighbours + 1
     changed = {
         "privacy.secure_aggregation": "on",
-        "privacy.secure_sum.neighbours": neighbours,
-        "privacy.secure_sum.threshold": (least_threshold(neighbours, colluders) - 0.5) / holders,
+        "privacy.secure_sum.server": server,
         "privacy.secure_sum.colluders": colluders,
+        "privacy.secure_sum.dropouts": dropouts,
     }
     row = Row("votes", "mnist 1000, dirichlet 0.5", epsilon, seed)
     kept = [word for word in row.overrides() if word.partition("=")[0] not in changed]
@@ -62,12 +62,13 @@ def main() -> None:
     """Run it, and print a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--neighbours", type=int, default=100)
+    parser.add_argument("--server", choices=SERVERS, default=HONEST, help="whom it withstands")
     parser.add_argument("--colluders", type=int, default=50)
     parser.add_argument("--dropouts", type=float, default=0.1, help="share of the nodes that leave")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    settings = words(chosen.epsilon, chosen.neighbours, chosen.colluders, chosen.seed)
+    assumed = chosen.colluders, chosen.dropouts, chosen.server
+    settings = words(chosen.epsilon, *assumed, chosen.seed)
     with tempfile.TemporaryDirectory() as temporary:
         folder, started = RunFolder(Path(temporary) / "run"), time.perf_counter()
         cpu = time.process_time()
@@ -76,8 +77,9 @@ def main() -> None:
         metrics, rounds = folder.metrics(), folder.rows()
         statement = json.loads((folder.path / "privacy.json").read_text())["guarantees"][0]
     assert metrics is not None
-    dropouts = round(CLIENTS * chosen.dropouts)
-    threshold = least_threshold(chosen.neighbours, chosen.colluders)
+    sums = SecureSumSettings(
+        "on", server=chosen.server, colluders=chosen.colluders, dropouts=chosen.dropouts
+    )
     found = {
         "accuracy": metrics["accuracy"],
         "summed": rounds[-1]["answered"],
@@ -86,7 +88,8 @@ def main() -> None:
         "assumptions": statement["assumptions"],
         "bytes_up_per_client": metrics["bytes_up"] // CLIENTS,
         "bytes_down_per_client": metrics["bytes_down"] // CLIENTS,
-        "too_few_holders_stay": failure(CLIENTS, chosen.neighbours, threshold, dropouts),
+        "graph": sums.graph_assumption(CLIENTS),
+        "fails_in_a_round": sums.failure_probability(CLIENTS),
         "seconds": round(time.perf_counter() - started, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
         "overrides": settings,

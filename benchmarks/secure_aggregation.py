@@ -45,9 +45,10 @@ from benchmarks.machine import describe_machine
 from fl_app.device.node_settings import NodeSettings
 from fl_app.device.secure_node import SecureNode
 from learning.contribution import BitCodec, Sum
+from privacy.events import NonPrivateEvent
 from privacy.secure_aggregation import SecureSumSettings
+from rounds.blame import Blame
 from rounds.secure_journal import Journal
-from rounds.secure_question import RECORD
 from rounds.secure_sum import SecureRound
 from rounds.setup import Round
 
@@ -119,11 +120,25 @@ def ours(
     about = Round(1, asked={c + 1: [c] for c in range(n)})
     begun = time.perf_counter()
     journal = Journal(1, None)
-    secure = SecureRound(settings, "benchmark", about, codec, 1, grid, 60.0, journal, [range(n)], 2)  # type: ignore[arg-type]
+    weights = Weights(lambda client: 1)
+    summed = Summed("benchmark", "train", codec, NonPrivateEvent(), weights)
+    secure = SecureRound(
+        settings,
+        "benchmark",
+        about,
+        summed,
+        Blame(0),
+        grid,
+        60.0,
+        journal,
+        [range(n)],
+        2,  # type: ignore[arg-type]
+    )
     invited = secure.prepare()
     for node, clients in invited.items():
         (client,) = clients
-        content = RecordDict({RECORD: secure.invitation(clients)})
+        content = RecordDict()
+        secure.invite(clients, content)
         pause = time.perf_counter()
         cost.down += len(recorddict_to_proto(content).SerializeToString())
         if client in dropped:
@@ -138,7 +153,7 @@ def ours(
         grid.paused += time.perf_counter() - pause
         secure.collect(clients, masked["masked"].numpy())
     found = Sum(codec)
-    secure.finish(found, lambda client: 1)
+    secure.finish(found)
     cost.server_seconds = time.perf_counter() - begun - grid.paused
     cost.exact = bool(np.array_equal(found.total, vectors[found.clients].sum(axis=0)))
     return cost

@@ -1,103 +1,108 @@
 """What one client sends in a secure sum of votes: ``python -m benchmarks.sum_bytes``.
 
-Real clients and a real server, all messages counted. What a client sends depends on the number of
-its neighbours and not on the cohort's size, so the cohort that is run here is just larger than a
-neighbourhood. For the federation that is asked about the command says what the graph assumes: the
-colluders are counted as if all of them were one client's neighbours; that enough of everybody's
-neighbours stay is a matter of chance, which is computed.
+A real client, all of its messages counted, for two adversaries: a server that follows the protocol,
+against whom a ring of neighbours is enough, and one that lies, against whom all of the cohort share
+their secrets with each other. All clients send as many bytes.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Mapping
+import math
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from privacy.budget import Budget
-from privacy.secure_aggregation import Phase, SecureClient, SecureServer, SecureSumSettings, Terms
+from privacy.secure_aggregation import Phase, SecureClient, SecureSumSettings, Terms
+from privacy.secure_aggregation.advertisement import Advertisement
+from privacy.secure_aggregation.bindings import Party, box_key, word_on
+from privacy.secure_aggregation.graphs import SERVERS
+from privacy.secure_aggregation.identity import sign
+from privacy.secure_aggregation.messages import join, join_ids, seal
+from privacy.secure_aggregation.shares import SHARE_BYTES, Dealing
 from rounds.secure_sum import modulus_bits
 from schemes.privatekt.answers import LabelQuery, way_of
 
 
-def least_threshold(neighbours: int, colluders: int) -> int:
-    """How many shares must restore a secret: above half of the holders and all colluders."""
-    return (neighbours + 1 + colluders) // 2 + 1
+def sent_by_one(terms: Terms) -> dict[Phase, int]:
+    """Bytes that client 0 sends in each phase of a whole sum of zeros, in which nobody is silent.
+
+    Only what its neighbours must say for it to go on is made: their keys, and sealed shares.
+    """
+    near, asked = terms.neighbours_of(0), b"asked"
+    parties = {c: SecureClient.join(terms, c) for c in (0, *near)}
+    ads = {c: party.advertise() for c, party in parties.items()}
+    own = parties[0]
+    found = {Phase.ADVERTISE: len(ads[0])}
+    found[Phase.SHARE] = len(own.share(join({v: ads[v] for v in near}, near)))
+    # One sharing stands for all: its size is what matters.
+    secrets = own.seed, own.mask
+    dealing, parts = Dealing.of(*secrets, terms.threshold, terms.holders, b"a sharing")
+    dealt = parts[0] + dealing.test(0)
+    boxes = {v: _box(parties[v], own, dealt) for v in near}
+    found[Phase.CHECK] = len(own.check(join(boxes, near)))
+    everybody = join_ids(terms.clients, terms.clients)
+    found[Phase.MASK] = len(own.add_masks(np.zeros(terms.length, np.int64), everybody, asked))
+    found[Phase.CONFIRM] = len(own.confirm(everybody))
+    words = {v: _word(parties[v], own) for v in near}
+    found[Phase.REVEAL] = len(own.reveal(join(words, near)))
+    return found
 
 
-def failure(clients: int, neighbours: int, threshold: int, dropouts: int) -> float:
-    """At most how likely somebody keeps fewer than ``threshold`` of its share holders."""
-    # Of a survivor's or a dropout's neighbours at least so many stay: a bound over all clients.
-    alone = hypergeom(clients - 1, clients - dropouts - 1, neighbours).cdf(threshold - 1)
-    return min(1.0, clients * float(alone))
+def _box(dealer: SecureClient, own: SecureClient, dealt: bytes) -> bytes:
+    """A share that ``dealer`` seals for ``own``, and what tests it."""
+    parties = Party(dealer.me, dealer.advertised), Party(own.me, own.advertised)
+    channel = Advertisement.of(own.advertised).channel
+    key = box_key(dealer.channel, channel, dealer.terms, *parties)
+    return seal(key, dealt[:SHARE_BYTES]) + dealt[SHARE_BYTES:]
 
 
-def sent(terms: Terms) -> dict[Phase, float]:
-    """Bytes that a client sends in each phase, on average, in a whole sum of zeros."""
-    clients = {c: SecureClient.join(terms, c) for c in terms.clients}
-    server, total = SecureServer(terms), Counter[Phase]()
-    vector = np.zeros(terms.length, np.int64)
-
-    def ask(phase: Phase, messages: Mapping[int, bytes]) -> dict[int, bytes]:
-        answers = {
-            c: clients[c].add_masks(vector, message)
-            if phase is Phase.MASK
-            else clients[c].answer(phase, message)
-            for c, message in messages.items()
-        }
-        total[phase] += sum(map(len, answers.values()))
-        return answers
-
-    keys = server.keys(ask(Phase.ADVERTISE, dict.fromkeys(clients, b"")))
-    lists = server.checked(ask(Phase.CHECK, server.shares(ask(Phase.SHARE, keys))))
-    for client, packed in ask(Phase.MASK, lists).items():
-        server.add(client, packed)
-    words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
-    if server.total(ask(Phase.REVEAL, words)).any():
-        raise RuntimeError("the sum of zeros is not zero")
-    return {phase: total[phase] / len(clients) for phase in Phase}
+def _word(signer: SecureClient, own: SecureClient) -> bytes:
+    party = Party(signer.me, signer.advertised)
+    return sign(signer.identity, word_on(own.included, own.survivors, own.asked, own.terms, party))
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=1000, help="of the federation asked about")
+    parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--colluders", type=int, default=50)
-    parser.add_argument("--dropouts", type=int, default=100)
+    parser.add_argument("--dropouts", type=float, default=0.1, help="share of the clients")
     parser.add_argument("--rows", type=int, default=500, help="images voted on")
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--epsilon", type=float, default=1.0, help="of the run, at delta 1e-5")
-    parser.add_argument("--neighbours", type=int, nargs="*", default=[100, 108, 120])
     chosen = parser.parse_args()
     length = chosen.rows * chosen.classes + 1
-    honest = chosen.clients - chosen.dropouts - chosen.colluders
-    budget = Budget(chosen.epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=honest)
-    votes = way_of("votes")(LabelQuery(budget, chosen.rows, chosen.classes, chosen.clients))
-    bits, _ = modulus_bits(votes.codec, chosen.clients)
+    silent = math.floor(chosen.dropouts * chosen.clients)
+    honest = chosen.clients - silent - chosen.colluders
+    query = LabelQuery(
+        Budget(chosen.epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=honest),
+        chosen.rows,
+        chosen.classes,
+        chosen.clients,
+    )
+    bits, _ = modulus_bits(way_of("votes")(query).codec, chosen.clients)
     print(
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "
-        f"clients, {chosen.colluders} colluders, {chosen.dropouts} dropouts\n"
+        f"clients, {chosen.colluders} colluders, {silent} dropouts\n"
     )
-    print(f"| neighbours | t | {' | '.join(Phase)} | bytes sent | too few holders stay |")
-    print("|---|---|" + "---|" * (len(Phase) + 2))
-    for neighbours in chosen.neighbours:
-        threshold = least_threshold(neighbours, chosen.colluders)
+    print(f"| server | neighbours | t | {' | '.join(Phase)} | bytes sent | fails, a round |")
+    print("|---|---|---|" + "---|" * (len(Phase) + 2))
+    for server in SERVERS:
         settings = SecureSumSettings(
             "on",
-            threshold=(threshold - 0.5) / (neighbours + 1),
+            threshold=(chosen.clients + chosen.colluders) / (2 * chosen.clients),
             minimum=0.5,
-            neighbours=neighbours,
             colluders=chosen.colluders,
+            dropouts=chosen.dropouts,
+            server=server,
         )
-        cohort = range(max(neighbours, 2 * chosen.colluders) + 10)
-        terms = settings.terms("bytes", 1, cohort, length, bits)
-        found = sent(terms)
-        cells = [str(neighbours), str(terms.threshold)]
-        cells += [f"{found[phase]:,.0f}" for phase in Phase]
-        cells += [f"{sum(found.values()):,.0f}"]
-        cells += [f"{failure(chosen.clients, neighbours, terms.threshold, chosen.dropouts):.1e}"]
+        terms = settings.terms("bytes", 1, range(chosen.clients), length, bits)
+        found = sent_by_one(terms)
+        cells = [server, str(terms.neighbours or "all"), str(terms.threshold)]
+        cells += [f"{found[phase]:,}" for phase in Phase]
+        cells += [f"{sum(found.values()):,}"]
+        cells += [f"{settings.failure_probability(chosen.clients):.1e}"]
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
