@@ -49,8 +49,9 @@ from privacy.events import NonPrivateEvent
 from privacy.secure_aggregation import SecureSumSettings
 from rounds.blame import Blame
 from rounds.secure_journal import Journal
-from rounds.secure_sum import SecureRound
+from rounds.secure_sum import SecureRound, Summed
 from rounds.setup import Round
+from rounds.weights import Weights
 
 Handler = Callable[[Message], RecordDict]
 

@@ -220,7 +220,7 @@ def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
     for client in OwnerSettings.of(config).clients:
         name = f"key of client {client} in secure sums"
         public = public_identity(identity_in(identity_file(folder, client)))
-        yield Check(name, OK, public.hex())
+        yield Check(name, OK, f"{client} {public.hex()}")
 
 
 def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
