@@ -16,7 +16,6 @@ MASKED = [
     "federation.num_rounds=1",
     "privacy.secure_aggregation=on",
     "privacy.secure_sum.threshold=0.5",  # two of three suffice
-    "privacy.secure_sum.max_weight=1000",
 ]
 # When a device is in a phase of a secure sum.
 PHASES = {

@@ -23,8 +23,8 @@ class Budget:
     a client together may cost ``epsilon`` at ``delta``, as the accountant proves it. ``rounds``: of
     the run; ``participations``: those in which one client is asked at most, None for all.
     ``threat``: against whom (``accounting.Threat``). ``honest_clients``: how many clients' noise a
-    sum is sure to hold, where the threat is one that sees sums only; else 1. ``epsilon=inf`` means
-    no protection.
+    sum is sure to hold, where the threat is one that sees sums only; else 1. ``failure``: how
+    likely one sum hides nothing, at most. ``epsilon=inf`` means no protection.
     """
 
     epsilon: float
@@ -34,6 +34,7 @@ class Budget:
     threat: str = "local"
     honest_clients: int = 1
     participations: int | None = None
+    failure: float = 0.0
 
     def __post_init__(self) -> None:
         if math.isnan(self.epsilon) or self.epsilon <= 0:
@@ -72,6 +73,11 @@ class Budget:
             return 1
         return self.rounds if self.participations is None else self.participations
 
+    @property
+    def delta_of_noise(self) -> float:
+        """What of ``delta`` is left for noise, once sums may have hidden nothing."""
+        return max(0.0, self.delta - self.releases * self.failure)
+
     def per_round(self, event: Callable[[float], Event]) -> float:
         """The ε of one participation, where ``event(ε)`` is what a participation at ε releases.
 
@@ -89,7 +95,7 @@ class Budget:
             release = event(epsilon)
             seen = release if alone else SummedEvent(release, self.honest_clients)
             together = RepeatedEvent(seen, self.releases)
-            return composed_epsilon(together, self.delta, Threat(self.threat)).epsilon
+            return composed_epsilon(together, self.delta_of_noise, Threat(self.threat)).epsilon
 
         # Basic composition allows ε/releases, but for rounding, where ``event`` means what it says.
         most = self.releases / self.epsilon * (1 + 1e-9)

@@ -167,6 +167,8 @@ class SummedEvent(Event):
         least_weight, greatest_weight: of all clients of the sum, declared before data are read.
         terms: digest of what every client of the sum releases; empty where nobody compared any,
             as in plans and simulations.
+        failure: how likely it is, at most, that the clients who share a client's secrets were
+            drawn so that its release is not hidden: is added to δ.
     """
 
     event: Event
@@ -175,11 +177,14 @@ class SummedEvent(Event):
     least_weight: int = 1
     greatest_weight: int = 1
     terms: str = ""
+    failure: float = 0.0
 
     def __post_init__(self) -> None:
         _require_event(self.event)
         require_count("honest_clients", self.honest_clients)
         require_count("least_weight", self.least_weight)
+        if not 0 <= self.failure <= 1:
+            raise ValueError(f"failure={self.failure}: must lie in [0, 1], a probability")
         if not self.least_weight <= self.weight <= self.greatest_weight:
             raise ValueError(
                 f"weight={self.weight}: must lie in {self.least_weight}..{self.greatest_weight}, "

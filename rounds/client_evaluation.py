@@ -255,7 +255,8 @@ class ClientEvaluation(ABC):
         if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
             return self.event()
         survivors = self.least_survivors or sums.least_survivors(self.clients)
-        return SummedEvent(self.event(), max(1, survivors - sums.colluders))
+        failure = sums.failure_probability(self.clients)
+        return SummedEvent(self.event(), max(1, survivors - sums.colluders), failure=failure)
 
     def compose(self, exposures: Iterable[Exposure]) -> list[Exposure]:
         """Every adversary's view with the evaluation in it.

@@ -76,9 +76,8 @@ class PrivacyReport(ABC):
         """What a server that sees sums only has learned, where each answer is ``release``."""
         setup = self.setup
         survivors = self.least_survivors or setup.secure_sums.least_survivors(setup.cohort_size)
-        return secure_exposure(
-            setup.secure_sums, release, self.participations, survivors, self.weights()
-        )
+        known = setup.secure_sums, setup.cohort_size, release, self.participations
+        return secure_exposure(*known, survivors, self.weights())
 
     def statement(self, void: Iterable[str] = ()) -> Statement:
         """Claimed and proven privacy of everything released so far."""
@@ -121,6 +120,7 @@ class PrivacyReport(ABC):
 
 def secure_exposure(
     settings: SecureSumSettings,
+    cohort: int,
     release: Event,
     participations: Mapping[int, int],
     survivors: int,
@@ -128,13 +128,15 @@ def secure_exposure(
 ) -> Exposure:
     """What a server that sees sums only has learned of every client.
 
-    ``release``: what one participation releases, ``survivors``: the fewest clients that any
-    revealed sum was over.
+    ``cohort``: how many clients a round asks. ``release``: what one participation releases.
+    ``survivors``: the fewest clients that any revealed sum was over.
     """
     honest = max(1, survivors - settings.colluders)
+    failure = settings.failure_probability(cohort)
 
     def summed(weight: int) -> Event:
-        return SummedEvent(release, honest, weight, weights.least, weights.greatest)
+        known = weight, weights.least, weights.greatest
+        return SummedEvent(release, honest, *known, failure=failure)
 
     by_weight: dict[int, dict[str, int]] = {}
     for client, count in sorted(participations.items()):
@@ -142,15 +144,14 @@ def secure_exposure(
     clients: dict[str, Event] = {}
     for weight, counts in by_weight.items():
         clients |= by_participations(summed(weight), counts)
-    assumptions = [f"at least {honest} of the {survivors} clients of every sum are honest"]
-    if settings.is_on:
-        assumptions.append("it follows the protocol: it invents no clients, and exchanges no keys")
-    else:
-        assumptions.append("it forgot what it summed (simulated: in this run it saw every message)")
+    assumptions = (
+        f"at least {honest} of the {survivors} clients of every sum are honest",
+        *settings.conditions(cohort),
+    )
     return Exposure(
         threat=Threat.SECURE_AGGREGATION,
         adversary="a server that sees only sums",
         per_round=summed(weights.greatest),
         clients=clients or by_participations(release, {"nobody": 0}),
-        assumptions=tuple(assumptions),
+        assumptions=assumptions,
     )

@@ -48,9 +48,7 @@ def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
     signed = least < 0
     bits = max(greatest, weight, -least).bit_length() + signed
     if bits > 64:
-        raise ValueError(
-            f"max_weight={weight}: all weights together may be at most {codec.capacity}"
-        )
+        raise ValueError(f"weight={weight}: all weights together may be at most {codec.capacity}")
     return bits, signed
 
 

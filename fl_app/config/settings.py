@@ -188,10 +188,11 @@ class PrivacySettings:
 
     def budget(self, schedule: Schedule) -> Budget:
         """The budget of one client for a run with these cohorts."""
-        honest = 1
+        honest, failure = 1, 0.0
         if self.threat == "secure_aggregation":
             sums = self.secure_sums()
             honest = sums.least_survivors(schedule.size) - sums.colluders
+            failure = sums.failure_probability(schedule.size)
         if schedule.kind == "poisson" and self.threat != "central" and self.epsilon < math.inf:
             raise ValueError(
                 "schedule=poisson: who is in a cohort is secret from those only who trust the "
@@ -205,4 +206,5 @@ class PrivacySettings:
             threat=self.threat,
             honest_clients=honest,
             participations=schedule.participations,
+            failure=failure,
         )

@@ -204,7 +204,9 @@ class MaskedVectors:
         made = planned.algorithm, planned.purpose, planned.codec, planned.event
         if planned.purpose != terms.purpose or release_digest(*made, *weights) != terms.release:
             raise TaskError("the sum's terms are for another release than this client would make")
-        return SummedEvent(planned.event, terms.honest, planned.weight, *weights, terms.release)
+        return SummedEvent(
+            planned.event, terms.honest, planned.weight, *weights, terms.release, terms.failure
+        )
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Mask one client's integers and its weight."""

@@ -20,6 +20,7 @@ PATHS = (
     "model.weights",
     "federation.enrolled",
     "privacy.policy",
+    "privacy.secure_sum.peers",
 )
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from privacy.accounting import fine_gaussian, pld, privacy_loss, rdp, zcdp
 from privacy.accounting.elementary_losses import split
-from privacy.accounting.flatten import flatten, pure_epsilon
+from privacy.accounting.flatten import failure, flatten, pure_epsilon
 from privacy.accounting.threat import Threat, View
 from privacy.events import Event, GaussianEvent, NonPrivateEvent, ShuffledEvent
 from privacy.neighbours import Adjacency, Unit
@@ -81,7 +81,11 @@ def delta(
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon}: must be at least 0")
-    leaves = flatten(event, View(Threat(threat), Adjacency(adjacency)))
+    view = View(Threat(threat), Adjacency(adjacency))
+    return min(1.0, _delta(flatten(event, view), epsilon) + failure(event, view))
+
+
+def _delta(leaves: Mapping[Event, int], epsilon: float) -> float:
     if any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
         return 1.0
     if _basic(leaves, 0.0) <= epsilon:
@@ -115,6 +119,19 @@ def parallel(spends: Iterable[Spend]) -> Spend:
 
 @lru_cache(maxsize=4096)
 def _epsilon(event: Event, delta: float, view: View) -> Spend:
+    failed = failure(event, view)
+    if not failed:
+        return _spend(event, delta, view)
+    # A sum that hides nothing shows what a client's message does.
+    bare = replace(view, threat=Threat.LOCAL)
+    spends = [_spend(event, delta, bare)]
+    if failed < delta:
+        spends.append(_spend(event, delta - failed, view))
+    least = min(spends, key=lambda spend: spend.epsilon)
+    return replace(least, delta=delta, threat=view.threat)
+
+
+def _spend(event: Event, delta: float, view: View) -> Spend:
     leaves = flatten(event, view)
     bounds = {"none": math.inf}
     if not any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):

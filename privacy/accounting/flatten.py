@@ -74,6 +74,17 @@ def flatten(event: Event, view: View) -> Counter[Event]:
     return leaves
 
 
+def failure(event: Event, view: View) -> float:
+    """How likely it is, at most, that some sum in ``event`` hid nothing; not above 1."""
+    if view.threat is Threat.LOCAL:
+        return 0.0
+    if isinstance(event, RepeatedEvent):
+        return min(1.0, event.count * failure(event.event, view))
+    if isinstance(event, ComposedEvent):
+        return min(1.0, sum(failure(part, view) for part in event.events))
+    return event.failure if isinstance(event, SummedEvent) else 0.0
+
+
 def _collect(
     event: Event,
     count: int,

@@ -53,7 +53,7 @@ class Distributed(Clipped):
     def calibrate(self) -> float:
         """The smallest z (σ of a sum over 2C) for all rounds in which a client is asked."""
         budget = self.budget
-        return discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
+        return discrete_noise_multiplier(budget.epsilon, budget.delta_of_noise, budget.releases)
 
     @cached_property
     def _shares(self) -> dict[str, DistributedGaussian]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from privacy.checks import require_count
 from privacy.secure_aggregation.graphs import HONEST, LYING, PRIVACY_BITS, SERVERS, ring_for
 from privacy.secure_aggregation.owner import OwnerRules
+from privacy.secure_aggregation.peers import keys_digest, read_peers
 from privacy.secure_aggregation.terms import Terms
 
 MODES = ("off", "simulated", "on")
@@ -19,11 +22,11 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "minimum": (float, int, NoneType),
     "neighbours": (int, NoneType),
     "colluders": (int,),
-    "max_weight": (int, NoneType),
     "groups": (int,),
     "liars": (float, int),
     "dropouts": (float, int),
     "server": (str,),
+    "peers": (str, NoneType),
 }
 _RINGS_FROM = 200  # clients of a cohort from which a ring is cheaper by much
 
@@ -39,10 +42,11 @@ class SecureSumSettings:
     server follows the protocol, the least ring that is safe. ``colluders``: clients that may side
     with the server; their noise is not counted. ``server``: "lying", or "honest": whether what is
     said of the sums is to hold against a server that lies, or for one that follows the protocol.
-    ``dropouts``: share of the clients that may fall silent in a sum. ``max_weight``: the largest
-    weight of one client where the server does not know the clients' sizes. ``groups``: into how
-    many a cohort is divided anew each round, with a sum each. ``liars``: share of the federation's
+    ``dropouts``: share of the clients that may fall silent in a sum. ``groups``: into how many a
+    cohort is divided anew each round, with a sum each. ``liars``: share of the federation's
     clients that may lie, on which naming one by group testing rests; 0: nobody is named so.
+    ``peers``: file of clients' ids and long-term keys, to which the terms are bound; None: a
+    client has the key that it shows.
     """
 
     mode: str = "off"
@@ -50,11 +54,11 @@ class SecureSumSettings:
     minimum: float | None = None
     neighbours: int | None = None
     colluders: int = 0
-    max_weight: int | None = None
     groups: int = 1
     liars: float = 0.1
     dropouts: float = 0.1
     server: str = LYING
+    peers: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -74,8 +78,6 @@ class SecureSumSettings:
             )
         if self.colluders < 0:
             raise ValueError(f"colluders={self.colluders}: must be at least 0")
-        if self.max_weight is not None and self.max_weight < 1:
-            raise ValueError(f"max_weight={self.max_weight}: must be at least 1, or null")
         require_count("groups", self.groups)
         if not 0 <= self.liars < 0.5:
             raise ValueError(f"liars={self.liars}: must lie in [0, 0.5)")
@@ -121,8 +123,40 @@ class SecureSumSettings:
             neighbours=neighbours,
             colluders=self.colluders,
             server=self.server,
+            keys=self._keys(cohort),
             **bound,
         )
+
+    def conditions(self, cohort: int) -> list[str]:
+        """Clauses of a statement: on which the server sees sums only, beside who is honest."""
+        if not self.is_on:
+            return ["it forgot what it summed (simulated: in this run it saw every message)"]
+        found = [self.graph_assumption(cohort)] if self.failure_probability(cohort) else []
+        if self.server == HONEST:
+            return [*found, "it follows the protocol (one that lies may read every message)"]
+        if self.peers is None:
+            return [
+                *found,
+                "it invents no clients and exchanges no keys (no peers are pinned: one that does "
+                "reads every message)",
+            ]
+        digest = hashlib.sha256(Path(self.peers).read_bytes()).hexdigest()
+        return [
+            *found,
+            f"each key in the peers file (SHA-256 {digest[:16]}) belongs to a different device, "
+            "which runs this protocol and has pinned that file",
+            "P-256, HKDF-SHA256, AES-256 and Ed25519 hold",
+        ]
+
+    def _keys(self, cohort: tuple[int, ...]) -> str:
+        if self.peers is None:
+            return ""
+        try:
+            return keys_digest(cohort, read_peers(Path(self.peers)))
+        except (OSError, KeyError) as error:
+            raise ValueError(
+                f"peers={self.peers}: must be a file with the key of each client ({error})"
+            ) from error
 
     def owner_rules(self) -> OwnerRules:
         """What simulated clients ask of a sum: what the run's settings say, and no more."""

@@ -129,6 +129,11 @@ class Terms:
         return self.minimum - self.colluders
 
     @property
+    def failure(self) -> float:
+        """How likely, at most, the lot gave a client neighbours that do not hide it."""
+        return 0.0 if self.neighbours is None else 2.0 ** -PRIVACY_BITS[self.server]
+
+    @property
     def holders(self) -> int:
         """How many clients hold shares of one client's secrets, itself included."""
         return len(self.clients) if self.neighbours is None else self.neighbours + 1

@@ -45,7 +45,7 @@ class StatisticsRelease:
             )
         self.shape, self.noise = (components or features, classes), None
         if budget.is_private:
-            self.noise = _calibrated(budget.epsilon, budget.delta, budget.honest_clients)
+            self.noise = _calibrated(budget.epsilon, budget.delta_of_noise, budget.honest_clients)
         reach = 0 if self.noise is None else self.noise.reach
         if CLIP_STEPS + reach > LARGEST:
             raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")

@@ -199,7 +199,7 @@ def _calibrated(budget: Budget, bits: WeightBits, calibration: str) -> float:
         return claimed_gamma(budget.epsilon, releases, budget.delta)
     return bits_gamma(
         budget.epsilon,
-        budget.delta,
+        budget.delta_of_noise,
         bits.uploaded,
         releases,
         Threat(budget.threat),

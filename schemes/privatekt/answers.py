@@ -223,7 +223,7 @@ def _vote_noise(budget: Budget, count: int) -> DistributedGaussian | None:
         return None
     return DistributedGaussian.calibrated(
         budget.epsilon,
-        budget.delta,
+        budget.delta_of_noise,
         math.sqrt(2 * count),
         honest_clients=budget.honest_clients,
         releases=budget.releases,

@@ -69,7 +69,7 @@ class ProtectedCounts:
         """From ``settings``; who shares the noise of a sum follows from the run's ``budget``."""
         if settings.get("noise", "laplace") == "laplace":
             return cls(**settings)
-        return cls(**settings, delta=budget.delta, honest_clients=budget.honest_clients)
+        return cls(**settings, delta=budget.delta_of_noise, honest_clients=budget.honest_clients)
 
     @property
     def is_summed(self) -> bool:

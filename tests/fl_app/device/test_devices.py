@@ -44,7 +44,6 @@ RUNS = {
     "masked": [
         "strategy=fedavg",
         "privacy.secure_aggregation=on",
-        "privacy.secure_sum.max_weight=1000",
         "federation.devices.sizes=[346,346,345]",
     ],
 }

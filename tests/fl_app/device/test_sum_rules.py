@@ -21,7 +21,7 @@ from rounds.secure_question import question as question_to_sum
 from tests.fl_app.device_under_test import OPEN, Device, model_size, question
 
 VICTIM, COHORT, WEIGHT = 3, 20, 1000
-ON = ["privacy.secure_aggregation=on", "strategy=fedavg", "privacy.secure_sum.max_weight=1000"]
+ON = ["privacy.secure_aggregation=on", "strategy=fedavg"]
 
 
 class HostileServer:

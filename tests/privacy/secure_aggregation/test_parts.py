@@ -317,7 +317,6 @@ def test_terms_that_protect_nobody_are_refused(change, match):
         ({"minimum": 0}, "^minimum=0: "),
         ({"neighbours": 5}, "^neighbours=5: "),
         ({"colluders": -1}, "^colluders=-1: "),
-        ({"max_weight": 0}, "^max_weight=0: "),
         ({"dropouts": 0.5}, "^dropouts=0.5: "),
         ({"server": "nice"}, "^server='nice': must be one of honest, lying"),
     ],
