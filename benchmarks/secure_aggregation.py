@@ -129,11 +129,11 @@ def ours(
         about,
         summed,
         Blame(0),
-        grid,
+        grid,  # type: ignore[arg-type]
         60.0,
         journal,
         [range(n)],
-        2,  # type: ignore[arg-type]
+        2,
     )
     invited = secure.prepare()
     for node, clients in invited.items():

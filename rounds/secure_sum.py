@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import RecordDict
@@ -97,7 +97,7 @@ class SecureRound:
         codec, weights = summed.codec, summed.weights
         length = int(np.prod(codec.shape)) + 1
         if not journal.terms:
-            bound = {
+            bound: dict[str, Any] = {
                 "purpose": summed.purpose,
                 "release": summed.digest,
                 "least_weight": weights.least,

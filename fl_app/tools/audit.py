@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from clients.base import Task, has_canaries
@@ -196,23 +197,22 @@ def _sums(
         except (ConfigError, ValueError):  # sums of this run are simulated, and cannot be more
             yield exposure, Bound.of(exposure, statement, 1), None
             return
-        own = Asked(config, NodeSettings.simulation(Path(folder) / "own"))
-        others = Asked(without_noise(config), NodeSettings.simulation(Path(folder) / "others"))
-        strategy.canaries, weights = None, kind.weights(strategy, own)
+        strategy.canaries, weights = None, kind.weights(strategy, node)
         ordered = sorted(weights, key=weights.__getitem__)
         chosen = ordered[:1] if len(set(weights.values())) == 1 else [ordered[-1], ordered[0]]
-        for victim in chosen:
-            who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}"
-            lies = f"{who}, all others being asked for no noise"
-            for hosts, adversary in ((own, who), (others, lies)):
-                seen = replace(exposure, adversary=adversary)
-                try:
-                    summed = kind(strategy, own, hosts, victim)
-                except SumRefusedError as refused:
-                    seen = replace(seen, adversary=f"{adversary}; no sum comes about ({refused})")
-                    yield seen, Bound.of(seen, statement, 1), None
-                    continue
-                yield from _summed(strategy, summed, seen, statement, runs)
+        told = {"": config, ", all others being asked for no noise": without_noise(config)}
+        for victim, lie in product(chosen, told):
+            who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
+            seen, place = replace(exposure, adversary=who), Path(folder) / f"{victim}{bool(lie)}"
+            own = Asked(config, NodeSettings.simulation(place / "own"))
+            others = Asked(told[lie], NodeSettings.simulation(place / "others")) if lie else own
+            try:
+                summed = kind(strategy, own, others, victim)
+            except SumRefusedError as refused:
+                seen = replace(seen, adversary=f"{who}; no sum comes about ({refused})")
+                yield seen, Bound.of(seen, statement, 1), None
+                continue
+            yield from _summed(strategy, summed, seen, statement, runs)
 
 
 def _summed(

@@ -136,6 +136,7 @@ def test_others_who_are_asked_for_no_noise_take_no_part(audited):
     (_, bound, found), (lied_to, _, nothing) = audited(VOTES, 100)
     assert 0.5 * bound < found.shown <= bound
     assert nothing is None and "no sum comes about" in lied_to
+    assert "for another release than this client would make" in lied_to
 
 
 def test_a_row_of_its_own_costs_the_same_in_a_sum(audited):
