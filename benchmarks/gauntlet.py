@@ -32,7 +32,7 @@ WATCHERS = (
     "tests/fl_app/device",
     "tests/fl_app/tools/test_audit.py",
 )
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
