@@ -115,7 +115,7 @@ def show_epsilon(value: float | str | None) -> str:
 def summary_table(metrics: dict[str, Any], guarantees: list[dict[str, Any]]) -> Table:
     """The figures of a finished run."""
     table = Table(title="Result", show_header=False)
-    table.add_column(style="bold")
+    table.add_column(style="bold", max_width=72)
     table.add_column()
     if metrics["accuracy"] is not None:
         table.add_row("accuracy, last round", f"{metrics['accuracy']:.4f}")

@@ -132,13 +132,11 @@ class SecureSumSettings:
         if not self.is_on:
             return ["it forgot what it summed (simulated: in this run it saw every message)"]
         found = [self.graph_assumption(cohort)] if self.failure_probability(cohort) else []
-        if self.server == HONEST:
-            return [*found, "it follows the protocol (one that lies may read every message)"]
-        if self.peers is None:
+        if self.server == HONEST or self.peers is None:
             return [
                 *found,
-                "it invents no clients and exchanges no keys (no peers are pinned: one that does "
-                "reads every message)",
+                "it follows the protocol (one that invents clients or exchanges their keys reads "
+                "every message)",
             ]
         digest = hashlib.sha256(Path(self.peers).read_bytes()).hexdigest()
         return [

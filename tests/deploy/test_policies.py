@@ -83,8 +83,6 @@ def run(people, folder, asked, policy):
     """One device hosts them all: what is asked, allowed and charged is each client's own."""
     files, sizes = people[asked.clients]
     words = [*asked.words.split(), *SMALL.get(asked.strategy, TINY)]
-    many = asked.clients == MANY and asked.secure
-    words += ["privacy.secure_sum.neighbours=8"] if many else []
     return run_devices(
         files,
         folder,

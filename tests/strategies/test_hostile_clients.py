@@ -17,8 +17,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
+from fl_app.device.secure_node import MaskedVectors
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
 from learning.contribution import LabelCodec, Sum
@@ -411,8 +411,12 @@ def test_a_forged_answer_in_a_secure_sum_is_a_dropout(tmp_path, monkeypatch, pha
 
 def test_a_lie_about_the_weight_costs_a_secure_sum_and_never_the_model(tmp_path, monkeypatch):
     """The server sees the sum only, so it cannot say who lied; it can refuse the sum."""
-    honestly = FedAvgClient.weight
-    monkeypatch.setattr(FedAvgClient, "weight", lambda self, data: honestly(self, data) - 1)
+    honestly = MaskedVectors.add
+
+    def lying(self, client, codec, packed, weight):
+        return honestly(self, client, codec, packed, weight - 1)
+
+    monkeypatch.setattr(MaskedVectors, "add", lying)
     run = run_inline(
         tmp_path / "run", "strategy=fedavg", *LOOSE, "federation.num_rounds=1", nodes=2
     )

@@ -111,7 +111,7 @@ def test_the_superlink_of_a_run_takes_commands_from_nobody_else(link):
         for each in (link.environment, stranger)
     )
     assert (ours.returncode, theirs.returncode) == (0, 1)
-    with pytest.raises(RuntimeApiError, match="refuses the secret"):
+    with pytest.raises(RuntimeApiError, match="does not prove that it knows the secret"):
         Runtime(link.address, bytes(32)).claim()
     for path in ("v1/control/start-run", "v1/fleet/pull-messages", "docs"):
         assert httpx.post(f"http://{link.address}/{path}", content=b"").status_code == 401, path
