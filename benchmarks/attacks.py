@@ -182,7 +182,7 @@ def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]
             if message.metadata.message_type == "train":
                 [client] = asked["clients"]
                 total = Sum(experiment.strategy.codec())
-                accept(total, [client], reply.content, None)
+                accept(total, [client], reply.content, experiment.strategy.weights().of)
                 told.setdefault(asked["round"], {})[client] = total.total
             return reply
 

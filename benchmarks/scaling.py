@@ -97,7 +97,7 @@ def server() -> Iterator[str]:
         total = Sum(WeightCodec(size))
 
         def add(sent: bytes = sent, total: Sum = total) -> None:
-            accept(total, [0], recorddict_from_proto(Wire.FromString(sent)), None)
+            accept(total, [0], recorddict_from_proto(Wire.FromString(sent)), lambda _: 1)
 
         asking = spent(partial(_sent, request))
         yield f"| {name} | {len(sent):,} | {1e3 * asking:.2f} | {1e3 * spent(add):.2f} |"

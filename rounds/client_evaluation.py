@@ -192,10 +192,11 @@ class ClientEvaluation(ABC):
     ) -> Mapping[int, list[int]]:
         """Exchange keys; who may be asked, by node: nobody where too few take part."""
         row = self.codec(PROTECTED)
-        summed = Summed(self.setup.strategy, PROTECTED, row, self.event(), ALIKE)
-        known = (self.clients, summed, self.blame, grid, self.journal, self.participations)
+        known = self.setup.strategy, PROTECTED, row, self.event(), ALIKE
+        summed = Summed(*known, self.setup.seeded_noise)
+        about = (self.clients, summed, self.blame, grid, self.journal, self.participations)
         try:
-            self.secure_sum = EvaluationSum(self.setup, number, asked, *known)
+            self.secure_sum = EvaluationSum(self.setup, number, asked, *about)
         except ValueError as error:
             clients = [client for clients in asked.values() for client in clients]
             self.failed.update(dict.fromkeys(clients, f"secure aggregation: {error}"))

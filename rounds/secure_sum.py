@@ -54,20 +54,24 @@ def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
 
 @dataclass(frozen=True)
 class Summed:
-    """What each client of a round releases: ``event``, in the form of ``codec``, weighted."""
+    """What each client of a round releases: ``event``, in the form of ``codec``, weighted.
+
+    ``seeded``: whether its noise follows from the run's seed.
+    """
 
     algorithm: str
     purpose: str
     codec: Codec
     event: Event
     weights: Weights
+    seeded: bool = False
 
     @property
     def digest(self) -> str:
         """What clients compare with the release that they are about to make."""
         least, greatest = self.weights.least, self.weights.greatest
         known = self.algorithm, self.purpose, self.codec, self.event
-        return release_digest(*known, least, greatest)
+        return release_digest(*known, least, greatest, self.seeded)
 
 
 class SecureRound:

@@ -261,7 +261,12 @@ class CohortStrategy(Algorithm, Strategy):
                 self.run,
                 self.round,
                 Summed(
-                    self.setup.strategy, "train", self.codec(), self.release_event(), self.weights()
+                    self.setup.strategy,
+                    "train",
+                    self.codec(),
+                    self.release_event(),
+                    self.weights(),
+                    self.setup.seeded_noise,
                 ),
                 self.blame,
                 grid,

@@ -20,6 +20,7 @@ class Planned(NamedTuple):
     codec: Codec
     event: Event
     weight: int
+    seeded: bool = False  # whether its noise follows from the run's seed
 
 
 class Collector(Protocol):

@@ -142,7 +142,7 @@ class Node:
             if not self.settings.simulated:
                 raise TaskError("reports without a charge exist in simulations only")
             return None
-        about = task.purpose, role.codec(task), event, role.weight(task.client)
+        about = task.purpose, role.codec(task), event, role.weight(task.client), self.seeded
         event = collector.event(task.client, Planned(self.algorithm, *about))
         return Charge(task.client, self.settings.run, task.round, task.purpose, request, event)
 

@@ -202,7 +202,8 @@ class MaskedVectors:
                 f"{weights[1]}"
             )
         made = planned.algorithm, planned.purpose, planned.codec, planned.event
-        if planned.purpose != terms.purpose or release_digest(*made, *weights) != terms.release:
+        release = release_digest(*made, *weights, planned.seeded)
+        if planned.purpose != terms.purpose or release != terms.release:
             raise TaskError("the sum's terms are for another release than this client would make")
         return SummedEvent(
             planned.event, terms.honest, planned.weight, *weights, terms.release, terms.failure

@@ -17,9 +17,18 @@ from privacy.framing import framed
 
 
 def release_digest(
-    algorithm: str, purpose: str, codec: Any, event: Event, least_weight: int, greatest_weight: int
+    algorithm: str,
+    purpose: str,
+    codec: Any,
+    event: Event,
+    least_weight: int,
+    greatest_weight: int,
+    seeded: bool = False,
 ) -> str:
     """In hexadecimal. ``codec``: a dataclass with a ``shape``; ``event``: of one release.
+
+    ``seeded``: whether its noise follows from the run's seed. Whoever asks others for such noise
+    knows it, so that it hides nobody.
 
     A release that a sum does not hide is charged in full whatever others release. So it counts
     here as no more than that, and may differ between clients (by their sizes, say).
@@ -30,6 +39,7 @@ def release_digest(
     fields = (
         *(algorithm.encode(), purpose.encode(), type(codec).__name__.encode(), form, released),
         *(weight.to_bytes(8, "big") for weight in (least_weight, greatest_weight)),
+        bytes([seeded]),
     )
     return hashlib.sha256(framed(b"release in a sum", *fields)).hexdigest()
 

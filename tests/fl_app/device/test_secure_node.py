@@ -125,7 +125,7 @@ def test_a_weight_outside_of_the_terms_is_refused_before_it_is_charged(tmp_path,
         assert ledger.clients() == []
 
 
-@pytest.mark.parametrize("what", ["event", "codec", "algorithm", "purpose"])
+@pytest.mark.parametrize("what", ["event", "codec", "algorithm", "purpose", "seeded"])
 def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, monkeypatch, what):
     # The server makes terms for one release and asks for another: earlier versions charged the
     # victim as if the others released the same.
@@ -137,6 +137,7 @@ def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, mo
             "codec": LabelCodec(4, 10),
             "algorithm": "another",
             "purpose": "label",
+            "seeded": not self.seeded,
         }
         if what == "event":
             event = replace(self.event, event=RepeatedEvent(other["event"], 3))
