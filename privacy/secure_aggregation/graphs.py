@@ -9,10 +9,11 @@ probability 2^-a over all clients. Tails of the hypergeometric distribution, exa
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln
+from numpy.typing import NDArray
 
 HONEST, LYING = "honest", "lying"  # a server that follows the protocol; one that does not
 SERVERS = (HONEST, LYING)
@@ -31,7 +32,7 @@ def most_marked(clients: int, marked: int, neighbours: int, bits: int) -> int:
     least = max(0, neighbours - (others - marked))
     counts = np.arange(least, min(marked, neighbours) + 1)
     logs = _log_choose(marked, counts) + _log_choose(others - marked, neighbours - counts)
-    logs -= _log_choose(others, neighbours)
+    logs -= _log_choose(others, [neighbours])
     allowed = -bits * math.log(2) - math.log(clients)
     above = np.logaddexp.accumulate(logs[::-1])[::-1]  # log P[at least the count at hand]
     too_likely = counts[above > allowed]
@@ -86,5 +87,7 @@ def ring_for(
     return None
 
 
-def _log_choose(many: int, some: np.ndarray | int) -> np.ndarray:
-    return np.asarray(gammaln(many + 1) - gammaln(np.add(some, 1)) - gammaln(many - some + 1))
+def _log_choose(many: int, some: Iterable[int]) -> NDArray[np.float64]:
+    whole = math.lgamma(many + 1)
+    found = [whole - math.lgamma(count + 1) - math.lgamma(many - count + 1) for count in some]
+    return np.array(found)
