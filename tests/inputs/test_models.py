@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from fl_app.config import plugins
 from fl_app.config.errors import ConfigError
+from fl_app.device.refused import REFUSED
 from fl_app.run.prepare import prepare, validated
 from learning.pretrained import torchvision_model
 from learning.training.dpsgd import DpSgd
@@ -398,5 +399,5 @@ def test_a_device_tries_the_model_before_it_charges_whatever_the_server_has_trie
     monkeypatch.setattr("learning.models.mlp", installed)
     odd = question(np.zeros(10 + 650, np.float32), round=2)
     answer = device.ask(words, odd)
-    assert said in answer.error.reason
+    assert answer.error.reason == REFUSED and said in device.log()
     assert device.charged() == charged
