@@ -56,15 +56,17 @@ def _one_way(seen: Sequence[tuple[Seen, int]], delta: float) -> float:
 def _together(found: Sequence[tuple[Floats, Floats, int]]) -> tuple[Floats, Floats]:
     """The sum of losses, each rounded down to one grid."""
     step = max(max(float(np.ptp(losses)) for losses, _, _ in found) / _CELLS, 1e-9)
-    first, every = 0, np.ones(1)
+    first = 0
+    every: Floats = np.ones(1)
     for losses, masses, count in found:
         cells = np.floor(losses / step).astype(int)
         first += count * int(cells.min())
-        one = np.bincount(cells - cells.min(), weights=masses)
+        one: Floats = np.bincount(cells - cells.min(), weights=masses)
         size = count * (len(one) - 1) + 1
         whole = np.fft.irfft(np.fft.rfft(one, 2 * size) ** count, 2 * size)[:size]
         every = signal.fftconvolve(every, whole).clip(0)
-    return step * (first + np.arange(len(every))), every
+    losses_of_sum: Floats = step * (first + np.arange(len(every)))
+    return losses_of_sum, every
 
 
 def _least(losses: Floats, masses: Floats, delta: float) -> float:

@@ -70,7 +70,9 @@ def test_a_sum_of_trainings_shows_a_first_step_with_one_client_s_noise(tmp_path)
     seen = np.array([[end(data), end(other)] for _ in range(400)])
     rng = np.random.default_rng(0)
     seen += spread * rng.normal(size=seen.shape)  # of others whose data give them no choice
-    shown = max(audit(*pair, DELTA).epsilon for pair in (seen.T, -seen.T))
+    one, another = seen.T
+    found = audit(one, another, DELTA), audit(-one, -another, DELTA)
+    shown = max(each.epsilon for each in found)
     [release] = releases(it.event(task))
     charged = epsilon(SummedEvent(release, CLIENTS), DELTA, Threat.SECURE_AGGREGATION).epsilon
     each = DiscreteGaussianEvent(mechanism.sigma, mechanism.sensitivity)
