@@ -25,6 +25,7 @@ class FederationSettings:
     each client of a federation that is made of labelled public examples alone; None: a real one.
     ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
     ``enrolled``: the table of their nodes' keys (``rounds.enrolment``), which the server reads.
+    ``peers``: clients' long-term keys in secure sums, as their owners have pinned them.
     """
 
     num_clients: int
@@ -39,6 +40,7 @@ class FederationSettings:
     pilot: int | None = None
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
+    peers: str | None = None
 
     def __post_init__(self) -> None:
         require_count("num_clients", self.num_clients)
@@ -58,6 +60,11 @@ class FederationSettings:
         if not self.round_timeout > 0:
             raise ValueError(f"round_timeout={self.round_timeout}: must be above 0 seconds")
         terms = self.device_terms()
+        if self.peers is not None and terms is None:
+            raise ValueError(
+                f"peers={self.peers}: nobody pins keys in a simulation; leave it out, or use "
+                "engine=deploy"
+            )
         if terms is not None and terms.sizes and len(terms.sizes) != self.num_clients:
             raise ValueError(
                 f"devices.sizes={terms.sizes}: must be one for each of {self.num_clients} clients"
@@ -177,7 +184,7 @@ class PrivacySettings:
 
     def secure_sums(self) -> SecureSumSettings:
         """Whether and how contributions are summed securely."""
-        known = [f.name for f in fields(SecureSumSettings) if f.name != "mode"]
+        known = [f.name for f in fields(SecureSumSettings) if f.name not in ("mode", "peers")]
         for key, value in self.secure_sum.items():
             if key not in known:
                 raise ValueError(f"secure_sum.{key}={value}: unknown; known are {', '.join(known)}")

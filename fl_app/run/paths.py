@@ -19,8 +19,8 @@ PATHS = (
     "model.start",
     "model.weights",
     "federation.enrolled",
+    "federation.peers",
     "privacy.policy",
-    "privacy.secure_sum.peers",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -43,7 +44,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         quorum=federation.quorum,
         client_sizes=population.sizes,
         seeded_noise=privacy.noise == "seeded",
-        secure_sums=privacy.secure_sums(),
+        secure_sums=replace(privacy.secure_sums(), peers=federation.peers),
         round_timeout=federation.round_timeout,
         placement=_placement(federation),
         schedule=schedule,

@@ -2,11 +2,16 @@
 
 import pytest
 
+from fl_app.config.composition import choices, compose
+from fl_app.config.errors import ConfigError
+from fl_app.device import agreement
+from fl_app.run.experiment import Experiment
 from privacy.accounting import Threat, epsilon
 from privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from privacy.secure_aggregation import SecureSumSettings
 from rounds.privacy_report import secure_exposure
 from rounds.weights import Weights
+from tests.node_keys import openssh
 from tests.sums import noised
 
 FINE = DiscreteGaussianEvent(2.0**20, 2.0**20)
@@ -50,6 +55,23 @@ def test_the_terms_are_bound_to_the_keys_of_the_peers_file(tmp_path):
     assert terms.keys != settings.terms("run", 1, range(1, 6), 3, 8).keys
     with pytest.raises(ValueError, match=r"^peers=.*key of each client"):
         settings.terms("run", 1, range(6), 3, 8)
+
+
+def test_a_run_names_the_servers_copy_of_the_peers_file_and_devices_need_none(tmp_path):
+    path = tmp_path / "peers.txt"
+    path.write_text("".join(f"{c} {c + 1:064x}\n" for c in range(4)))
+    (tmp_path / "enrolled.txt").write_text(f"0,1,2,3 {openssh(0)}\n")
+    words = ["federation.num_clients=4", "privacy.secure_aggregation=on"]
+    words += [f"federation.peers={path}"]
+    with pytest.raises(ConfigError, match="nobody pins keys in a simulation"):
+        Experiment(compose(["engine=inline", *words]))
+    words += ["engine=deploy", f"federation.enrolled={tmp_path / 'enrolled.txt'}"]
+    it = Experiment(compose(words))
+    assert it.strategy.setup.secure_sums.peers == str(path)
+    assert not any("peers" in word for word in agreement.asked(it.config, choices(words)))
+    path.write_text(f"0 {1:064x}\n")
+    with pytest.raises(ConfigError, match=r"peers=.*key of each client"):
+        Experiment(compose(words))
 
 
 def test_a_ring_is_for_a_server_that_follows_the_protocol_and_its_lot_counts_in_delta():
