@@ -32,10 +32,10 @@ test-federation: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m federation
 
 # Lint and types beside the parts of the tests that take seconds.
-QUICK := tests/privacy/policy tests/privacy/test_events.py tests/privacy/test_noise.py \
-  tests/privacy/ledger/test_tampering.py tests/privacy/accounting/test_gaussian.py \
+QUICK := tests/murmur/privacy/policy tests/murmur/privacy/test_events.py tests/murmur/privacy/test_noise.py \
+  tests/murmur/privacy/ledger/test_tampering.py tests/murmur/privacy/accounting/test_gaussian.py \
   tests/fl_app/config/test_composition.py tests/fl_app/config/test_job_key.py \
-  tests/rounds/test_schedule.py
+  tests/murmur/round/test_schedule.py
 check: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 2 -C $(ROOT) lint quick
 

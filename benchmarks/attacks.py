@@ -41,15 +41,15 @@ from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from fl_app.tools.audit import first_task
-from learning.contribution import Sum
-from learning.data.examples import LocalData
-from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY
-from learning.training.trainer import Trainer
-from privacy.mechanisms.sampled_gaussian import LotSchedule
-from privacy.noise import NoiseGenerator
-from privacy.success import Success, success
-from rounds.answers import accept
+from murmur.learning.contribution import Sum
+from murmur.learning.data.examples import LocalData
+from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.success import Success, success
+from murmur.round.answers import accept
 
 Row = tuple[str, str, str, str]  # what is attacked, its protection, the success, by chance
 HEAD = ("attack", "protection", "success", "by chance")

@@ -22,7 +22,7 @@ from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import findings
-from privacy.accounting import Threat
+from murmur.privacy.accounting import Threat
 
 COMMON = (
     "engine=inline",

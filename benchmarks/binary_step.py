@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from learning.training.memory import keep_heap
-from learning.training.trainer import Trainer
-from schemes.dpfl_bnn.layers import BatchNorm
-from schemes.dpfl_bnn.network import bnn
+from murmur.learning.training.memory import keep_heap
+from murmur.learning.training.trainer import Trainer
+from murmur.papers.dpfl_bnn.layers import BatchNorm
+from murmur.papers.dpfl_bnn.network import bnn
 
 
 def main() -> None:

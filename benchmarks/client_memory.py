@@ -103,7 +103,7 @@ def prepare(folder: Path, words: list[str]) -> None:
     from fl_app.device.agreement import asked
     from fl_app.device.terms import pool_digest
     from fl_app.run.population import population
-    from learning.training.trainer import Trainer
+    from murmur.learning.training.trainer import Trainer
 
     folder.mkdir()
     words = [*words, "federation.clients_per_round=null"]  # a client answers in its rounds only
@@ -203,8 +203,8 @@ def memory(field: str) -> float:
 
 def ledger_growth(path: Path, rounds: int) -> tuple[float, str]:
     """Bytes that a release adds to the ledger for good, and how long all of them took."""
-    from privacy.events import RandomizedResponseEvent, RepeatedEvent
-    from privacy.ledger import Charge, Ledger
+    from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent
+    from murmur.privacy.ledger import Charge, Ledger
 
     event = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
     began = time.perf_counter()

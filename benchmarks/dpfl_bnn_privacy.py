@@ -19,13 +19,14 @@ import numpy as np
 from benchmarks.dpfl_bnn import BITS, CLIENTS, GAMMAS
 from benchmarks.pictures import canvas, save
 from benchmarks.runs import print_table
-from privacy.accounting import Threat, View, epsilon
-from privacy.accounting.bits import epsilon_of_bit, log_moment
-from privacy.accounting.calibrate import bits_gamma
-from privacy.accounting.flatten import flatten
-from privacy.accounting.rdp import epsilon as renyi_epsilon
-from privacy.accounting.rdp_conversion import to_epsilon_mironov
-from privacy.events import (
+from murmur.papers.dpfl_bnn.claim import claimed_epsilon, claimed_gamma
+from murmur.privacy.accounting import Threat, View, epsilon
+from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
+from murmur.privacy.accounting.calibrate import bits_gamma
+from murmur.privacy.accounting.flatten import flatten
+from murmur.privacy.accounting.rdp import epsilon as renyi_epsilon
+from murmur.privacy.accounting.rdp_conversion import to_epsilon_mironov
+from murmur.privacy.events import (
     Event,
     Hiding,
     RandomizedBitsEvent,
@@ -33,8 +34,7 @@ from privacy.events import (
     RepeatedEvent,
     SummedEvent,
 )
-from privacy.neighbours import Adjacency, Unit
-from schemes.dpfl_bnn.claim import claimed_epsilon, claimed_gamma
+from murmur.privacy.neighbours import Adjacency, Unit
 
 ROUNDS, DELTA = 100, 1e-5
 GOLDEN = {

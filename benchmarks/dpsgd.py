@@ -17,13 +17,13 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from learning.models import cnn_tanh
-from learning.training.dpsgd import DpSgd
-from learning.training.memory import keep_heap
-from learning.training.per_sample import SENSITIVITY
-from learning.training.trainer import Trainer
-from privacy.mechanisms.sampled_gaussian import SampledGaussian
-from privacy.noise import NoiseGenerator
+from murmur.learning.models import cnn_tanh
+from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.memory import keep_heap
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
+from murmur.privacy.noise import NoiseGenerator
 
 EXAMPLES, SHAPE, CLASSES, NOISE = 6000, (1, 28, 28), 10, 1.5
 Steps = Callable[[int], None]

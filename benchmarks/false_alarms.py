@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from privacy.accounting import epsilon
-from privacy.audit import audit
-from privacy.mechanisms import (
+from murmur.privacy.accounting import epsilon
+from murmur.privacy.audit import audit
+from murmur.privacy.mechanisms import (
     BinaryRandomizedResponse,
     DiscreteGaussian,
     DiscreteLaplace,
     RandomizedResponse,
 )
-from privacy.noise import NoiseGenerator
-from privacy.trade_off import gaussian_fit, normal_fit
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.trade_off import gaussian_fit, normal_fit
 
 DELTA = 1e-2  # where a Gaussian's ε can be measured
 CONFIDENCE = 0.999

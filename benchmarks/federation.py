@@ -18,7 +18,7 @@ from benchmarks.network import Network
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
 from fl_app.tools.export import export
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 
 WORDS = [
     "dataset=digits",

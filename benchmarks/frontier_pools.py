@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from fl_app.config.building import build
 from fl_app.config.composition import compose
-from learning.data.examples import Dataset
-from learning.data.partitions import Dirichlet
-from learning.features import scattering
-from learning.features.components import fit
-from learning.label_spreading import LabelSpreading
-from privacy.accounting.calibrate import gaussian_noise_multiplier
-from schemes.class_statistics.moments import moments, posterior
+from murmur.learning.data.examples import Dataset
+from murmur.learning.data.partitions import Dirichlet
+from murmur.learning.features import scattering
+from murmur.learning.features.components import fit
+from murmur.learning.label_spreading import LabelSpreading
+from murmur.papers.class_statistics.moments import moments, posterior
+from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
 
 CLIENTS, EXAMPLES, TEST, POOL, RELEASED = 250, 48, 2000, 6000, 50
 SHARE = 0.85  # of the clients hold noise that counts: 10% drop out, 5% collude

@@ -26,7 +26,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 BUGS = Path(__file__).parent / "planted_bugs.yaml"
 WATCHERS = (
-    "tests/privacy",
+    "tests/murmur/privacy",
     "tests/clients",
     "tests/strategies",
     "tests/fl_app/device",

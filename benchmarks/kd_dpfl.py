@@ -23,9 +23,9 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
-from learning.data.public_pool import split_public
-from learning.seeding import experiment_rng
-from learning.voting import plurality
+from murmur.learning.data.public_pool import split_public
+from murmur.learning.seeding import experiment_rng
+from murmur.learning.voting import plurality
 
 SETTINGS = {
     "mnist_small": [

@@ -28,7 +28,7 @@ from fl_app.run.results import RunFolder
 from fl_app.tools import resume
 
 ROUNDS = 2
-OURS = ("fl_app", "strategies", "clients", "rounds", "schemes", "learning", "privacy")
+OURS = ("fl_app", "strategies", "clients", "murmur")
 _FOLDERS = tuple(f"{CONF.parent}/{name}/" for name in OURS)
 _NEVER = -1
 # What runs are forked from must have started no threads, whatever the caller has.

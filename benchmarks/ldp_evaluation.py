@@ -28,11 +28,11 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.clients import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
-from learning.clustering import assignments
-from learning.clustering_scores import METRICS, Verdict, judge
-from privacy.noise import NoiseGenerator
-from schemes.protected_results.rows import Decoded, ProtectedResult, project
-from schemes.protected_results.settings import PRIVACY, UNITS, ResultSettings
+from murmur.learning.clustering import assignments
+from murmur.learning.clustering_scores import METRICS, Verdict, judge
+from murmur.papers.protected_results.rows import Decoded, ProtectedResult, project
+from murmur.papers.protected_results.settings import PRIVACY, UNITS, ResultSettings
+from murmur.privacy.noise import NoiseGenerator
 
 EXPERIMENT = "experiment=ldp_evaluation_seed_compat"
 TRAININGS = ("LAPLACE", "NOT_ENCRYPT")  # values of evaluation.encrypt.privacy_eval_type

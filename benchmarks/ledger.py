@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privacy.events import ComposedEvent, RandomizedResponseEvent, RepeatedEvent
-from privacy.ledger import Charge, Ledger
+from murmur.privacy.events import ComposedEvent, RandomizedResponseEvent, RepeatedEvent
+from murmur.privacy.ledger import Charge, Ledger
 
 EVENT = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
 
@@ -90,7 +90,7 @@ def messages(
 
 def lifetime_admission(charge: Charge, spent: ComposedEvent) -> None:
     """What a policy does: the proven ε of a whole life."""
-    from privacy.accounting import epsilon
+    from murmur.privacy.accounting import epsilon
 
     if not epsilon(ComposedEvent((spent, charge.event)), 1e-5).epsilon > 0:
         raise RuntimeError("free of charge")

@@ -23,9 +23,9 @@ from benchmarks.frontier_rows import Row
 from fl_app.client_app import app
 from fl_app.engines.inline import FIRST_NODE, serve
 from fl_app.run.results import RunFolder
-from privacy.secure_aggregation import SecureSumSettings
-from privacy.secure_aggregation.graphs import HONEST, SERVERS
-from rounds.secure_question import RECORD
+from murmur.round.secure_question import RECORD
+from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.graphs import HONEST, SERVERS
 
 CLIENTS, PER_NODE = 1000, 10
 BEFORE = ("advertise", "share", "check")  # the phases before a client that drops out is gone

@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from privacy.mechanisms import (
+from murmur.privacy.mechanisms import (
     BinaryRandomizedResponse,
     DiscreteGaussian,
     DiscreteLaplace,
     RandomizedResponse,
 )
-from privacy.noise import NoiseGenerator
+from murmur.privacy.noise import NoiseGenerator
 
 REPEATS = 5
 CHUNK = 10_000_000

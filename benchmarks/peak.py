@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from learning import models
+from murmur.learning import models
 
 _SIZE, _BATCH = 2048, 64
 _BYTES = 2**28  # more than any cache holds

@@ -25,7 +25,7 @@ from fl_app.device import node
 from fl_app.engines.inline import InlineEngine
 from fl_app.run import experiment
 from fl_app.run.results import RunFolder
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 
 PARTS: dict[str, list[tuple[type, str]]] = {
     "mechanism": [(PrivateKTClient, "privatize")],

@@ -15,9 +15,9 @@ import numpy as np
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.machine import describe_machine
-from learning import models
-from learning.training.memory import keep_heap
-from learning.training.trainer import Trainer
+from murmur.learning import models
+from murmur.learning.training.memory import keep_heap
+from murmur.learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES, SHOWN = (1, 28, 28), 10, 600, 8
 

@@ -28,13 +28,13 @@ from flwr.proto.recorddict_pb2 import RecordDict as Wire
 
 from benchmarks.loopback import POLL_SECONDS, Federation, wait_for
 from benchmarks.machine import describe_machine
-from learning.contribution import Sum, WeightCodec
-from privacy.accounting import Adjacency, Threat, Unit
-from privacy.events import RandomizedResponseEvent
-from privacy.noise import NoiseGenerator
-from privacy.statement import Exposure, Statement, by_participations
-from rounds.answers import accept
-from rounds.schedule import Schedule
+from murmur.learning.contribution import Sum, WeightCodec
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.events import RandomizedResponseEvent
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.statement import Exposure, Statement, by_participations
+from murmur.round.answers import accept
+from murmur.round.schedule import Schedule
 
 COHORT, MIB = 1000, 2**20
 MODELS = {"linear on 8×8": 650, "MLP 784–256–10": 203_530, "PrivateKT's CNN": 1_682_890}

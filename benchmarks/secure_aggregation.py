@@ -44,14 +44,14 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe_machine
 from fl_app.device.node_settings import NodeSettings
 from fl_app.device.secure_node import SecureNode
-from learning.contribution import BitCodec, Sum
-from privacy.events import NonPrivateEvent
-from privacy.secure_aggregation import SecureSumSettings
-from rounds.blame import Blame
-from rounds.secure_journal import Journal
-from rounds.secure_sum import SecureRound, Summed
-from rounds.setup import Round
-from rounds.weights import Weights
+from murmur.learning.contribution import BitCodec, Sum
+from murmur.privacy.events import NonPrivateEvent
+from murmur.round.blame import Blame
+from murmur.round.secure_journal import Journal
+from murmur.round.secure_sum import SecureRound, Summed
+from murmur.round.setup import Round
+from murmur.round.weights import Weights
+from murmur.secure_sum import SecureSumSettings
 
 Handler = Callable[[Message], RecordDict]
 

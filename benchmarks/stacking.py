@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from benchmarks.machine import describe_machine
-from learning import models
-from learning.training.memory import keep_heap
-from learning.training.stack import Share
-from learning.training.trainer import Trainer
+from murmur.learning import models
+from murmur.learning.training.memory import keep_heap
+from murmur.learning.training.stack import Share
+from murmur.learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES = (1, 28, 28), 10, 600
 MODELS: dict[str, tuple[Callable, int]] = {

@@ -20,15 +20,15 @@ from unittest import mock
 from benchmarks.machine import describe_machine
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
-from privacy.ledger import Ledger
-from privacy.secure_aggregation import Phase, SecureClient
-from privacy.secure_aggregation.advertisement import Advertisement
-from privacy.secure_aggregation.bindings import Party, about_dealing
-from privacy.secure_aggregation.client import SEALED_BYTES
-from privacy.secure_aggregation.keys import POINT_BYTES, public_key, scalar
-from privacy.secure_aggregation.messages import join, part
-from privacy.secure_aggregation.shares import Dealing
-from rounds.errors import RunError
+from murmur.privacy.ledger import Ledger
+from murmur.round.errors import RunError
+from murmur.secure_sum import Phase, SecureClient
+from murmur.secure_sum.advertisement import Advertisement
+from murmur.secure_sum.bindings import Party, about_dealing
+from murmur.secure_sum.client import SEALED_BYTES
+from murmur.secure_sum.keys import POINT_BYTES, public_key, scalar
+from murmur.secure_sum.messages import join, part
+from murmur.secure_sum.shares import Dealing
 
 VICTIM = 0
 Lie = Callable[[SecureClient, bytes, bytes], bytes]  # the liar, its message, its honest answer

@@ -12,16 +12,16 @@ import math
 
 import numpy as np
 
-from privacy.budget import Budget
-from privacy.secure_aggregation import Phase, SecureClient, SecureSumSettings, Terms
-from privacy.secure_aggregation.advertisement import Advertisement
-from privacy.secure_aggregation.bindings import Party, box_key, word_on
-from privacy.secure_aggregation.graphs import SERVERS
-from privacy.secure_aggregation.identity import sign
-from privacy.secure_aggregation.messages import join, join_ids, seal
-from privacy.secure_aggregation.shares import SHARE_BYTES, Dealing
-from rounds.secure_sum import modulus_bits
-from schemes.privatekt.answers import LabelQuery, way_of
+from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.privacy.budget import Budget
+from murmur.round.secure_sum import modulus_bits
+from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
+from murmur.secure_sum.advertisement import Advertisement
+from murmur.secure_sum.bindings import Party, box_key, word_on
+from murmur.secure_sum.graphs import SERVERS
+from murmur.secure_sum.identity import sign
+from murmur.secure_sum.messages import join, join_ids, seal
+from murmur.secure_sum.shares import SHARE_BYTES, Dealing
 
 
 def sent_by_one(terms: Terms) -> dict[Phase, int]:

@@ -26,11 +26,11 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.machine import describe_machine
-from learning import models
-from learning.layers import Dropout
-from learning.training.backends import Precision
-from learning.training.memory import keep_heap
-from learning.training.trainer import Trainer
+from murmur.learning import models
+from murmur.learning.layers import Dropout
+from murmur.learning.training.backends import Precision
+from murmur.learning.training.memory import keep_heap
+from murmur.learning.training.trainer import Trainer
 
 MNIST = (1, 28, 28)
 
@@ -40,7 +40,7 @@ class Case:
     """One client's training.
 
     Attributes:
-        model: factory of ``learning.models``.
+        model: factory of ``murmur.learning.models``.
         input_shape: (channels, height, width).
         examples: how many the client has.
         batch_size: examples per step.
@@ -109,7 +109,7 @@ def plain(case: Case) -> Callable[[], object]:
 
 
 def ours(case: Case, fused: bool = False, precision: Precision = "fp32") -> Callable[[], object]:
-    """``learning.training.trainer.Trainer``, a client's call: load, train, take the parameters."""
+    """A client's call of the Trainer: load, train, take the parameters."""
     keep_heap()
     trainer = Trainer(case.build(), case.input_shape, 10, fused=fused, precision=precision)
     rng = np.random.default_rng(0)

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Codec
-from learning.data.examples import LocalData
-from learning.seeding import experiment_rng
-from privacy.budget import Budget
-from privacy.cohorts import Cohorts
-from privacy.events import Event
-from privacy.noise import NoiseGenerator
+from murmur.learning.contribution import Codec
+from murmur.learning.data.examples import LocalData
+from murmur.learning.seeding import experiment_rng
+from murmur.privacy.budget import Budget
+from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
-    from learning.training.trainer import Trainer
+    from murmur.learning.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Canary(NamedTuple):
 
 
 class ClientMemory(Protocol):
-    """What clients remember from round to round, on their own disk (``rounds.client_state``).
+    """What clients remember from round to round, on their own disk (``murmur.round.client_state``).
 
     A round may be asked again after a kill, so a client states which round it means: training in
     round t starts from ``load(client, t - 1)``, and ends with ``save(client, t, arrays)``.
@@ -119,7 +119,7 @@ class Client(ABC):
     ``purposes``: what it can be asked for; each is charged by itself. ``keeps_statistics``: whether
     it minds those that a model keeps beside its parameters (batch normalisation). ``threats``:
     against whom it can keep a budget (``Budget.threat``); sums only where its mechanism says that
-    a sum hides it (``privacy.events.Hiding``).
+    a sum hides it (``murmur.privacy.events.Hiding``).
     """
 
     summed: bool = True

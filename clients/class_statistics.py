@@ -1,8 +1,8 @@
 """Class statistics, the client: one matrix that says what its classes look like.
 
-A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``schemes.class_statistics``). φ are
-the run's features, or the images' coordinates in the pool; nothing is trained, and the model that
-the server sends is not used. Whatever the server says of coordinates, the norm stays 1.
+A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1 (``murmur.papers.class_statistics``).
+φ are the run's features, or the images' coordinates in the pool; nothing is trained, and the model
+that the server sends is not used. Whatever the server says of coordinates, the norm stays 1.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
-from learning.contribution import Codec
-from learning.linear_model import require_linear
-from privacy.events import Event
-from privacy.mechanisms import clip_l2
-from privacy.noise import NoiseGenerator
-from schemes.class_statistics.coordinates import located
-from schemes.class_statistics.moments import moments
-from schemes.class_statistics.release import StatisticsRelease
+from murmur.learning.contribution import Codec
+from murmur.learning.linear_model import require_linear
+from murmur.papers.class_statistics.coordinates import located
+from murmur.papers.class_statistics.moments import moments
+from murmur.papers.class_statistics.release import StatisticsRelease
+from murmur.privacy.events import Event
+from murmur.privacy.mechanisms import clip_l2
+from murmur.privacy.noise import NoiseGenerator
 
 
 class ClassStatisticsClient(Client):

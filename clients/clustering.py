@@ -1,7 +1,7 @@
 """Federated deep embedded clustering, the client: train the autoencoder on images without labels.
 
-Xie et al., ICML 2016 (``learning.clustering`` has the losses). Targets P are computed once per
-round from the model that arrived and the server's public cluster frequencies.
+Xie et al., ICML 2016 (``murmur.learning.clustering`` has the losses). Targets P are computed once
+per round from the model that arrived and the server's public cluster frequencies.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
-from learning.clustering import assignments, clustering_model, target_distribution
-from privacy.events import Event
+from murmur.learning.clustering import assignments, clustering_model, target_distribution
+from murmur.privacy.events import Event
 
 
 class ClusteringClient(FedAvgClient):

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
-from learning.contribution import BitCodec, Codec, WeightCodec
-from learning.evaluation import evaluate_logits
-from learning.seeding import experiment_rng
-from privacy.checks import require_count
-from privacy.events import Event, NonPrivateEvent
-from privacy.noise import NoiseGenerator
-from schemes.dpfl_bnn.network import refresh_statistics
-from schemes.dpfl_bnn.weight_bits import COORDINATES, plan
+from murmur.learning.contribution import BitCodec, Codec, WeightCodec
+from murmur.learning.evaluation import evaluate_logits
+from murmur.learning.seeding import experiment_rng
+from murmur.papers.dpfl_bnn.network import refresh_statistics
+from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
+from murmur.privacy.checks import require_count
+from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.noise import NoiseGenerator
 
 EVALUATE = "evaluate"
 REFRESHED_ON = 600  # of a client's examples; enough for 16 to 100 channels' means and variances

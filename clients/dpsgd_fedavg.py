@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task
-from learning.contribution import Codec, WeightCodec
-from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY
-from learning.training.per_sample_trial import require_separate_examples
-from privacy.events import Event, NonPrivateEvent
-from privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
-from privacy.noise import NoiseGenerator
+from murmur.learning.contribution import Codec, WeightCodec
+from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
+from murmur.privacy.noise import NoiseGenerator
 
 
 class DpSgdClient(Client):

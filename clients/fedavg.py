@@ -2,7 +2,8 @@
 
 McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
 AISTATS 2017. Li et al., "Federated optimization in heterogeneous networks", MLSys 2020: the local
-loss gains (μ/2)·‖w − w_global‖². What protects the update is a choice (``privacy.protection``).
+loss gains (μ/2)·‖w − w_global‖². What protects the update is a choice
+(``murmur.privacy.protection``).
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, ClientSetup, Task, TaskError, vector_canary
 from clients.local_sgd import LocalSgdClient
-from learning.contribution import Codec, Parts, WeightCodec
-from learning.grid_codec import vector_codec
-from privacy.events import Event
-from privacy.noise import NoiseGenerator
-from privacy.protection import Protection
+from murmur.learning.contribution import Codec, Parts, WeightCodec
+from murmur.learning.grid_codec import vector_codec
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.protection import Protection
 
 
 class FedAvgClient(LocalSgdClient):

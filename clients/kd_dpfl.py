@@ -4,7 +4,8 @@ Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on kno
 distillation", Computer Science 51(6A), 2024.
 
 * purpose ``label`` (large clients): train a teacher on the own data, label the public images that
-  the server names (``schemes.kd_dpfl.teachers``). The labels cost ε_label, however many there are.
+  the server names (``murmur.papers.kd_dpfl.teachers``). The labels cost ε_label, however many
+  there are.
 * purpose ``train`` (general clients; large ones if they join): ``clients.dpsgd_fedavg`` with the
   client's own ε_g,i; or NbAFL's noise on the clipped model.
 
@@ -23,13 +24,13 @@ from numpy.typing import NDArray
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
-from learning.contribution import Codec
-from learning.training.per_sample import SENSITIVITY
-from privacy.events import Event, NonPrivateEvent
-from privacy.mechanisms.sampled_gaussian import LotSchedule
-from privacy.noise import NoiseGenerator
-from schemes.kd_dpfl.scheme import Scheme
-from schemes.kd_dpfl.teachers import Teacher
+from murmur.learning.contribution import Codec
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.papers.kd_dpfl.scheme import Scheme
+from murmur.papers.kd_dpfl.teachers import Teacher
+from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.privacy.noise import NoiseGenerator
 
 
 class KdDpflClient(DpSgdClient):

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from clients.base import Task, TaskError
 from clients.fedavg import FedAvgClient
-from learning.contribution import WeightCodec
-from privacy.noise import NoiseGenerator
+from murmur.learning.contribution import WeightCodec
+from murmur.privacy.noise import NoiseGenerator
 
 
 class LocalOnlyClient(FedAvgClient):

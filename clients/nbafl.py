@@ -10,7 +10,7 @@ algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222, alg
 Symbols: C = ``clip``, μ = ``proximal_mu``, σ_U = ``NbaflNoise.upload_sigma``. The noise is discrete
 Gaussian on a grid of at most σ_U/2¹⁶; every amount follows from the client's own settings, never
 from the server. With ``privacy.sensitivity=dpsgd`` local training itself is private
-(``learning.training.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
+(``murmur.learning.training.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_sgd import LocalSgdClient
-from learning.grid_codec import GridCodec
-from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY
-from learning.training.per_sample_trial import require_separate_examples
-from privacy.events import Event
-from privacy.mechanisms import clip_l2, quantize_nearest
-from privacy.mechanisms.sampled_gaussian import LotSchedule
-from privacy.noise import NoiseGenerator
-from schemes.nbafl.noise import NbaflNoise
+from murmur.learning.grid_codec import GridCodec
+from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.papers.nbafl.noise import NbaflNoise
+from murmur.privacy.events import Event
+from murmur.privacy.mechanisms import clip_l2, quantize_nearest
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.privacy.noise import NoiseGenerator
 
 
 class NbAFLClient(LocalSgdClient):

@@ -7,9 +7,9 @@ Nature Communications 14 (2023), s41467-023-38794-x.
     y* = ŷ with probability β, else uniform over all C classes                      (eq. 2)
     β = expm1(ε/K) / (expm1(ε/K) + C)                                               (eq. 6)
 
-and two other ways to answer (``schemes.privatekt.answers``). Symbols: K = images asked about, C =
-``num_classes``, ε = the budget of one round. Noise follows from the number of images that really
-arrived and from the client's own budget, never from the server.
+and two other ways to answer (``murmur.papers.privatekt.answers``). Symbols: K = images asked
+about, C = ``num_classes``, ε = the budget of one round. Noise follows from the number of images
+that really arrived and from the client's own budget, never from the server.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, ClientSetup, LocalData, Task, TaskError
 from clients.local_sgd import LocalSgdClient
-from learning.contribution import Codec
-from learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
-from learning.seeding import experiment_rng
-from privacy.events import Event
-from privacy.noise import NoiseGenerator
-from schemes.privatekt.answers import ABSTAINED, Answers, LabelQuery, way_of
+from murmur.learning.contribution import Codec
+from murmur.learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
+from murmur.learning.seeding import experiment_rng
+from murmur.papers.privatekt.answers import ABSTAINED, Answers, LabelQuery, way_of
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
 
 
 class PrivateKTClient(LocalSgdClient):
     """Answers with a protected label for each public image that it is asked about.
 
-    ``answers``: the way (``schemes.privatekt.answers.WAYS``). ``learner``: sgd (``epochs``,
+    ``answers``: the way (``murmur.papers.privatekt.answers.WAYS``). ``learner``: sgd (``epochs``,
     ``batch_size``, ``learning_rate``), or ridge, for linear models: in closed form with ``penalty``
     on the first ``components`` of the features (None: all). ``abstain``: of votes, the share of
     images of which it is least sure and for which it casts none. ``max_labels``: the most images

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
-from learning.contribution import Codec
-from learning.grid_codec import GridCodec
-from privacy.budget import THREATS
-from privacy.events import Event
-from privacy.mechanisms import quantize_simplex
-from privacy.noise import NoiseGenerator
-from schemes.protected_results.counts import ProtectedCounts
-from schemes.protected_results.result import CLEAN_TOTAL
-from schemes.protected_results.settings import ResultSettings
+from murmur.learning.contribution import Codec
+from murmur.learning.grid_codec import GridCodec
+from murmur.papers.protected_results.counts import ProtectedCounts
+from murmur.papers.protected_results.result import CLEAN_TOTAL
+from murmur.papers.protected_results.settings import ResultSettings
+from murmur.privacy.budget import THREATS
+from murmur.privacy.events import Event
+from murmur.privacy.mechanisms import quantize_simplex
+from murmur.privacy.noise import NoiseGenerator
 
 PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 

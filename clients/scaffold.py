@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
-from learning.contribution import Parts
-from learning.training.batches import count_steps
-from privacy.events import Event
+from murmur.learning.contribution import Parts
+from murmur.learning.training.batches import count_steps
+from murmur.privacy.events import Event
 
 
 class ScaffoldClient(FedAvgClient):

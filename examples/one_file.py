@@ -18,9 +18,9 @@ from clients.base import Client, TaskError
 from fl_app.config.composition import compose
 from fl_app.engines.inline import run_config
 from fl_app.run.results import RunFolder
-from learning.contribution import BitCodec
-from learning.seeding import experiment_rng
-from privacy.mechanisms import BinaryRandomizedResponse
+from murmur.learning.contribution import BitCodec
+from murmur.learning.seeding import experiment_rng
+from murmur.privacy.mechanisms import BinaryRandomizedResponse
 from strategies.base import CohortStrategy
 
 WORDS = ["dataset=digits", "federation.num_clients=60", "tracking=none", "privacy.noise=os"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.loopback import Federation, wait_for
 from fl_app.tools.export import export
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 
 DEVICES = 2
 WORDS = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 DISTRIBUTION = "murmur-fl"  # our name on a package index, and that of Flower's bundles
 # Top-level packages that stand beside this one: their names are fixed.
-PACKAGES = ("strategies", "clients", "rounds", "schemes", "learning", "privacy")
+PACKAGES = ("strategies", "clients", "murmur")
 
 
 def version() -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read, read_run
 from fl_app.report.tables import run_records
-from privacy.statement import Statement
+from murmur.privacy.statement import Statement
 
 if TYPE_CHECKING:
     import pandas

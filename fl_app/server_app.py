@@ -14,11 +14,11 @@ from fl_app.device.agreement import require_same
 from fl_app.engines.lost_nodes import without_lost_nodes
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
-from learning.training.memory import keep_heap
-from rounds.errors import RunError
-from rounds.message_tokens import with_tokens
-from rounds.redelivery import with_redelivery
-from rounds.reply_limit import limit_replies
+from murmur.learning.training.memory import keep_heap
+from murmur.round.errors import RunError
+from murmur.round.message_tokens import with_tokens
+from murmur.round.redelivery import with_redelivery
+from murmur.round.reply_limit import limit_replies
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01

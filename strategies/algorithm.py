@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Integers
-from learning.evaluation import area_under_curve, evaluate_logits
-from learning.seeding import experiment_rng
-from rounds.privacy_report import PrivacyReport
-from rounds.setup import ServerSetup
-from rounds.weights import Weights
+from murmur.learning.contribution import Codec, Integers
+from murmur.learning.evaluation import area_under_curve, evaluate_logits
+from murmur.learning.seeding import experiment_rng
+from murmur.round.privacy_report import PrivacyReport
+from murmur.round.setup import ServerSetup
+from murmur.round.weights import Weights
 
 Parameters = NDArray[np.float32]
 

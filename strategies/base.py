@@ -20,24 +20,24 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from learning.contribution import MalformedError, Sum
-from learning.seeding import experiment_rng
-from privacy.accounting import Adjacency, Unit
-from rounds.answers import accept, exposed
-from rounds.blame import Blame
-from rounds.errors import RunError
-from rounds.message_size import reply_size, request_size
-from rounds.reply_limit import REPLIES
-from rounds.secure_groups import groups_of
-from rounds.secure_journal import Journal
-from rounds.secure_sum import SecureRound, Summed
-from rounds.setup import Round, ServerSetup
-from rounds.untrusted_text import said
+from murmur.learning.contribution import MalformedError, Sum
+from murmur.learning.seeding import experiment_rng
+from murmur.privacy.accounting import Adjacency, Unit
+from murmur.round.answers import accept, exposed
+from murmur.round.blame import Blame
+from murmur.round.errors import RunError
+from murmur.round.message_size import reply_size, request_size
+from murmur.round.reply_limit import REPLIES
+from murmur.round.secure_groups import groups_of
+from murmur.round.secure_journal import Journal
+from murmur.round.secure_sum import SecureRound, Summed
+from murmur.round.setup import Round, ServerSetup
+from murmur.round.untrusted_text import said
 from strategies.algorithm import Algorithm, Parameters
 
 if TYPE_CHECKING:
-    from rounds.canaries import Canaries
-    from rounds.client_evaluation import ClientEvaluation
+    from murmur.round.canaries import Canaries
+    from murmur.round.client_evaluation import ClientEvaluation
 
 _EVALUATION, _CANARIES = "evaluation.", "canaries."  # begin the names of their parts of a snapshot
 _COHORT = "cohort"  # of a snapshot: the next round's number, and its clients

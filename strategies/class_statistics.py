@@ -3,8 +3,8 @@
 Every client releases once, under secure sums, what its classes look like in fixed features φ. Their
 sum W is a first linear model. Labels spread from it over the unlabelled public pool (Zhou et al.
 2003), a ridge regression on them gives W₀, and what the sum says beyond the pool is added to it
-(``schemes.class_statistics.moments.posterior``). Few settings, one round, d·C numbers up: what any
-other algorithm should beat where there is a public pool. Everything after the sum is
+(``murmur.papers.class_statistics.moments.posterior``). Few settings, one round, d·C numbers up:
+what any other algorithm should beat where there is a public pool. Everything after the sum is
 post-processing.
 """
 
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Integers
-from learning.label_spreading import LabelSpreading
-from learning.linear_model import require_linear, to_parameters
-from privacy.events import Event
-from rounds.setup import ServerSetup
-from schemes.class_statistics.coordinates import coordinates, unit
-from schemes.class_statistics.moments import posterior
-from schemes.class_statistics.release import StatisticsRelease
+from murmur.learning.contribution import Codec, Integers
+from murmur.learning.label_spreading import LabelSpreading
+from murmur.learning.linear_model import require_linear, to_parameters
+from murmur.papers.class_statistics.coordinates import coordinates, unit
+from murmur.papers.class_statistics.moments import posterior
+from murmur.papers.class_statistics.release import StatisticsRelease
+from murmur.privacy.events import Event
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 
@@ -35,8 +35,8 @@ class ClassStatistics(CohortStrategy):
 
     ``components``: how many numbers clients release for each class; None: all features.
     ``coordinates``: numbers of the features, or of an image's place in the pool
-    (``schemes.class_statistics.coordinates``). ``spreading``: settings of ``LabelSpreading``; None:
-    the sum alone.
+    (``murmur.papers.class_statistics.coordinates``). ``spreading``: settings of
+    ``LabelSpreading``; None: the sum alone.
     """
 
     algorithm = "class statistics"

@@ -1,7 +1,7 @@
 """Federated deep embedded clustering, the server: average the autoencoders, place the centroids.
 
-McMahan et al., AISTATS 2017, with the losses of Xie et al., ICML 2016 (``learning.clustering``).
-One round:
+McMahan et al., AISTATS 2017, with the losses of Xie et al., ICML 2016
+(``murmur.learning.clustering``). One round:
 
 1. broadcast the model and f_j, the clusters' frequencies on the public pool
 2. clients train without labels                                        (``clients.clustering``)
@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.clustering import (
+from murmur.learning.clustering import (
     assignments,
     clustering_accuracy,
     clustering_model,
     place_centroids,
     reconstruction_loss,
 )
-from learning.seeding import experiment_rng
-from privacy.checks import require_count
-from rounds.setup import ServerSetup
+from murmur.learning.seeding import experiment_rng
+from murmur.privacy.checks import require_count
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
 

@@ -25,14 +25,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from learning.contribution import BitCodec, Integers, MalformedError, Sum, WeightCodec
-from learning.seeding import experiment_rng
-from privacy.events import Event, NonPrivateEvent
-from privacy.statement import Exposure
-from rounds.answers import accept
-from rounds.setup import ServerSetup
-from schemes.dpfl_bnn.claim import claimed_epsilon
-from schemes.dpfl_bnn.weight_bits import COORDINATES, plan
+from murmur.learning.contribution import BitCodec, Integers, MalformedError, Sum, WeightCodec
+from murmur.learning.seeding import experiment_rng
+from murmur.papers.dpfl_bnn.claim import claimed_epsilon
+from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
+from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.statement import Exposure
+from murmur.round.answers import accept
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers, WeightCodec
-from learning.training.per_sample import SENSITIVITY
-from privacy.accounting import Adjacency, Threat, Unit, epsilon
-from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
-from privacy.mechanisms.sampled_gaussian import LotSchedule
-from privacy.statement import Exposure
-from rounds.setup import ServerSetup
+from murmur.learning.contribution import Integers, WeightCodec
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.privacy.accounting import Adjacency, Threat, Unit, epsilon
+from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.privacy.statement import Exposure
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 

@@ -1,9 +1,10 @@
 """Federated averaging, the server: the mean of the clients' updates, and a step along it.
 
-McMahan et al., AISTATS 2017. How updates are protected (``privacy.protection``) and how the model
-follows their mean (``rounds.server_step``) are choices of their own: FedAdam and FedYogi are a
-server step, DP-FedAvg and DP-FTRL a protection. With a proximal term on the clients it is FedProx
-(Li et al., MLSys 2020); with one client that holds all data it is centralised training.
+McMahan et al., AISTATS 2017. How updates are protected (``murmur.privacy.protection``) and how the
+model follows their mean (``murmur.round.server_step``) are choices of their own: FedAdam and
+FedYogi are a server step, DP-FedAvg and DP-FTRL a protection. With a proximal term on the clients
+it is FedProx (Li et al., MLSys 2020); with one client that holds all data it is centralised
+training.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers, Parts, WeightCodec
-from learning.grid_codec import GridCodec, vector_codec
-from privacy.events import Event
-from privacy.protection import Protection
-from privacy.statement import Exposure
-from rounds.server_step import Sgd
-from rounds.setup import ServerSetup
+from murmur.learning.contribution import Integers, Parts, WeightCodec
+from murmur.learning.grid_codec import GridCodec, vector_codec
+from murmur.privacy.events import Event
+from murmur.privacy.protection import Protection
+from murmur.privacy.statement import Exposure
+from murmur.round.server_step import Sgd
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 

@@ -3,14 +3,14 @@
 Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on knowledge
 distillation", Computer Science 51(6A), 2024 (abstract; the rest is this project's reading).
 
-1. clients are large or general by public sizes             (``schemes.kd_dpfl.grouping``)
-2. large clients label the public set, once, before round 1   (``schemes.kd_dpfl.teachers``)
+1. clients are large or general by public sizes             (``murmur.papers.kd_dpfl.grouping``)
+2. large clients label the public set, once, before round 1   (``murmur.papers.kd_dpfl.teachers``)
 3. the labelled public set is a *special client*, which trains here: its images are public and
    its labels are the server's own. In one round, from the same model w as everybody,
 
        w ← (Σ n_i w_i + n_s w_s) / (Σ n_i + n_s),    n_s = min(q, ½ of all)
 
-4. the total ε is shared by labels and uploads                   (``schemes.kd_dpfl.plan``)
+4. the total ε is shared by labels and uploads                   (``murmur.papers.kd_dpfl.plan``)
 
 Symbols: q = ``labelling.queries``, ½ = ``special.cap``, w_s = ``_special``. In conservative mode
 w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being post-processing.
@@ -28,18 +28,18 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Integers, LabelCodec, WeightCodec
-from learning.grid_codec import GridCodec
-from learning.seeding import experiment_rng
-from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import SENSITIVITY
-from learning.voting import plurality
-from privacy.events import Event
-from privacy.mechanisms import project_simplex
-from rounds.errors import RunError
-from rounds.label_stage import PURPOSE, LabelStage
-from rounds.setup import ServerSetup
-from schemes.kd_dpfl.scheme import Scheme
+from murmur.learning.contribution import Codec, Integers, LabelCodec, WeightCodec
+from murmur.learning.grid_codec import GridCodec
+from murmur.learning.seeding import experiment_rng
+from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.learning.voting import plurality
+from murmur.papers.kd_dpfl.scheme import Scheme
+from murmur.privacy.events import Event
+from murmur.privacy.mechanisms import project_simplex
+from murmur.round.errors import RunError
+from murmur.round.label_stage import PURPOSE, LabelStage
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.dpsgd_fedavg import DpSgdFedAvg
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers, WeightCodec
-from rounds.setup import ServerSetup
+from murmur.learning.contribution import Integers, WeightCodec
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
 

@@ -7,7 +7,7 @@ algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222. One
 2. w = Σ p_i w̃_i, p_i = |D_i| / Σ|D_j| over those who answered
 3. broadcast w + N(0, σ_D² I), σ_D from the p_i of this very round
 
-Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``schemes.nbafl.noise``,
+Symbols: T = ``rounds``, L = ``exposures``, σ_U and σ_D as in ``murmur.papers.nbafl.noise``,
 which has the formulas. Sums and both noises are integers on one grid.
 """
 
@@ -21,22 +21,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Integers
-from learning.grid_codec import GridCodec
-from learning.training.per_sample import SENSITIVITY
-from privacy.accounting import Adjacency, Threat, Unit
-from privacy.events import (
+from murmur.learning.contribution import Integers
+from murmur.learning.grid_codec import GridCodec
+from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.papers.nbafl.closed_forms import seen_by_outsider
+from murmur.papers.nbafl.noise import NbaflNoise
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
     RepeatedEvent,
 )
-from privacy.mechanisms import DiscreteGaussian
-from privacy.mechanisms.sampled_gaussian import LotSchedule
-from privacy.statement import Exposure
-from rounds.setup import ServerSetup
-from schemes.nbafl.closed_forms import seen_by_outsider
-from schemes.nbafl.noise import NbaflNoise
+from murmur.privacy.mechanisms import DiscreteGaussian
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.privacy.statement import Exposure
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 

@@ -5,7 +5,7 @@ Nature Communications 14 (2023), s41467-023-38794-x. One round:
 
 1. draw K images from the public pool D_p, P(i) ∝ exp(u_i), u_i the entropy of Θ on i   (eq. 4)
 2. clients answer with randomised labels (``clients.privatekt``), in one of three ways
-   (``schemes.privatekt.answers``); the paper's is ``answers=paper``
+   (``murmur.papers.privatekt.answers``); the paper's is ``answers=paper``
 3. ŷ_i = (mean one-hot − (1−β)/C) / β over the answers                                  (eq. 3)
 4. push (indices, ŷ) into a buffer of B rounds; fine-tune Θ on all of it → Θ'
 5. draw M images ∝ exp(−entropy under Θ'); one epoch towards Θ' 's own predictions       (eq. 5)
@@ -27,17 +27,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Integers
-from learning.linear_model import require_linear, to_parameters
-from learning.seeding import experiment_rng
-from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
-from privacy.checks import require_count
-from privacy.events import ComposedEvent, Event
-from privacy.mechanisms import project_simplex
-from rounds.setup import ServerSetup
-from schemes.privatekt.answers import LabelQuery, SharedLabels, Votes, way_of
-from schemes.privatekt.distillation import Distillation, SelfTraining
-from schemes.privatekt.ridge_learner import RidgeLearner, targets_of
+from murmur.learning.contribution import Codec, Integers
+from murmur.learning.linear_model import require_linear, to_parameters
+from murmur.learning.seeding import experiment_rng
+from murmur.learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
+from murmur.papers.privatekt.answers import LabelQuery, SharedLabels, Votes, way_of
+from murmur.papers.privatekt.distillation import Distillation, SelfTraining
+from murmur.papers.privatekt.ridge_learner import RidgeLearner, targets_of
+from murmur.privacy.checks import require_count
+from murmur.privacy.events import ComposedEvent, Event
+from murmur.privacy.mechanisms import project_simplex
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.base import CohortStrategy
 

@@ -1,7 +1,7 @@
 """Protected evaluation of supervised models, the server: accuracy from noisy counts.
 
 Every client answers with its right and wrong predictions, each count under integer noise
-(``schemes.protected_results.counts``), Gaussian noise also under secure sums; the accuracy is
+(``murmur.papers.protected_results.counts``), Gaussian noise also under secure sums; the accuracy is
 Σ right / Σ (right + wrong).
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from learning.contribution import Codec, Integers
-from learning.grid_codec import GridCodec
-from privacy.accounting import Unit
-from privacy.events import Event
-from rounds.client_evaluation import CLEAN, ClientEvaluation
-from rounds.setup import ServerSetup
-from schemes.protected_results.counts import ProtectedCounts
+from murmur.learning.contribution import Codec, Integers
+from murmur.learning.grid_codec import GridCodec
+from murmur.papers.protected_results.counts import ProtectedCounts
+from murmur.privacy.accounting import Unit
+from murmur.privacy.events import Event
+from murmur.round.client_evaluation import CLEAN, ClientEvaluation
+from murmur.round.setup import ServerSetup
 
 
 class ProtectedAccuracy(ClientEvaluation):

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.clustering_scores import METRICS, judge, rank_correlation
-from learning.contribution import Codec, Integers
-from learning.grid_codec import GridCodec
-from privacy.accounting import Unit
-from privacy.events import Event
-from privacy.noise import NoiseGenerator
-from rounds.client_evaluation import CLEAN, ClientEvaluation
-from rounds.setup import ServerSetup
-from schemes.protected_results.result import CLEAN_TOTAL
-from schemes.protected_results.rows import Decoded, project
-from schemes.protected_results.settings import ResultSettings
+from murmur.learning.clustering_scores import METRICS, judge, rank_correlation
+from murmur.learning.contribution import Codec, Integers
+from murmur.learning.grid_codec import GridCodec
+from murmur.papers.protected_results.result import CLEAN_TOTAL
+from murmur.papers.protected_results.rows import Decoded, project
+from murmur.papers.protected_results.settings import ResultSettings
+from murmur.privacy.accounting import Unit
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.client_evaluation import CLEAN, ClientEvaluation
+from murmur.round.setup import ServerSetup
 
 POSTPROCESSING = ("none", "project")
 _NULLS = 5

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.contribution import Parts
-from rounds.setup import ServerSetup
+from murmur.learning.contribution import Parts
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg
 

@@ -24,12 +24,12 @@ from fl_app.device.agreement import CHOICES, agreed
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_client, build_evaluator, build_trainer
 from fl_app.run.population import Population
-from learning.data.datasets import Dataset, Examples
-from learning.features import fit
-from learning.features.dataset import with_components
-from learning.training.trainer import Trainer
-from privacy.neighbours import Adjacency, Unit
-from privacy.releases import releases
+from murmur.learning.data.datasets import Dataset, Examples
+from murmur.learning.features import fit
+from murmur.learning.features.dataset import with_components
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.releases import releases
 from tests.charge_tape import charged, losses
 
 SHAPE, CLASSES, SIZES, POOL, VICTIM = (1, 8, 8), 3, (12, 2, 2), 8, 1

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from privacy.accounting.flatten import View, flatten, pure_epsilon
-from privacy.events import DiscreteGaussianEvent, NonPrivateEvent, PoissonSampledEvent
-from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from privacy.mechanisms.discrete_laplace import DiscreteLaplace
-from privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
-from privacy.mechanisms.randomized_response import RandomizedResponse
-from privacy.mechanisms.sampled_gaussian import SampledGaussian
-from privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
-from privacy.noise import NoiseGenerator
+from murmur.privacy.accounting.flatten import View, flatten, pure_epsilon
+from murmur.privacy.events import DiscreteGaussianEvent, NonPrivateEvent, PoissonSampledEvent
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
+from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
+from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
+from murmur.privacy.noise import NoiseGenerator
 
 
 def _gaussian(mechanism, moved):

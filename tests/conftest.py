@@ -21,7 +21,7 @@ LONGEST = (
     "fl_app/device/test_hostile_server.py",
     "fl_app/engines/test_ray.py",
     "fl_app/test_cli.py",
-    "privacy/ledger/test_crash.py",
+    "murmur/privacy/ledger/test_crash.py",
     "fl_app/test_experiments.py",
     "strategies/test_hostile_clients.py",
 )

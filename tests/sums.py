@@ -1,7 +1,7 @@
 """Releases in secure sums, as their mechanisms state them."""
 
-from privacy.events import Event, Hiding, Release, SummedEvent
-from privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import Event, Hiding, Release, SummedEvent
+from murmur.privacy.neighbours import Adjacency, Unit
 
 
 def noised(event: Event, honest_clients: int, **weights: int) -> SummedEvent:

@@ -1,4 +1,4 @@
-"""``import privacy`` and ``import learning`` offer what their page lists, and load it when used."""
+"""``murmur.privacy`` and ``murmur.learning`` offer what their page lists, and load it when used."""
 
 import doctest
 import subprocess
@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-import learning
-import privacy
+from murmur import learning, privacy
 
 
 @pytest.mark.parametrize("package", [learning, privacy])
@@ -24,6 +23,7 @@ def test_every_name_of_the_page_is_there_and_another_is_refused_by_name(package)
 
 
 def test_importing_the_packages_loads_neither_pytorch_nor_scipy():
-    code = "import sys, learning, privacy; print(*sorted({'torch', 'scipy'} & set(sys.modules)))"
+    modules = "sys, murmur.learning, murmur.privacy"
+    code = f"import {modules}; print(*sorted({{'torch', 'scipy'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

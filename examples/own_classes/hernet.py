@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from clients.fedavg import FedAvgClient
-from learning.data.datasets import Dataset, Examples
+from murmur.learning.data.datasets import Dataset, Examples
 from strategies.fedavg import FedAvg
 
 
@@ -40,7 +40,7 @@ class Blocks:
     """Each client gets consecutive examples."""
 
     def __call__(self, labels, num_clients, num_classes, rng):
-        """See ``learning.data.partitions.Partition``."""
+        """See ``murmur.learning.data.partitions.Partition``."""
         return np.array_split(np.arange(len(labels)), num_clients)
 
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from fl_app.audit.neighbours import Pair
 from fl_app.audit.views import View
-from privacy.audit import Audit, audit
-from privacy.events import Event
-from privacy.noise import NoiseGenerator
-from privacy.releases import is_gaussian
-from privacy.success import Success, success
-from privacy.trade_off import gaussian_fit, normal_fit
+from murmur.privacy.audit import Audit, audit
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.releases import is_gaussian
+from murmur.privacy.success import Success, success
+from murmur.privacy.trade_off import gaussian_fit, normal_fit
 
 _KEY_BYTES = 32
 _TRIED = 64  # releases of each neighbour that show how well a pair is told apart

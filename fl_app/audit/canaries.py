@@ -4,8 +4,8 @@ Andrew, Kairouz, Oh, Oprea, McMahan and Suriyakumar, "One-shot empirical privacy
 federated learning", ICLR 2024: a canary's update is a random direction, as long as clipping
 allows, and its score is how much of that direction the adversary sees. Here directions share no
 entry, and every canary tosses a coin, so that the run is a one-run audit as well
-(``privacy.canaries``): where a client may be absent it is in the run or out of it, else it sends a
-result of training or the opposite.
+(``murmur.privacy.canaries``): where a client may be absent it is in the run or out of it, else it
+sends a result of training or the opposite.
 
 A canary takes part in as many rounds as the most exposed client, and goes the same way: its result
 is clipped, noised and packed by the client class of the run, and joins the sum that the server
@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Canary, Client, Task, has_canaries
-from learning.contribution import Sum
-from learning.seeding import experiment_rng
-from privacy.accounting import Adjacency, Threat, Unit
-from privacy.canaries import CanaryAudit
-from privacy.one_run import LEAST_CANARIES
-from privacy.releases import is_gaussian
-from privacy.statement import Exposure, Guarantee
+from murmur.learning.contribution import Sum
+from murmur.learning.seeding import experiment_rng
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.canaries import CanaryAudit
+from murmur.privacy.one_run import LEAST_CANARIES
+from murmur.privacy.releases import is_gaussian
+from murmur.privacy.statement import Exposure, Guarantee
 from strategies.base import CohortStrategy
 
 

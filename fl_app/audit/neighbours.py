@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Canary
-from learning.data.examples import LocalData
-from privacy.neighbours import Adjacency, Unit
+from murmur.learning.data.examples import LocalData
+from murmur.privacy.neighbours import Adjacency, Unit
 
 # What a client's release comes from: its data, the result of its training, or nothing at all.
 Source = LocalData | NDArray | None

@@ -30,14 +30,14 @@ from fl_app.audit.neighbours import Source
 from fl_app.audit.views import Messages, node_data
 from fl_app.device.node import Node
 from fl_app.engines.inline import InlineGrid, identify
-from learning.contribution import Codec, Sum
-from privacy.noise import NoiseGenerator
-from rounds.answers import accept
-from rounds.client_evaluation import PROTECTED
-from rounds.secure_question import RECORD
-from rounds.secure_sum import SecureRound
-from rounds.setup import Round
-from rounds.weights import Weigh
+from murmur.learning.contribution import Codec, Sum
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.answers import accept
+from murmur.round.client_evaluation import PROTECTED
+from murmur.round.secure_question import RECORD
+from murmur.round.secure_sum import SecureRound
+from murmur.round.setup import Round
+from murmur.round.weights import Weigh
 from strategies.base import CohortStrategy
 
 CHECKED = 4  # draws that go the whole way

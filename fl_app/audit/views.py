@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from clients.base import Client, Task
 from fl_app.audit.neighbours import Source
 from fl_app.device.node import Node
-from learning.data.examples import LocalData
-from privacy.accounting import Threat
-from privacy.noise import NoiseGenerator
+from murmur.learning.data.examples import LocalData
+from murmur.privacy.accounting import Threat
+from murmur.privacy.noise import NoiseGenerator
 from strategies.base import CohortStrategy
 
 View = Callable[[Source, NoiseGenerator], NDArray[np.float64]]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from omegaconf import DictConfig
 
-from learning.training.fused_kernels import available
+from murmur.learning.training.fused_kernels import available
 
 
 def decide(config: DictConfig) -> None:
@@ -32,6 +32,8 @@ def decided(config: DictConfig) -> list[str]:
 
 def fastest_precision() -> Literal["fp32", "bf16"]:
     """Bf16 where this processor computes in it."""
-    from learning.training.half_precision import has_bfloat16  # PyTorch, only where it is asked for
+    from murmur.learning.training.half_precision import (
+        has_bfloat16,
+    )  # PyTorch, only where it is asked for
 
     return "bf16" if has_bfloat16() else "fp32"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from fl_app.device.terms import DeviceTerms
-from privacy.budget import Budget
-from privacy.checks import require_count
-from privacy.secure_aggregation.settings import MODES, SecureSumSettings
-from rounds.schedule import Schedule
+from murmur.privacy.budget import Budget
+from murmur.privacy.checks import require_count
+from murmur.round.schedule import Schedule
+from murmur.secure_sum.settings import MODES, SecureSumSettings
 
 LEAST_EPSILON = 1e-9
 
@@ -20,12 +20,13 @@ LEAST_EPSILON = 1e-9
 class FederationSettings:
     """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
 
-    ``schedule``: see ``rounds.schedule.Schedule``. ``validation``: training examples that nobody
-    has; ``score``: whether models are scored on these or on the test set. ``pilot``: examples of
-    each client of a federation that is made of labelled public examples alone; None: a real one.
-    ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
-    ``enrolled``: the table of their nodes' keys (``rounds.enrolment``), which the server reads.
-    ``peers``: clients' long-term keys in secure sums, as their owners have pinned them.
+    ``schedule``: see ``murmur.round.schedule.Schedule``. ``validation``: training examples that
+    nobody has; ``score``: whether models are scored on these or on the test set. ``pilot``:
+    examples of each client of a federation that is made of labelled public examples alone; None: a
+    real one. ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in
+    simulations. ``enrolled``: the table of their nodes' keys (``murmur.round.enrolment``), which
+    the server reads. ``peers``: clients' long-term keys in secure sums, as their owners have
+    pinned them.
     """
 
     num_clients: int

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from learning.contribution import Codec, Sum
-from learning.rows import Rows
-from privacy.events import Event
+from murmur.learning.contribution import Codec, Sum
+from murmur.learning.rows import Rows
+from murmur.privacy.events import Event
 
 
 class Planned(NamedTuple):

@@ -1,9 +1,9 @@
 """A device's own data: what its owner's node-config names, and nothing that a server names.
 
-``data=PATH`` is a folder of pictures, an .npz or a .csv file (``learning.data.own_data``), or,
-where ``inputs`` names columns, a table: a CSV or Parquet file or a folder that ``datasets`` has
-saved (``learning.data.frames``). With several clients on one node ``{client}`` in it stands for the
-id. All of it is that client's data.
+``data=PATH`` is a folder of pictures, an .npz or a .csv file (``murmur.learning.data.own_data``),
+or, where ``inputs`` names columns, a table: a CSV or Parquet file or a folder that ``datasets`` has
+saved (``murmur.learning.data.frames``). With several clients on one node ``{client}`` in it stands
+for the id. All of it is that client's data.
 ``public=FILE.npz`` is the device's copy of the run's public pool, where a run has one. What data
 must be like (``shape``, ``classes``, ``sizes``) is set by the owner too: data that do not fit are
 refused, and the server learns only that something was refused.
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.device.terms import DeviceTerms, pool_digest
 from fl_app.run.population import Population
-from learning.data import frames, own_data
-from learning.data.archives import read_npz
-from learning.data.datasets import DataError, Dataset, Examples
-from learning.data.examples import LocalData
-from learning.features import Components, Features, fit
-from learning.features.dataset import with_components
+from murmur.learning.data import frames, own_data
+from murmur.learning.data.archives import read_npz
+from murmur.learning.data.datasets import DataError, Dataset, Examples
+from murmur.learning.data.examples import LocalData
+from murmur.learning.features import Components, Features, fit
+from murmur.learning.features.dataset import with_components
 
 
 def device_population(

@@ -19,13 +19,13 @@ from flwr.app import Message, RecordDict
 
 from fl_app.device.node_settings import device_folder, log_error
 from fl_app.prometheus_file import NAME, Figures, read, write
-from learning.private_file import private_folder
-from privacy.policy import Policy
-from rounds.message_size import message_size
+from murmur.learning.private_file import private_folder
+from murmur.privacy.policy import Policy
+from murmur.round.message_size import message_size
 
 if TYPE_CHECKING:
     from fl_app.device.node import Node
-    from privacy.ledger import Ledger
+    from murmur.privacy.ledger import Ledger
 
 MEANINGS = {
     "murmur_device_messages_total": "Messages that a server has sent",

@@ -29,14 +29,14 @@ from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
 from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
 from fl_app.run.population import Population, population
-from learning.features import Features
-from learning.private_file import private_folder
-from learning.training.fused_kernels import available
-from learning.training.memory import keep_heap
-from privacy.events import ComposedEvent, NonPrivateEvent
-from privacy.ledger import Charge, Ledger, LedgerError
-from privacy.noise import NoiseGenerator
-from privacy.policy import Refusal
+from murmur.learning.features import Features
+from murmur.learning.private_file import private_folder
+from murmur.learning.training.fused_kernels import available
+from murmur.learning.training.memory import keep_heap
+from murmur.privacy.events import ComposedEvent, NonPrivateEvent
+from murmur.privacy.ledger import Charge, Ledger, LedgerError
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.policy import Refusal
 
 
 class Node:

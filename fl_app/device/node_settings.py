@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fl_app.device.refused import REFUSED
-from learning.private_file import private, private_folder
-from privacy.policy import Policy, Refusal
-from privacy.secure_aggregation import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
-from privacy.untrusted_text import printable
+from murmur.learning.private_file import private, private_folder
+from murmur.privacy.policy import Policy, Refusal
+from murmur.privacy.untrusted_text import printable
+from murmur.secure_sum import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
 _LARGEST_LOG = 2**20  # bytes; twice that is kept

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from clients.base import TaskError
 from fl_app.device.collector import Collector, PlainSum, Planned
 from fl_app.device.node_settings import DeviceError, NodeSettings
-from learning.contribution import Codec
-from privacy.events import Event, SummedEvent
-from privacy.secure_aggregation import (
+from murmur.learning.contribution import Codec
+from murmur.privacy.events import Event, SummedEvent
+from murmur.round.secure_question import RECORD, question
+from murmur.secure_sum import (
     Peers,
     Phase,
     SecureClient,
@@ -35,7 +36,6 @@ from privacy.secure_aggregation import (
     identity_in,
     release_digest,
 )
-from rounds.secure_question import RECORD, question
 
 
 def secure_folder(folder: Path) -> Path:

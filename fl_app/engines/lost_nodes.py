@@ -14,9 +14,9 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from rounds.errors import RunError
-from rounds.grid_around import GridAround
-from rounds.untrusted_text import said
+from murmur.round.errors import RunError
+from murmur.round.grid_around import GridAround
+from murmur.round.untrusted_text import said
 
 
 def without_lost_nodes(grid: Grid) -> Grid:

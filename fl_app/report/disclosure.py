@@ -15,9 +15,9 @@ from typing import Any
 
 from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
-from privacy.accounting import Adjacency, Threat, Unit
-from privacy.statement import Guarantee, Statement
-from privacy.statement_text import NEIGHBOURS, UNITS, against, odds, said_of_canaries
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.statement import Guarantee, Statement
+from murmur.privacy.statement_text import NEIGHBOURS, UNITS, against, odds, said_of_canaries
 
 CURATORS = ("Government", "Industry", "Nonprofit")
 

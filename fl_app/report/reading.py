@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from pydantic import NonNegativeInt, TypeAdapter
 
 from fl_app.config.errors import ConfigError
-from privacy.statement import Statement
+from murmur.privacy.statement import Statement
 
 _SIGNS = ("config.yaml", "overrides.json", "rounds.jsonl", "error.json", "metrics.json")
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)

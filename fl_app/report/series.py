@@ -9,8 +9,8 @@ from typing import Any
 
 from fl_app.report.reading import Run, number
 from fl_app.report.settings import Setting
-from privacy.canaries import CanaryAudit
-from privacy.statement import Guarantee
+from murmur.privacy.canaries import CanaryAudit
+from murmur.privacy.statement import Guarantee
 
 # What a row says beside scores.
 _BOOKKEEPING = {

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fl_app import DISTRIBUTION
 from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
-from learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
+from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 
 FORMAT = 2  # of the file; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays

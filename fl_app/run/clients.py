@@ -15,13 +15,13 @@ from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population
-from learning.data.datasets import Dataset
-from learning.training.fused_kernels import available
-from learning.training.trainer import Trainer
-from learning.training.trial import try_out
-from privacy.budget import Budget
-from rounds.client_state import ClientState
-from rounds.schedule import Schedule
+from murmur.learning.data.datasets import Dataset
+from murmur.learning.training.fused_kernels import available
+from murmur.learning.training.trainer import Trainer
+from murmur.learning.training.trial import try_out
+from murmur.privacy.budget import Budget
+from murmur.round.client_state import ClientState
+from murmur.round.schedule import Schedule
 
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient

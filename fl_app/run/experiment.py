@@ -27,10 +27,10 @@ from fl_app.run.provenance import note_end, note_start
 from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.run.server import build_strategy
 from fl_app.tracking import Tracker
-from privacy.accounting import Threat, epsilon
-from privacy.releases import assumptions_of
-from rounds.client_placement import SimulatedPlacement
-from rounds.setup import Round
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.releases import assumptions_of
+from murmur.round.client_placement import SimulatedPlacement
+from murmur.round.setup import Round
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
 

@@ -20,9 +20,9 @@ from safetensors.numpy import load_file
 from fl_app.config.errors import ConfigError
 from fl_app.config.run_checks import require_known_classes
 from fl_app.run.clients import build_model
-from learning.data.examples import Dataset
-from learning.training.trainer import Trainer
-from privacy.statement import Statement
+from murmur.learning.data.examples import Dataset
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.statement import Statement
 
 KEY = "murmur"
 NORMALISATION = "pixels divided by 255; other features as they are"

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from fl_app.config.errors import ConfigError
 from fl_app.config.plugins import own_part
-from learning.data.datasets import Dataset
-from learning.metrics import Metric, metrics
-from learning.training.trainer import Trainer
+from murmur.learning.data.datasets import Dataset
+from murmur.learning.metrics import Metric, metrics
+from murmur.learning.training.trainer import Trainer
 from strategies.algorithm import Algorithm
 
 

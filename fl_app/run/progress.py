@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fl_app.run.live_display import LiveDisplay
 from fl_app.run.results import RunFolder
-from privacy.statement_text import against
+from murmur.privacy.statement_text import against
 
 
 class LiveProgress(LiveDisplay):

@@ -14,7 +14,7 @@ from typing import Any
 
 from fl_app import DISTRIBUTION
 from fl_app.config.plugins import VARIABLE
-from learning.array_file import replace_file
+from murmur.learning.array_file import replace_file
 
 NAME = "provenance.json"
 _LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")

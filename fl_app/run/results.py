@@ -9,7 +9,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | where the run goes on; its user's only (``fl_app.run.checkpoint``) |
 | ``secure-sum.safetensors`` | while the run lasts, where secure sums are on: the round's, its |
-| | user's only (``rounds.secure_journal``) |
+| | user's only (``murmur.round.secure_journal``) |
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
 | ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.run.health``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
@@ -37,11 +37,11 @@ from safetensors.numpy import save
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint
-from learning.array_file import replace_file
-from learning.private_file import private, private_folder
+from murmur.learning.array_file import replace_file
+from murmur.learning.private_file import private, private_folder
 
 if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
-    from privacy.statement import Statement
+    from murmur.privacy.statement import Statement
 
 
 class RunFolder:
@@ -116,7 +116,7 @@ class RunFolder:
         path = self.ledger_path
         if not any(self.path.glob(f"{path.name}*")):
             return  # of strategies that release nothing
-        from privacy.ledger import Ledger, LedgerError
+        from murmur.privacy.ledger import Ledger, LedgerError
 
         try:
             # One that was killed while it was begun holds nothing yet, and is begun again.

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from schemes.nbafl.noise import NbaflNoise
+from murmur.papers.nbafl.noise import NbaflNoise
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from schemes.nbafl.convergence import Constants, Curve
-    from schemes.nbafl.estimated_constants import EstimatedConstants
+    from murmur.papers.nbafl.convergence import Constants, Curve
+    from murmur.papers.nbafl.estimated_constants import EstimatedConstants
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
 ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}
@@ -155,7 +155,7 @@ def _advice(
     source: dict[str, str],
     max_rounds: int | None,
 ) -> Advice:
-    from schemes.nbafl.convergence import Constants, Curve
+    from murmur.papers.nbafl.convergence import Constants, Curve
 
     noise = setting.noise
     mu = values.pop("proximal_mu", noise.proximal_mu)
@@ -200,8 +200,8 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
     if rounds == 0:
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
-    from learning.seeding import experiment_rng
-    from schemes.nbafl.estimated_constants import EstimatedConstants, Shards
+    from murmur.learning.seeding import experiment_rng
+    from murmur.papers.nbafl.estimated_constants import EstimatedConstants, Shards
 
     train = people.dataset.train
 

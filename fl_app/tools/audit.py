@@ -40,13 +40,13 @@ from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
-from privacy.accounting import Threat
-from privacy.events import RepeatedEvent, SummedEvent
-from privacy.neighbours import Unit
-from privacy.noise import NoiseGenerator
-from privacy.releases import releases
-from privacy.statement import Exposure, Guarantee, Statement
-from rounds.evaluation_report import with_evaluation
+from murmur.privacy.accounting import Threat
+from murmur.privacy.events import RepeatedEvent, SummedEvent
+from murmur.privacy.neighbours import Unit
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.releases import releases
+from murmur.privacy.statement import Exposure, Guarantee, Statement
+from murmur.round.evaluation_report import with_evaluation
 from strategies.base import CohortStrategy
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no

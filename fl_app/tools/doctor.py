@@ -163,7 +163,7 @@ def _node_config(text: str) -> dict[str, Any]:
 
 def policy(config: dict[str, Any]) -> Check:
     """Whether the device's policy holds, and is nobody else's to change."""
-    from privacy.policy import Policy
+    from murmur.privacy.policy import Policy
 
     if "policy" not in config:
         return Check("policy", FAIL, "none: everything is refused", "policy=PATH in node-config")
@@ -179,7 +179,7 @@ def policy(config: dict[str, Any]) -> Check:
 
 def ledger(folder: Path) -> Check:
     """Whether the device's ledger is as it was written."""
-    from privacy.ledger import Ledger
+    from murmur.privacy.ledger import Ledger
 
     path = folder / "ledger.sqlite"
     if not path.exists():
@@ -215,7 +215,7 @@ def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
     """By which public keys others can pin this device's clients; made here if need be."""
     from fl_app.device.node_settings import OwnerSettings
     from fl_app.device.secure_node import identity_file
-    from privacy.secure_aggregation import identity_in, public_identity
+    from murmur.secure_sum import identity_in, public_identity
 
     for client in OwnerSettings.of(config).clients:
         name = f"key of client {client} in secure sums"
@@ -231,6 +231,6 @@ def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
 
 
 def _public(file: Path) -> Check:
-    from learning.data.archives import read_npz
+    from murmur.learning.data.archives import read_npz
 
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")

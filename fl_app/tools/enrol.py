@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from privacy.untrusted_text import printable
-from rounds.enrolment import Enrolment, parse_ids
+from murmur.privacy.untrusted_text import printable
+from murmur.round.enrolment import Enrolment, parse_ids
 
 
 def main(argv: list[str]) -> int:

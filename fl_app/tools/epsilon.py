@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from fl_app.config.errors import ConfigError
-from schemes.protected_results.settings import ResultSettings, epsilon_for_error
+from murmur.papers.protected_results.settings import ResultSettings, epsilon_for_error
 
 
 def main(argv: list[str]) -> int:

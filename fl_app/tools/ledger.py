@@ -18,14 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
-from learning.private_file import private
-from privacy.accounting import UnsupportedEventError, epsilon
-from privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
-from privacy.ledger import Ledger, LedgerError
-from privacy.ledger.export import write_csv, write_json
-from privacy.ledger.upgrade import upgrade
-from privacy.policy import Policy
-from privacy.untrusted_text import printable
+from murmur.learning.private_file import private
+from murmur.privacy.accounting import UnsupportedEventError, epsilon
+from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
+from murmur.privacy.ledger import Ledger, LedgerError
+from murmur.privacy.ledger.export import write_csv, write_json
+from murmur.privacy.ledger.upgrade import upgrade
+from murmur.privacy.policy import Policy
+from murmur.privacy.untrusted_text import printable
 
 
 def main(argv: list[str]) -> int:

@@ -22,9 +22,9 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings
-from privacy.accounting import epsilon
-from privacy.events import Event
-from schemes.kd_dpfl.scheme import Scheme
+from murmur.papers.kd_dpfl.scheme import Scheme
+from murmur.privacy.accounting import epsilon
+from murmur.privacy.events import Event
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
     Raises ValueError or ConfigError where the needs cannot be met.
     """
     from fl_app.run.clients import promises
-    from learning.training.per_sample import SENSITIVITY
+    from murmur.learning.training.per_sample import SENSITIVITY
 
     federation: FederationSettings = build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)

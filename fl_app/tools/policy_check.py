@@ -21,9 +21,9 @@ from fl_app.device.node_settings import OwnerSettings, device_folder
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import validated
 from fl_app.tools.checkup import FAIL, OK, Check, attempt
-from privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
-from privacy.ledger import Ledger
-from privacy.policy import Policy, Refusal
+from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
+from murmur.privacy.ledger import Ledger
+from murmur.privacy.policy import Policy, Refusal
 
 _ADVICE = "agree with the device's owner, or change the run's settings"
 

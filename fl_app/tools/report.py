@@ -12,7 +12,7 @@ from fl_app.report.page import page
 from fl_app.report.reading import read
 from fl_app.report.scales import byte_count
 from fl_app.report.tables import as_csv, as_latex, draw, run_records, setting_records
-from learning.array_file import replace_file
+from murmur.learning.array_file import replace_file
 
 
 def main(argv: list[str]) -> int:

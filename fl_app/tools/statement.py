@@ -16,7 +16,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.report.disclosure import CURATORS, Curator, document, registry_entry
 from fl_app.report.reading import is_run, read_run
 from fl_app.tools.ledger import describe
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 
 _LEDGER = "ledger.sqlite"
 

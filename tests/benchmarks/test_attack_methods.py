@@ -7,9 +7,9 @@ from benchmarks.attack_methods.labels import best_guess
 from benchmarks.attack_methods.linking import alike
 from benchmarks.attack_methods.membership import confidence, likelihood_ratio
 from benchmarks.attack_methods.reconstruction import image_of_change, likeness
-from privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
-from privacy.noise import NoiseGenerator
-from privacy.success import success
+from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.success import success
 
 
 def test_success_is_the_area_under_the_curve_and_hits_at_few_alarms():

@@ -18,16 +18,16 @@ from clients.dpsgd_fedavg import DpSgdClient
 from clients.fedavg import FedAvgClient
 from clients.kd_dpfl import KdDpflClient
 from clients.nbafl import NbAFLClient
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.budget import Budget
-from privacy.mechanisms.clipped_grid import CLIP_STEPS
-from privacy.neighbours import Adjacency, Unit
-from privacy.noise import NoiseGenerator
-from privacy.policy import Policy, Refusal
-from privacy.protection import Central
-from privacy.releases import releases
-from rounds.client_state import ClientState
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.budget import Budget
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.policy import Policy, Refusal
+from murmur.privacy.protection import Central
+from murmur.privacy.releases import releases
+from murmur.round.client_state import ClientState
 from tests import charge_tape
 from tests.charge_tape import charged, losses
 

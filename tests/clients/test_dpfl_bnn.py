@@ -13,15 +13,15 @@ from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from learning.contribution import BitCodec, WeightCodec
-from learning.seeding import experiment_rng
-from learning.training.trainer import Trainer
-from privacy.budget import Budget
-from privacy.events import NonPrivateEvent, RandomizedBitsEvent
-from privacy.noise import NoiseGenerator
-from rounds.client_state import ClientState, ClientStateError
-from schemes.dpfl_bnn.network import bnn
-from schemes.dpfl_bnn.weight_bits import COORDINATES
+from murmur.learning.contribution import BitCodec, WeightCodec
+from murmur.learning.seeding import experiment_rng
+from murmur.learning.training.trainer import Trainer
+from murmur.papers.dpfl_bnn.network import bnn
+from murmur.papers.dpfl_bnn.weight_bits import COORDINATES
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.client_state import ClientState, ClientStateError
 
 CLASSES, SHAPE = 4, (1, 8, 8)
 LOCAL = {

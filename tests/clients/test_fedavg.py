@@ -7,15 +7,15 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.budget import Budget
-from privacy.cohorts import Cohorts
-from privacy.events import NonPrivateEvent
-from privacy.mechanisms.clipped_grid import CLIP_STEPS
-from privacy.noise import NoiseGenerator
-from privacy.protection import Central
-from rounds.client_state import ClientState
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.budget import Budget
+from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.events import NonPrivateEvent
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.protection import Central
+from murmur.round.client_state import ClientState
 
 NOISE = NoiseGenerator.seeded("unused")
 

@@ -8,13 +8,13 @@ import pytest
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
 from clients.kd_dpfl import KdDpflClient
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.accounting import epsilon
-from privacy.budget import Budget
-from privacy.events import NonPrivateEvent, RepeatedEvent
-from privacy.noise import NoiseGenerator
-from rounds.client_state import ClientState
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.accounting import epsilon
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import NonPrivateEvent, RepeatedEvent
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.client_state import ClientState
 
 CLASSES, POOL, SIZES = 3, 30, (60, 6, 6, 6)
 

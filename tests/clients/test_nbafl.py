@@ -8,15 +8,15 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.nbafl import NbAFLClient
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.accounting import Unit, epsilon
-from privacy.budget import Budget
-from privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent
-from privacy.mechanisms import clip_l2
-from privacy.noise import NoiseGenerator
-from rounds.client_state import ClientState
-from schemes.nbafl.setting import BOUNDED_CHANGE
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.papers.nbafl.setting import BOUNDED_CHANGE
+from murmur.privacy.accounting import Unit, epsilon
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent
+from murmur.privacy.mechanisms import clip_l2
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.client_state import ClientState
 
 SIZES = (30, 40)
 

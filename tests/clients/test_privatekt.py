@@ -7,13 +7,13 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.privatekt import PrivateKTClient
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.budget import Budget
-from privacy.events import Hiding, NonPrivateEvent
-from privacy.mechanisms import RandomizedResponse
-from privacy.noise import NoiseGenerator
-from rounds.client_state import ClientState
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import Hiding, NonPrivateEvent
+from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.client_state import ClientState
 
 CLASSES, POOL = 4, 30
 

@@ -5,13 +5,13 @@ import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.budget import Budget
-from privacy.events import LaplaceEvent
-from privacy.noise import NoiseGenerator
-from rounds.client_state import ClientState
-from schemes.protected_results.result import CLEAN_TOTAL
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.papers.protected_results.result import CLEAN_TOTAL
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import LaplaceEvent
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.client_state import ClientState
 from tests.fl_app.device.test_node import POLICY, ask, make_node, report
 
 K = 4

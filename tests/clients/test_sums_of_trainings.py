@@ -13,15 +13,15 @@ import torch
 
 from clients.base import ClientSetup, LocalData, Task
 from clients.dpsgd_fedavg import DpSgdClient
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.accounting import Threat, epsilon
-from privacy.audit import audit
-from privacy.budget import Budget
-from privacy.events import DiscreteGaussianEvent, RepeatedEvent, SummedEvent
-from privacy.noise import NoiseGenerator
-from privacy.releases import releases
-from rounds.client_state import ClientState
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.audit import audit
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent, SummedEvent
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.releases import releases
+from murmur.round.client_state import ClientState
 from tests.sums import noised
 
 SHAPE, RECORDS, CLIENTS, DELTA = (1, 4, 4), 100, 300, 1e-5

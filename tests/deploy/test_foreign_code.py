@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.loopback import NAME, wait_for
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
 
 pytestmark = pytest.mark.federation

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.loopback import PROJECT, free_port, wait_for
 from fl_app.tools.checkup import superlink
 from fl_app.tools.export import export
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
 
 TEXT = (PROJECT / "deploy" / "README.md").read_text()

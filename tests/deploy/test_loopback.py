@@ -4,7 +4,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.run.results import RunFolder
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS, WORDS
 from tests.fl_app.running import run_inline
 

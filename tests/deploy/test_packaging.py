@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from privacy.policy import Policy
+from murmur.privacy.policy import Policy
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEPLOY = PROJECT / "deploy"

@@ -11,7 +11,7 @@ import pytest
 
 from fl_app.config.groups import groups
 from fl_app.tools.export import export
-from privacy.policy import Policy
+from murmur.privacy.policy import Policy
 from tests.fl_app.device.test_devices import run_devices
 from tests.node_keys import openssh
 

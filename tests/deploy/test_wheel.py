@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from benchmarks.loopback import BIN, PROJECT, Federation, wait_for
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
 
 pytestmark = pytest.mark.federation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

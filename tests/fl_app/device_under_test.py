@@ -18,8 +18,8 @@ from fl_app.device.agreement import agreed
 from fl_app.device.node_settings import OwnerSettings, error_log
 from fl_app.device.terms import pool_digest
 from fl_app.run.clients import build_model
-from learning.training.trainer import Trainer
-from privacy.ledger import Ledger
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.ledger import Ledger
 
 MINE = (3, 7)  # ids of the clients that live here, out of CLIENTS
 CLIENTS, POOL = 12, 20

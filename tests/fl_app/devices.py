@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.device.terms import pool_digest
-from learning.data.datasets import digits
+from murmur.learning.data.datasets import digits
 
 POOL = digits().train.images[:100]
 # What a run says of such devices' data.

@@ -17,7 +17,7 @@ from fl_app.run.clients import build_trainer
 from fl_app.run.population import population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 
 SMALL = ["federation.num_clients=10", "federation.num_rounds=2", "seed=4", "tracking=none"]
 STACK = "compute.stack=4"  # ten clients: two full stacks and a rest
@@ -81,7 +81,7 @@ def test_a_stack_that_fails_is_reported_client_by_client(tmp_path, monkeypatch) 
     def fail(*_, **__):
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr("learning.training.stack.Stack.train", fail)
+    monkeypatch.setattr("murmur.learning.training.stack.Stack.train", fail)
     _, rows = run(tmp_path, "strategy=fedavg", "privacy=none", STACK)
     assert rows[-1]["answered"] == 0
     assert len(rows[-1]["failed"]) == 10
@@ -126,7 +126,7 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
 
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
 def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
-    monkeypatch.setattr("learning.training.half_precision.has_bfloat16", lambda: has)
+    monkeypatch.setattr("murmur.learning.training.half_precision.has_bfloat16", lambda: has)
     composition._compose.cache_clear()
     try:
         assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen
@@ -135,7 +135,7 @@ def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, ha
 
 
 def test_a_processor_without_bfloat16_is_named_before_the_run(monkeypatch) -> None:
-    monkeypatch.setattr("learning.training.backends.has_bfloat16", lambda: False)
+    monkeypatch.setattr("murmur.learning.training.backends.has_bfloat16", lambda: False)
     config = compose([*SMALL, "model=cnn_16", "compute.precision=bf16"])
     with pytest.raises(ConfigError, match=r"^compute\.precision=bf16: this processor does not"):
         build_trainer(config, population(config).dataset)

@@ -10,10 +10,10 @@ from PIL import Image
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.device.terms import DeviceTerms
-from learning.data import frames, own_data
-from learning.data.examples import DataError
-from learning.data.frames import huggingface
-from learning.data.image_files import read_image
+from murmur.learning.data import frames, own_data
+from murmur.learning.data.examples import DataError
+from murmur.learning.data.frames import huggingface
+from murmur.learning.data.image_files import read_image
 
 SIDE = 6
 

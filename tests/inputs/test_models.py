@@ -14,13 +14,13 @@ from fl_app.config import plugins
 from fl_app.config.errors import ConfigError
 from fl_app.device.refused import REFUSED
 from fl_app.run.prepare import prepare, validated
-from learning.pretrained import torchvision_model
-from learning.training.dpsgd import DpSgd
-from learning.training.per_sample import PerSampleGradients, without_dropout
-from learning.training.per_sample_trial import require_separate_examples
-from learning.training.trainer import Trainer
-from learning.training.trial import made_up, try_out
-from privacy.ledger import Ledger
+from murmur.learning.pretrained import torchvision_model
+from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.per_sample import PerSampleGradients, without_dropout
+from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.learning.training.trainer import Trainer
+from murmur.learning.training.trial import made_up, try_out
+from murmur.privacy.ledger import Ledger
 from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
 
 IMAGES, TEXTS, CLASSES = (1, 6, 6), (1, 1, 6), 3
@@ -396,7 +396,7 @@ def test_a_device_tries_the_model_before_it_charges_whatever_the_server_has_trie
     assert report(answer)["clients"] == list(MINE)
     charged = device.charged()
     assert charged
-    monkeypatch.setattr("learning.models.mlp", installed)
+    monkeypatch.setattr("murmur.learning.models.mlp", installed)
     odd = question(np.zeros(10 + 650, np.float32), round=2)
     answer = device.ask(words, odd)
     assert answer.error.reason == REFUSED and said in device.log()

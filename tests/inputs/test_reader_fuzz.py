@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from learning.data.examples import DataError
+from murmur.learning.data.examples import DataError
 from tests.inputs.readers import DEVICES, TABLES, TEXT, read, seen
 
 FORMS = (*TABLES, *DEVICES)

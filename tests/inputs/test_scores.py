@@ -5,7 +5,7 @@ import pytest
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.prepare import validated
-from learning.metrics import metrics
+from murmur.learning.metrics import metrics
 
 
 def predictions(classes, present):

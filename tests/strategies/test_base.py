@@ -8,16 +8,16 @@ from flwr.common.constant import ErrorCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from learning.data.datasets import Examples
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.budget import Budget
-from privacy.events import NonPrivateEvent
-from privacy.ledger import Charge, Ledger
-from privacy.protection import Unprotected
-from rounds.errors import RunError
-from rounds.server_step import Sgd
-from rounds.setup import ServerSetup
+from murmur.learning.data.datasets import Examples
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import NonPrivateEvent
+from murmur.privacy.ledger import Charge, Ledger
+from murmur.privacy.protection import Unprotected
+from murmur.round.errors import RunError
+from murmur.round.server_step import Sgd
+from murmur.round.setup import ServerSetup
 from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
 from tests.strategies.grid import Grid

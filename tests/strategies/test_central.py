@@ -6,18 +6,18 @@ from functools import partial
 import numpy as np
 import pytest
 
-from learning.data.datasets import Examples
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.accounting import Adjacency, Unit, epsilon
-from privacy.accounting.flatten import View, flatten
-from privacy.budget import Budget
-from privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
-from privacy.mechanisms.clipped_grid import CLIP_STEPS
-from privacy.protection import Central
-from rounds.schedule import Schedule
-from rounds.server_step import Sgd
-from rounds.setup import Round, ServerSetup
+from murmur.learning.data.datasets import Examples
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.accounting import Adjacency, Unit, epsilon
+from murmur.privacy.accounting.flatten import View, flatten
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.protection import Central
+from murmur.round.schedule import Schedule
+from murmur.round.server_step import Sgd
+from murmur.round.setup import Round, ServerSetup
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import run_inline
 
@@ -113,7 +113,7 @@ def test_the_quantile_is_paid_for_out_of_the_updates_share():
 
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_no_less_noise_is_drawn_than_charged(adaptive, monkeypatch):
-    from privacy.mechanisms import DiscreteGaussian
+    from murmur.privacy.mechanisms import DiscreteGaussian
 
     drawn = []
     monkeypatch.setattr(

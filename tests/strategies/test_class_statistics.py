@@ -8,14 +8,14 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
-from learning.label_spreading import LabelSpreading
-from privacy.accounting import Threat, epsilon
-from privacy.budget import Budget
-from privacy.mechanisms.clipped_grid import CLIP_STEPS
-from privacy.noise import NoiseGenerator
-from schemes.class_statistics.coordinates import coordinates, located, unit
-from schemes.class_statistics.moments import moments, posterior
-from schemes.class_statistics.release import StatisticsRelease
+from murmur.learning.label_spreading import LabelSpreading
+from murmur.papers.class_statistics.coordinates import coordinates, located, unit
+from murmur.papers.class_statistics.moments import moments, posterior
+from murmur.papers.class_statistics.release import StatisticsRelease
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.budget import Budget
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.noise import NoiseGenerator
 from tests.fl_app.running import run_inline
 
 SMALL = [

@@ -11,14 +11,14 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.run.clients import build_model
 from fl_app.run.results import RunFolder
-from learning.data.datasets import Examples
-from learning.training.trainer import Trainer
-from privacy.accounting import Threat
-from privacy.budget import Budget
-from privacy.events import NonPrivateEvent, RandomizedBitsEvent
-from privacy.secure_aggregation import SecureSumSettings
-from rounds.setup import ServerSetup
-from schemes.dpfl_bnn.network import bnn
+from murmur.learning.data.datasets import Examples
+from murmur.learning.training.trainer import Trainer
+from murmur.papers.dpfl_bnn.network import bnn
+from murmur.privacy.accounting import Threat
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
+from murmur.round.setup import ServerSetup
+from murmur.secure_sum import SecureSumSettings
 from strategies.dpfl_bnn import DPFLBNN
 
 SHAPE = (1, 8, 8)

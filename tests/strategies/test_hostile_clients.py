@@ -21,12 +21,12 @@ from fl_app.config.composition import compose
 from fl_app.device.secure_node import MaskedVectors
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
-from learning.contribution import LabelCodec, Sum
-from privacy.secure_aggregation import Phase
-from rounds.client_placement import SimulatedPlacement
-from rounds.label_stage import LabelStage
-from rounds.secure_question import RECORD
-from rounds.untrusted_text import said
+from murmur.learning.contribution import LabelCodec, Sum
+from murmur.round.client_placement import SimulatedPlacement
+from murmur.round.label_stage import LabelStage
+from murmur.round.secure_question import RECORD
+from murmur.round.untrusted_text import said
+from murmur.secure_sum import Phase
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
 

@@ -9,15 +9,15 @@ from scipy.io import savemat
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.results import RunFolder
-from learning.data.datasets import Examples
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.accounting import epsilon
-from privacy.budget import Budget
-from privacy.events import NonPrivateEvent
-from privacy.ledger import Ledger
-from rounds.errors import RunError
-from rounds.setup import ServerSetup
+from murmur.learning.data.datasets import Examples
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.accounting import epsilon
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import NonPrivateEvent
+from murmur.privacy.ledger import Ledger
+from murmur.round.errors import RunError
+from murmur.round.setup import ServerSetup
 from strategies.dpsgd_fedavg import DpSgdFedAvg
 from strategies.kd_dpfl import KdDpfl
 from tests.fl_app.running import run_inline

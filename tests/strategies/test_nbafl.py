@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from learning.data.datasets import Examples
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.accounting import Adjacency, Unit
-from privacy.budget import Budget
-from rounds.setup import ServerSetup
+from murmur.learning.data.datasets import Examples
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.accounting import Adjacency, Unit
+from murmur.privacy.budget import Budget
+from murmur.round.setup import ServerSetup
 from strategies.base import Round
 from strategies.nbafl import NbAFL
 from tests.fl_app.running import run_inline
@@ -240,7 +240,7 @@ RUN = [
 
 
 def test_a_client_that_diverges_answers_as_every_other(tmp_path, monkeypatch):
-    from learning.training.trainer import Trainer as Local
+    from murmur.learning.training.trainer import Trainer as Local
 
     plain = Local.parameters
 

@@ -6,16 +6,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from learning.data.datasets import Examples
-from learning.linear_model import to_parameters
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
-from privacy.budget import Budget
-from privacy.mechanisms import RandomizedResponse
-from privacy.noise import NoiseGenerator
-from rounds.setup import ServerSetup
-from schemes.privatekt.answers import LabelQuery, way_of
+from murmur.learning.data.datasets import Examples
+from murmur.learning.linear_model import to_parameters
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
+from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.privacy.budget import Budget
+from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.setup import ServerSetup
 from strategies.privatekt import PrivateKT
 
 CLASSES, POOL = 4, 50

@@ -10,19 +10,19 @@ from flwr.app.error import Error
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
-from learning.data.datasets import Examples
-from learning.models import mlp
-from learning.training.trainer import Trainer
-from privacy.accounting import Adjacency, Unit
-from privacy.budget import Budget
-from privacy.events import RandomizedResponseEvent
-from privacy.noise import NoiseGenerator
-from privacy.protection import Unprotected
-from privacy.secure_aggregation import SecureSumSettings
-from rounds.client_evaluation import CLEAN, PROTECTED
-from rounds.server_step import Sgd
-from rounds.setup import ServerSetup
-from schemes.protected_results.result import CLEAN_TOTAL
+from murmur.learning.data.datasets import Examples
+from murmur.learning.models import mlp
+from murmur.learning.training.trainer import Trainer
+from murmur.papers.protected_results.result import CLEAN_TOTAL
+from murmur.privacy.accounting import Adjacency, Unit
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import RandomizedResponseEvent
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.protection import Unprotected
+from murmur.round.client_evaluation import CLEAN, PROTECTED
+from murmur.round.server_step import Sgd
+from murmur.round.setup import ServerSetup
+from murmur.secure_sum import SecureSumSettings
 from strategies.fedavg import FedAvg
 from strategies.protected_evaluation import ProtectedClustering
 from tests.fl_app.running import interrupt, run_inline

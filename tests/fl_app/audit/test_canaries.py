@@ -8,9 +8,9 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
-from learning.contribution import Sum
-from privacy.canaries import CanaryAudit
-from privacy.statement import Statement
+from murmur.learning.contribution import Sum
+from murmur.privacy.canaries import CanaryAudit
+from murmur.privacy.statement import Statement
 from tests.fl_app.running import SMALL, command, interrupt, run_inline
 
 AUDIT = ["audit=canaries", "audit.canaries=64", "model=linear"]
@@ -65,7 +65,7 @@ def test_a_release_of_a_whole_client_is_measured_closely(tmp_path):
 
 
 def test_a_server_that_forgets_its_noise_is_seen_by_canaries(tmp_path, monkeypatch):
-    from privacy.protection import Central
+    from murmur.privacy.protection import Central
 
     monkeypatch.setattr(Central, "noised", lambda self, number, total, multiplier, noise: total)
     found = guarantee(run_inline(tmp_path, *CENTRAL, *AUDIT, "audit.canaries=200"))

@@ -20,7 +20,7 @@ from fl_app.engines.ray import RayPool
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.prepare import validated
 from fl_app.run.results import RunFolder
-from learning.data.datasets import digits
+from murmur.learning.data.datasets import digits
 from tests.fl_app.running import run_inline
 
 FOLDER = Path(__file__).parents[3] / "examples" / "own_classes"
@@ -138,12 +138,12 @@ def test_a_device_does_not_know_the_folder(monkeypatch):
 
 @pytest.mark.parametrize(
     ("file", "words"),
-    [("conf/model/mlp.yaml", "rename it"), ("privacy.py", "own packages"), ("x.py", "holds conf/")],
+    [("conf/model/mlp.yaml", "rename it"), ("murmur.py", "own packages"), ("x.py", "holds conf/")],
 )
 def test_a_folder_that_would_hide_ours_is_refused(tmp_path, monkeypatch, file, words):
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).touch()
-    if file == "privacy.py":
+    if file == "murmur.py":
         (tmp_path / "conf").mkdir()
     monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
     with pytest.raises(ConfigError, match=words):

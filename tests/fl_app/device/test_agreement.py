@@ -16,8 +16,8 @@ from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import agreed, asked
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.device.refused import REFUSED
-from privacy.ledger import Ledger
-from privacy.policy import Policy
+from murmur.privacy.ledger import Ledger
+from murmur.privacy.policy import Policy
 from tests.fl_app.device_under_test import MINE, OPEN, STRICT, Device, model_size, question, report
 
 OWN = OwnerSettings(
@@ -59,7 +59,7 @@ def test_every_strategy_says_whether_a_server_may_choose_it(name):
         "strategy.of_a_newer_version=1",
         "strategy.client._target_=clients.fedavg.FedAvgClient",
         "++evaluation.client._target_=clients.dpsgd_fedavg.DpSgdClient",
-        "model._target_=learning.data.own_data.npz",
+        "model._target_=murmur.learning.data.own_data.npz",
         "+dataset.cache._target_=os.system",
         "federation.num_clients=9",
     ],
@@ -112,7 +112,7 @@ def test_user_hears_before_a_run_that_devices_would_do_something_else():
 @pytest.mark.parametrize(
     "target",
     [
-        "model._target_=learning.data.own_data.npz",
+        "model._target_=murmur.learning.data.own_data.npz",
         "strategy.client._target_=clients.fedavg.FedAvgClient",
     ],
 )
@@ -302,7 +302,7 @@ def test_device_copies_nothing_and_opens_nothing_that_a_server_names(tmp_path, o
     place = tmp_path / "server's choice"
     for kind in ("npz", "csv"):
         words = [
-            f"model._target_=learning.data.own_data.{kind}",
+            f"model._target_=murmur.learning.data.own_data.{kind}",
             f"++model.path={tmp_path}/secret.{kind}",
             f"++model.cache='{place}'",
         ]
@@ -326,7 +326,7 @@ def test_model_on_which_training_overflows_is_answered_all_the_same(tmp_path, st
 
 
 def test_error_in_training_is_answered_with_blank_records_and_stays_here(tmp_path, monkeypatch):
-    from learning.training.trainer import Trainer
+    from murmur.learning.training.trainer import Trainer
 
     device, real = Device(tmp_path), Trainer.train
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from fl_app.config.errors import ConfigError
-from privacy.accounting import Threat, epsilon
-from privacy.events import SummedEvent
-from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
-from privacy.mechanisms.randomized_response import RandomizedResponse
-from privacy.neighbours import Adjacency
-from privacy.secure_aggregation import release_digest
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.events import SummedEvent
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
+from murmur.privacy.neighbours import Adjacency
+from murmur.secure_sum import release_digest
 from tests import charge_tape
 from tests.asked_of_device import CASES, MATTERS, RESULTS, Asked
 from tests.charge_tape import Tape

@@ -6,8 +6,8 @@ import pytest
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.device.terms import DeviceTerms, pool_digest
-from learning.data.datasets import DataError
-from learning.features import fit, pca
+from murmur.learning.data.datasets import DataError
+from murmur.learning.features import fit, pca
 
 TERMS = DeviceTerms([1, 2, 2], 3)
 

@@ -21,9 +21,9 @@ from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.results import RunFolder
 from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
-from privacy.ledger import Ledger
-from rounds import redelivery
-from rounds.errors import RunError
+from murmur.privacy.ledger import Ledger
+from murmur.round import redelivery
+from murmur.round.errors import RunError
 from tests.clock import Clock
 from tests.fl_app.running import run_inline
 from tests.node_keys import openssh, told

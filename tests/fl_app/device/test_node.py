@@ -8,8 +8,8 @@ from fl_app.config.composition import compose
 from fl_app.device.node import Node, decode_reply, encode_reply
 from fl_app.device.node_settings import NodeSettings
 from fl_app.device.task_parsing import digest
-from privacy.events import Hiding
-from privacy.mechanisms import RandomizedResponse
+from murmur.privacy.events import Hiding
+from murmur.privacy.mechanisms import RandomizedResponse
 from tests.fl_app.running import SMALL
 
 POLICY = """

@@ -8,8 +8,8 @@ from fl_app.device.node_settings import NodeSettings, log_error
 from fl_app.run.results import RunFolder
 from fl_app.sweep.sweep import SweepFolder
 from fl_app.tools.export import export
-from learning.array_file import replace_file
-from rounds.client_state import ClientState
+from murmur.learning.array_file import replace_file
+from murmur.round.client_state import ClientState
 from tests.fl_app.running import SMALL
 
 

@@ -11,13 +11,13 @@ from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from learning.contribution import LabelCodec
-from privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
-from privacy.ledger import Ledger
-from privacy.secure_aggregation import SecureSumSettings
-from privacy.secure_aggregation.messages import join_ids
-from rounds.secure_question import question
-from rounds.secure_sum import Summed
+from murmur.learning.contribution import LabelCodec
+from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
+from murmur.privacy.ledger import Ledger
+from murmur.round.secure_question import question
+from murmur.round.secure_sum import Summed
+from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.messages import join_ids
 from tests.fl_app.running import run_inline
 
 ON = "privacy.secure_aggregation=on"

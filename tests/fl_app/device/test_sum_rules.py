@@ -7,17 +7,17 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.device.refused import REFUSED
-from learning.contribution import WeightCodec
-from privacy.events import NonPrivateEvent
-from privacy.secure_aggregation import (
+from murmur.learning.contribution import WeightCodec
+from murmur.privacy.events import NonPrivateEvent
+from murmur.round.secure_question import question as question_to_sum
+from murmur.secure_sum import (
     Phase,
     SecureClient,
     SecureServer,
     SecureSumSettings,
     release_digest,
 )
-from privacy.secure_aggregation.identity import identity_in, public_identity
-from rounds.secure_question import question as question_to_sum
+from murmur.secure_sum.identity import identity_in, public_identity
 from tests.fl_app.device_under_test import OPEN, Device, model_size, question
 
 VICTIM, COHORT, WEIGHT = 3, 20, 1000

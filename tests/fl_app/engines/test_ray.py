@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from benchmarks.loopback import wait_for
 from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.results import RunFolder
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 from tests.fl_app.running import SMALL, run_inline
 
 WORDS = [word for word in SMALL if not word.startswith("engine")]

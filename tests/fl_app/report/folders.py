@@ -9,9 +9,9 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from fl_app.run.results import RunFolder
-from privacy.accounting import Adjacency, Threat, Unit
-from privacy.events import NonPrivateEvent, RandomizedResponseEvent
-from privacy.statement import Exposure, Statement, by_participations
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.events import NonPrivateEvent, RandomizedResponseEvent
+from murmur.privacy.statement import Exposure, Statement, by_participations
 
 NAMES = {"privatekt": "PrivateKT", "nbafl": "NbAFL", "fedavg": "FedAvg"}
 
@@ -32,8 +32,8 @@ def write_run(
     done = rounds if done is None else done
     folder = RunFolder(path)
     config = {
-        "dataset": {"_target_": "learning.data.datasets.digits"},
-        "partition": {"_target_": "learning.data.partitions.IID"},
+        "dataset": {"_target_": "murmur.learning.data.datasets.digits"},
+        "partition": {"_target_": "murmur.learning.data.partitions.IID"},
         "privacy": {"epsilon": budget, "delta": 1e-5, "per": "round"},
         "federation": {"num_clients": clients, "num_rounds": rounds},
         "strategy": {"name": name, "K": 4},

@@ -119,7 +119,7 @@ def published_run(**changes):
         "dataset": {"name": "MNIST"},
         "privacy": {"epsilon": 5, "per": "round"},
         "federation": {"num_clients": 80, "clients_per_round": 40, "public": 12000},
-        "model": {"_target_": "learning.models.cnn_small"},
+        "model": {"_target_": "murmur.learning.models.cnn_small"},
     } | changes
     rows = tuple({"round": n, "accuracy": n / 100, "bytes_up": 1} for n in range(31))
     return Run(name="run", config=config, rows=rows)
@@ -130,7 +130,9 @@ def test_a_papers_values_lie_beside_the_run_that_they_are_about():
     assert found.kind == "paper"
     assert [row[2:] for row in found.rows] == [("0.298", "0.100"), ("0.569", "0.250")]
     (differences,) = found.differences.values()
-    assert any("model._target_ is learning.models.cnn_small here" in item for item in differences)
+    assert any(
+        "model._target_ is murmur.learning.models.cnn_small here" in item for item in differences
+    )
 
 
 def test_a_papers_values_are_not_shown_beside_another_setting():

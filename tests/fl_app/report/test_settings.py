@@ -51,8 +51,8 @@ def test_where_a_run_goes_and_what_executes_it_are_no_settings():
 
 def test_groups_are_named_by_their_choice_where_nobody_typed_it():
     runs = [
-        run("partition=shards", partition={"_target_": "learning.data.partitions.Shards"}),
-        run(partition={"_target_": "learning.data.partitions.IID"}),
+        run("partition=shards", partition={"_target_": "murmur.learning.data.partitions.Shards"}),
+        run(partition={"_target_": "murmur.learning.data.partitions.IID"}),
     ]
     assert {v["partition"] for v in group(runs).varied} == {"shards", "IID"}
 

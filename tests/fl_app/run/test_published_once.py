@@ -21,8 +21,8 @@ from safetensors.numpy import load_file
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.health import RunHealth
 from fl_app.run.results import RunFolder
-from learning.array_file import replace_file
-from rounds.setup import ServerSetup
+from murmur.learning.array_file import replace_file
+from murmur.round.setup import ServerSetup
 from strategies.algorithm import Algorithm
 from tests.fl_app.running import SMALL, command, interrupt, run_inline
 

@@ -9,11 +9,11 @@ from omegaconf import OmegaConf
 from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint, digest
 from fl_app.run.results import RunFolder, config_text, row_line
-from privacy.ledger import Ledger
-from privacy.ledger.key_and_anchor import KeyAndAnchor
-from privacy.statement import Statement
+from murmur.privacy.ledger import Ledger
+from murmur.privacy.ledger.key_and_anchor import KeyAndAnchor
+from murmur.privacy.statement import Statement
 from tests.fl_app.running import run_inline
-from tests.privacy.ledger.ledger_cases import fill
+from tests.murmur.privacy.ledger.ledger_cases import fill
 
 
 def test_finished_run_leaves_every_file(tmp_path):

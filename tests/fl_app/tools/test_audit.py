@@ -15,11 +15,11 @@ from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import findings, main
-from learning.training.per_sample import PerSampleGradients
-from privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
-from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from privacy.mechanisms.sampled_gaussian import SampledGaussian
-from privacy.noise import NoiseGenerator
+from murmur.learning.training.per_sample import PerSampleGradients
+from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
+from murmur.privacy.noise import NoiseGenerator
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
 

@@ -14,11 +14,11 @@ from fl_app.device.node_settings import NodeSettings
 from fl_app.device.secure_node import MaskedVectors
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import findings
-from learning.contribution import Codec
-from privacy.accounting import Threat, epsilon
-from privacy.events import SummedEvent
-from privacy.noise import NoiseGenerator
-from privacy.secure_aggregation import SecureServer
+from murmur.learning.contribution import Codec
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.events import SummedEvent
+from murmur.privacy.noise import NoiseGenerator
+from murmur.secure_sum import SecureServer
 
 COMMON = [
     "engine=inline",

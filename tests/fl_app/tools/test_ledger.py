@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fl_app.tools.ledger import describe, main
-from privacy.accounting import epsilon
-from privacy.events import (
+from murmur.privacy.accounting import epsilon
+from murmur.privacy.events import (
     ComposedEvent,
     Event,
     GaussianEvent,
@@ -19,8 +19,8 @@ from privacy.events import (
     RandomizedResponseEvent,
     RepeatedEvent,
 )
-from privacy.ledger import Charge, Ledger
-from privacy.ledger.entry import event_from_text
+from murmur.privacy.ledger import Charge, Ledger
+from murmur.privacy.ledger.entry import event_from_text
 
 LABELS = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 2)
 

@@ -30,7 +30,7 @@ def about(run):
 def test_the_file_says_what_the_model_is_and_what_protects_it(run):
     said = about(run)
     assert (said["input_shape"], said["num_classes"]) == ([1, 8, 8], 10)
-    assert said["model"]["_target_"] == "learning.models.mlp"
+    assert said["model"]["_target_"] == "murmur.learning.models.mlp"
     assert "NOT PRIVATE" in said["privacy_text"]
     assert "divided by 255" in said["normalisation"]
 

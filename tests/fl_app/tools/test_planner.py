@@ -4,8 +4,8 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.tools import planner
-from privacy.budget import Budget
-from schemes.privatekt.answers import LabelQuery, way_of
+from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.privacy.budget import Budget
 
 WORDS = ["strategy=class_statistics", "federation.public=720", "features.components=30"]
 

@@ -7,9 +7,9 @@ import pytest
 from fl_app.cli import main
 from fl_app.run.results import RunFolder
 from fl_app.tools import doctor
-from privacy.ledger import Charge, Ledger
-from privacy.mechanisms import RandomizedResponse
-from rounds.errors import RunError
+from murmur.privacy.ledger import Charge, Ledger
+from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.round.errors import RunError
 from tests.fl_app.running import SMALL, run_inline
 
 ROUNDS = 4

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from fl_app.cli import main as murmur
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
-from privacy.ledger import Ledger
+from murmur.privacy.ledger import Ledger
 from tests.fl_app.running import SMALL, interrupt, run_inline
 
 MURMUR = str(Path(sys.executable).parent / "murmur")

@@ -9,7 +9,7 @@ import yaml
 
 import fl_app
 from fl_app.cli import main
-from privacy.statement import Statement
+from murmur.privacy.statement import Statement
 from tests.fl_app.running import command, run_inline
 
 SCHEMA = yaml.safe_load((Path(__file__).parent / "registry_schema.yaml").read_text())

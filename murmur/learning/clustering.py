@@ -1,0 +1,181 @@
+"""Deep embedded clustering: an autoencoder whose latent space holds a clustering head.
+
+Xie, Girshick, Farhadi, "Unsupervised deep embedding for clustering analysis", ICML 2016; the
+reconstruction loss stays on as in Guo et al., IJCAI 2017 (IDEC).
+
+    q_ij ∝ 1 / (1 + ‖z_i − μ_j‖²)          soft assignment of latent z_i to centroid μ_j   (eq. 1)
+    p_ij ∝ q_ij² / f_j                     target distribution, f_j = Σ_i q_ij             (eq. 3)
+    loss = mean ‖x − x̂‖² + γ · KL(P ‖ Q)
+
+The model's outputs are log q, so that their softmax is q: as targets of the trainer, P minimises
+KL(P ‖ Q). Its own backend adds the reconstruction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from murmur.learning.layers import Flatten
+from murmur.learning.training.flat import FlatModel
+from murmur.learning.training.gradient import AutogradBackend
+from murmur.learning.training.trainer import Trainer
+
+_BATCH = 512
+
+
+class ClusteringBackend(AutogradBackend):
+    """Gradient of the mean reconstruction error plus γ times the clustering cross-entropy."""
+
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        super().__init__(flat, input_shape)
+        self._model: ClusteringAutoencoder = flat.module  # type: ignore[assignment]
+
+    def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
+        """See ``Backend``."""
+        gradient = self._flat.gradient.zero_()
+        images = rows.view(self._shape).permute(0, 3, 1, 2)
+        with torch.enable_grad():
+            latent = self._model.encoder(images)
+            loss = functional.mse_loss(self._model.decoder(latent), images.flatten(1))
+            if self._model.clustering_weight:
+                kept = (y.t() * self._model.assign(latent)).sum(1).mean()
+                loss = loss - self._model.clustering_weight * kept
+        loss.backward()
+        return gradient
+
+
+class ClusteringAutoencoder(nn.Module):
+    """Fully connected encoder and decoder around ``latent`` dimensions and ``clusters`` centroids.
+
+    ``clustering_weight`` γ belongs to the training at hand and is set before it; 0: reconstruct
+    only.
+    """
+
+    init = "torch"
+    backend = ClusteringBackend
+
+    def __init__(self, features: int, clusters: int, hidden: Sequence[int], latent: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(Flatten(), *_dense([features, *hidden, latent]))
+        self.decoder = nn.Sequential(*_dense([latent, *reversed(hidden), features]))
+        self.centroids = nn.Parameter(torch.zeros(clusters, latent))
+        self.clustering_weight = 0.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logarithms of q (N, clusters) for images (N, C, H, W)."""
+        return self.assign(self.encoder(images))
+
+    def assign(self, latent: Tensor) -> Tensor:
+        """Logarithms of q (N, clusters) for latents (N, latent)."""
+        # Not cdist, whose gradient is infinite where a latent meets its centroid.
+        squares = (latent[:, None] - self.centroids).square().sum(2)
+        return functional.log_softmax(-torch.log1p(squares), dim=1)
+
+    def initialise(self, rng: np.random.Generator) -> None:
+        """Draw the centroids, standard normal."""
+        drawn = rng.standard_normal(self.centroids.shape, dtype=np.float32)
+        self.centroids.copy_(torch.from_numpy(drawn))
+
+
+def autoencoder(
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    hidden: Sequence[int] = (128,),
+    latent: int = 10,
+) -> ClusteringAutoencoder:
+    """The model of ``conf/model/clustering``; as many clusters as classes."""
+    if latent < 1 or any(width < 1 for width in hidden):
+        raise ValueError(f"hidden={list(hidden)}, latent={latent}: must be at least 1")
+    return ClusteringAutoencoder(math.prod(input_shape), num_classes, hidden, latent)
+
+
+def clustering_model(trainer: Trainer) -> ClusteringAutoencoder:
+    """The trainer's module; ValueError if it has no clustering head."""
+    module = trainer.flat.module
+    if not isinstance(module, ClusteringAutoencoder):
+        raise ValueError(
+            f"model={type(module).__name__}: has no clustering head; choose model=clustering"
+        )
+    return module
+
+
+def assignments(trainer: Trainer, images: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Soft assignments q (N, clusters) of images (N, C, H, W) under the present parameters."""
+    logits = trainer.logits(images).astype(np.float64)
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+
+def target_distribution(
+    soft: NDArray[np.float64], frequencies: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """P (N, k) of Q ``soft`` (N, k), sharpened, and evened out by cluster ``frequencies`` (k,).
+
+    The frequencies are those of a public pool: a client's own would pull a client that holds one
+    kind of example only into all clusters.
+    """
+    weighted = soft**2 / frequencies
+    return (weighted / weighted.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def latents(trainer: Trainer, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Latents (N, latent) under the trainer's present parameters."""
+    model = clustering_model(trainer)
+    with torch.inference_mode():
+        parts = [model.encoder(part) for part in torch.tensor(images).split(_BATCH)]
+    return torch.cat(parts).numpy()
+
+
+def reconstruction_loss(trainer: Trainer, images: NDArray[np.float32]) -> float:
+    """Mean squared error per pixel under the trainer's present parameters."""
+    model, total = clustering_model(trainer), 0.0
+    with torch.inference_mode():
+        for part in torch.tensor(images).split(_BATCH):
+            restored = model.decoder(model.encoder(part))
+            total += float((restored - part.flatten(1)).square().sum(dtype=torch.float64))
+    return total / images.size
+
+
+def place_centroids(
+    trainer: Trainer, images: NDArray[np.float32], rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Parameters (d,) with the centroids moved to the k-means centres of the images' latents."""
+    from sklearn.cluster import KMeans
+
+    clusters = len(clustering_model(trainer).centroids)
+    if len(images) < clusters:
+        raise ValueError(f"images={len(images)}: k-means needs at least {clusters}")
+    state = int(rng.integers(2**31))
+    # In double precision, whose sums do not depend on how the library blocks them as visibly.
+    points = latents(trainer, images).astype(np.float64)
+    centres = KMeans(clusters, n_init=4, random_state=state).fit(points).cluster_centers_
+    named = trainer.state_dict()
+    named["centroids"] = torch.tensor(centres, dtype=torch.float32)
+    return trainer.flatten(named)
+
+
+def clustering_accuracy(found: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
+    """Share of examples whose cluster is the one matched to their class (eq. 10, Hungarian)."""
+    from scipy.optimize import linear_sum_assignment
+
+    size = int(max(found.max(), labels.max())) + 1
+    together = np.zeros((size, size), np.int64)
+    np.add.at(together, (found, labels), 1)
+    rows, columns = linear_sum_assignment(together, maximize=True)
+    return float(together[rows, columns].sum() / len(labels))
+
+
+def _dense(widths: Sequence[int]) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths[:-1]):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return [*layers, nn.Linear(widths[-2], widths[-1])]

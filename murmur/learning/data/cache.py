@@ -1,0 +1,203 @@
+"""Decoded data sets on disk: normalised once, then memory-mapped so that workers share pages.
+
+A data set lives in a folder of its own, ``<cache>/<name>-<digest>``, where the digest covers
+everything that the decoding depends on. The folder is written under another name and renamed
+when it is complete, so a reader sees all of it or nothing, and processes that build the same
+one at the same time do not disturb each other: the first rename wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.learning.data.examples import DataError, Dataset, Examples
+
+# Raise it when the decoding or the folder's layout changes: old folders are then not found.
+_FORMAT = 2
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class RawExamples:
+    """Images as they were stored: uint8 (divided by 255 in the cache) or float32.
+
+    Attributes:
+        pixels: shape (N, C, H, W).
+        labels: integers, shape (N,).
+    """
+
+    pixels: NDArray[np.uint8] | NDArray[np.float32]
+    labels: NDArray[Any]
+
+    def take(self, indices: NDArray[np.integer[Any]]) -> RawExamples:
+        """The examples at ``indices``."""
+        return RawExamples(self.pixels[indices], self.labels[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class RawDataset:
+    """What a decoder hands to the cache; ``classes``: their names, where they have any."""
+
+    train: RawExamples
+    test: RawExamples
+    num_classes: int
+    classes: tuple[str, ...] | None = None
+
+
+def cache_folder(cache: str | Path | None) -> Path:
+    """Where decoded data goes: the argument, else MURMUR_CACHE, else the user's cache folder."""
+    if cache is not None:
+        return Path(cache).expanduser().absolute()
+    if os.environ.get("MURMUR_CACHE"):
+        return Path(os.environ["MURMUR_CACHE"]).expanduser().absolute()
+    # XDG Base Directory Specification: an unset or empty variable means ~/.cache.
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base).absolute() / "murmur"
+
+
+def load_or_build(
+    name: str,
+    *,
+    sources: Sequence[Path],
+    settings: dict[str, Any],
+    cache: str | Path | None,
+    build: Callable[[], RawDataset],
+) -> Dataset:
+    """The data set ``name`` from the cache, decoded by ``build`` first where it is not there.
+
+    Args:
+        name: the data set's name, also the start of its folder's.
+        sources: the files it is decoded from; a change of path, size or modification time
+            makes it another data set.
+        settings: every setting of the decoding, JSON-safe.
+        cache: see ``cache_folder``.
+        build: decodes the sources; called only where the cache lacks the result.
+
+    Raises:
+        DataError: the cache cannot be written, or holds a damaged folder; or from ``build``.
+    """
+    folder = cache_folder(cache) / f"{name}-{_digest(name, sources, settings)}"
+    if not folder.is_dir():
+        raw = build()
+        with publish_folder(folder) as temporary:
+            _write(temporary, raw)
+    return _open(name, folder)
+
+
+@contextmanager
+def publish_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder that becomes ``folder`` when the block ends without an error.
+
+    Readable by this user only: decoded images may be personal data.
+
+    Where another process published ``folder`` meanwhile, that one stays and ours is dropped.
+
+    Raises:
+        DataError: the place cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise _unwritable(folder.parent, error) from error
+    try:
+        yield temporary
+        _rename_unless_present(temporary, folder)
+    except OSError as error:
+        raise _unwritable(folder.parent, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename_unless_present(temporary: Path, folder: Path) -> None:
+    try:
+        temporary.rename(folder)
+    except OSError:
+        # A folder cannot be renamed over one that has content: another process was first.
+        if not folder.is_dir():
+            raise
+
+
+def _unwritable(folder: Path, error: OSError) -> DataError:
+    return DataError(
+        f"the cache folder {folder} cannot be written ({error.strerror or error}); "
+        "name another with dataset.cache or the environment variable MURMUR_CACHE"
+    )
+
+
+def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
+    stamps = []
+    for path in sources:
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror}); restore it") from error
+        stamps.append([str(path.absolute()), stat.st_size, stat.st_mtime_ns])
+    content = json.dumps([_FORMAT, name, stamps, settings], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _write(folder: Path, raw: RawDataset) -> None:
+    for part, examples in (("train", raw.train), ("test", raw.test)):
+        with (folder / f"{part}_images.npy").open("wb") as file:
+            _write_scaled(file, examples.pixels)
+        with (folder / f"{part}_labels.npy").open("wb") as file:
+            np.save(file, examples.labels.astype(np.int64))
+            _sync(file)
+    with (folder / "meta.json").open("wb") as file:
+        meta = {"num_classes": raw.num_classes, "classes": raw.classes}
+        file.write(json.dumps(meta).encode())
+        _sync(file)
+
+
+def _write_scaled(file: BinaryIO, pixels: NDArray[Any]) -> None:
+    """An .npy file in blocks: the float32 copy of the whole never exists in memory.
+
+    Plain writes, not a writable memory map: on a full disk these raise, a map kills the process.
+    """
+    header = {"descr": "<f4", "fortran_order": False, "shape": pixels.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    for start in range(0, len(pixels), _CHUNK):
+        block = pixels[start : start + _CHUNK]
+        if block.dtype == np.uint8:
+            block = np.divide(block, np.float32(255), dtype=np.float32)
+        file.write(np.ascontiguousarray(block, dtype="<f4").data)
+    _sync(file)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _open(name: str, folder: Path) -> Dataset:
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        train, test = (
+            Examples(
+                np.asarray(np.load(folder / f"{part}_images.npy", mmap_mode="r")),
+                np.load(folder / f"{part}_labels.npy"),
+            )
+            for part in ("train", "test")
+        )
+        channels, height, width = train.images.shape[1:]
+        classes = None if meta["classes"] is None else tuple(meta["classes"])
+        return Dataset(
+            name, train, test, meta["num_classes"], (channels, height, width), classes=classes
+        )
+    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
+        raise DataError(
+            f"the cache folder {folder} is damaged ({error}); delete it and run again"
+        ) from error

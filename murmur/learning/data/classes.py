@@ -1,0 +1,153 @@
+"""Classes from a column of labels, by one rule for every reader.
+
+Text that is a canonical number (``0``, ``0.0``) is that number; ``True`` and ``False`` are 1 and 0
+where all labels are booleans or 0 and 1; everything else (``01`` too) is text. The classes are the
+values that are found, numbers in their order, or those that a user names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.learning.data.examples import DataError
+from murmur.learning.data.owners import is_missing
+
+_CANONICAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
+_BOOLEANS = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
+_BITS = {"0", "1", *_BOOLEANS}
+_MOST = 1000
+
+Places = Callable[[int], str]
+Numbered = tuple[NDArray[np.int64], tuple[str, ...]]
+
+
+def number_classes(
+    values: Sequence[Any], place: Places, classes: Sequence[str | int] | None
+) -> Numbered:
+    """The number of each label's class (N,), and the classes' names in the order of their numbers.
+
+    Args:
+        values: the labels, text or typed, of all parts of a data set.
+        place: where a row is, for errors.
+        classes: the values in the order of their numbers, or names for 0, 1, ... where those are
+            the labels; None: the values found, sorted.
+
+    Raises:
+        ValueError: ``classes`` names one twice.
+        DataError: a label is empty, of an unknown kind or not among ``classes``, or there are
+            more than 1,000 classes that nobody has named.
+    """
+    names = _names(values, place)
+    if classes is None:
+        names = _as_bits(names)
+        order = _sorted(set(names))
+        if len(order) > _MOST:
+            raise DataError(
+                f"{place(0)}: the labels have {len(order):,} different values; if all of these are "
+                "classes, name them (dataset.classes); if not, name the column that holds them"
+            )
+    else:
+        order, names = _given(classes, names)
+    numbers = {name: number for number, name in enumerate(order)}
+    for row, name in enumerate(names):
+        if name not in numbers:
+            raise DataError(f"{place(row)}: class {name!r} is not among dataset.classes={order}")
+    return np.array([numbers[name] for name in names], np.int64), tuple(order)
+
+
+def number_declared(
+    values: Sequence[Any],
+    place: Places,
+    classes: Sequence[str | int] | None,
+    declared: Sequence[str],
+) -> Numbered:
+    """The same of labels 0, 1, ... whose names the data declare: all of them are classes.
+
+    ``classes`` holds these names, or numbers.
+    """
+    for row, value in enumerate(values):
+        if is_missing(value) or not 0 <= int(value) < len(declared):
+            raise DataError(f"{place(row)}: it has an empty label; add it, or leave the row out")
+    if classes is None:
+        return np.array(values, np.int64), tuple(declared)
+    if all(str(name) in declared for name in classes):
+        return number_classes([declared[int(value)] for value in values], place, classes)
+    if all(_CANONICAL.fullmatch(str(name)) for name in classes):
+        return number_classes(values, place, classes)
+    raise DataError(
+        f"dataset.classes={list(classes)}: the data declare {list(declared)}; use these"
+    )
+
+
+def require_labels(values: Sequence[Any], part: str) -> None:
+    """DataError where every label is -1, which stands for a label that is kept secret."""
+    if len(values) and {str(value).strip() for value in values} <= {"-1", "-1.0"}:
+        raise DataError(f"{part}: has no labels (all are -1); set dataset.test=validation")
+
+
+def _names(values: Sequence[Any], place: Places) -> list[str]:
+    known: dict[tuple[type, Any], str] = {}
+    names = []
+    for row, value in enumerate(values):
+        if is_missing(value):
+            raise DataError(f"{place(row)}: it has an empty label; add it, or leave the row out")
+        key = (type(value), value)
+        if key not in known:
+            known[key] = _name(value, row, place)
+        names.append(known[key])
+    return names
+
+
+def _name(value: Any, row: int, place: Places) -> str:
+    if isinstance(value, bool | np.bool_ | int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating | Decimal) and np.isfinite(float(value)):
+        return _number(format(Decimal(str(value)), "f"))
+    if not isinstance(value, str):
+        raise DataError(
+            f"{place(row)}: a label is text, a number or a boolean, not {value} "
+            f"({type(value).__name__}); turn it into text"
+        )
+    text = value.strip()
+    return _number(text) if _CANONICAL.fullmatch(text) else text
+
+
+def _number(text: str) -> str:
+    """A number as text, the same however many zeros follow its point."""
+    shortest = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if shortest == "-0" else shortest
+
+
+def _as_bits(names: Sequence[str]) -> list[str]:
+    """``names`` with 1 and 0 for booleans, where all are either."""
+    if not set(names) <= _BITS:
+        return list(names)
+    return [_BOOLEANS.get(name, name) for name in names]
+
+
+def _sorted(names: set[str]) -> list[str]:
+    if all(map(_CANONICAL.fullmatch, names)):
+        return sorted(names, key=Decimal)
+    return sorted(names)
+
+
+def _given(classes: Sequence[str | int], names: list[str]) -> tuple[list[str], list[str]]:
+    """``classes`` as names, and ``names`` in the same words where they are numbers of classes."""
+    order = _names(classes, lambda row: f"classes={list(classes)}")
+    if set(order) | set(names) <= _BITS:
+        order, names = _as_bits(order), _as_bits(names)
+    if len(set(order)) != len(order):
+        raise ValueError(f"classes={order}: must not name a class twice")
+    if any(_CANONICAL.fullmatch(name) or name in _BOOLEANS for name in order):
+        return order, names
+    numbers = {str(number): name for number, name in enumerate(order)}
+    bits = _as_bits(names)
+    if set(bits) <= set(numbers):
+        names = [numbers[name] for name in bits]
+    return order, names

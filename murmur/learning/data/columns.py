@@ -1,0 +1,273 @@
+"""Labelled examples from named columns: numbers, texts or pictures, and whose each row is.
+
+What a column holds decides what it becomes: numbers (F, 1, 1), one for each column, as they are;
+a text (1, 1, L), the numbers of its first L words; a picture (C, H, W) in [0, 1]. Nothing is fitted
+to the data, neither a scale nor a vocabulary: that would be a release. ``features=pca`` fits on the
+public pool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, chain, takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.learning.data.classes import number_classes, number_declared, require_labels
+from murmur.learning.data.examples import DataError, Examples
+from murmur.learning.data.numbers import are_mostly_numbers, column_of_numbers
+from murmur.learning.data.owners import is_missing, owner_ids
+
+Column = Sequence[Any]
+_WORD = re.compile(r"\w+")
+# An index that pandas has written: in a CSV file without a name, in Parquet under this one.
+_UNNAMED, _INDEX = re.compile(r"|Unnamed: \d+(\.\d+)*"), re.compile(r"__index_level_\d+__")
+_LIKE_AN_ID = re.compile(
+    r"(?i:row|(.*[\W_])?(id|idx|index|uid|uuid|guid|rowid|rownum|row_number))|.*[a-z](ID|Id)"
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which columns are what.
+
+    ``inputs``: the columns that a model sees; None: all but ``label`` and ``client``. One of texts
+    or pictures stands alone. ``client``: the column that says whose each row is. ``classes``: the
+    values of ``label`` in the order of their numbers; None: sorted. ``tokenizer``: a local file of
+    Hugging Face's ``tokenizers``; None: a word's number is a hash of it. ``vocabulary``: numbers
+    from 2 on that such hashes take; 0 is padding, 1 unknown. ``length``: of a text, in tokens.
+    ``size``, ``channels``: of pictures, as in ``murmur.learning.data.own_data.image_folder``.
+    """
+
+    label: str = "label"
+    inputs: Sequence[str] | None = None
+    client: str | None = None
+    classes: Sequence[str | int] | None = None
+    tokenizer: str | None = None
+    vocabulary: int = 4096
+    length: int = 64
+    size: int | Sequence[int] = 28
+    channels: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("vocabulary", 3), ("length", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
+        if self.inputs is not None and not self.inputs:
+            raise ValueError("inputs=[]: must name a column, or be null for all")
+        if self.client == self.label:
+            raise ValueError(f"client={self.client}: must be another column than the label")
+        for name in self.inputs or ():
+            if name in (self.label, self.client):
+                raise ValueError(f"inputs={list(self.inputs or ())}: must not name {name}, too")
+        if len(set(self.inputs or ())) != len(self.inputs or ()):
+            raise ValueError(f"inputs={list(self.inputs or ())}: must not name a column twice")
+
+    def read(
+        self,
+        parts: Sequence[Mapping[str, Column]],
+        source: object,
+        names: Sequence[str] = ("", "test"),
+        declared: Sequence[str] | None = None,
+    ) -> list[Part]:
+        """The parts of one data set (train, test), whose columns and classes are alike.
+
+        Args:
+            parts: columns by name; inputs are in the order of the first part.
+            source: where they are from, for errors.
+            names: of the parts, for errors.
+            declared: names of the labels 0, 1, ..., where the data set has names of its own.
+
+        Raises:
+            DataError: a column is missing, one too many, or cannot be read; it says which.
+        """
+        places = [f"{source}, {name}" if name else f"{source}" for name in names[: len(parts)]]
+        inputs, left_out = self._inputs(parts, places)
+        images = self._images(parts, inputs, places)
+        labels = [part[self.label] for part in parts]
+        for values, place in zip(labels, places, strict=True):
+            require_labels(values, place)
+        sizes = [len(values) for values in labels]
+        every, place_of = list(chain(*labels)), _places(places, sizes)
+        if declared is None:
+            numbers, classes = number_classes(every, place_of, self.classes)
+        else:
+            numbers, classes = number_declared(every, place_of, self.classes, declared)
+        split = np.split(numbers, np.cumsum(sizes)[:-1])
+        owners = [self._owners(p, place) for p, place in zip(parts, places, strict=True)]
+        return [
+            Part(Examples(seen, own), whose, classes, left_out)
+            for seen, own, whose in zip(images, split, owners, strict=True)
+        ]
+
+    def _inputs(
+        self, parts: Sequence[Mapping[str, Column]], places: Sequence[str]
+    ) -> tuple[list[str], tuple[str, ...]]:
+        """The columns that a model sees, and those that pandas has written for itself."""
+        known = [self.label] if self.client is None else [self.label, self.client]
+        if self.inputs is not None:
+            inputs, left_out = list(map(str, self.inputs)), []
+        else:
+            left_out = _unnamed(parts[0], places[0])
+            inputs = [name for name in parts[0] if name not in known and name not in left_out]
+        for part, place in zip(parts, places, strict=True):
+            for name in [*known, *inputs]:
+                if name not in part:
+                    raise DataError(f"{place}: has no column {name!r}; it has {_listed(part)}")
+        if self.inputs is not None:
+            return inputs, ()
+        _require_alike(parts, places, {*known, *inputs})
+        for name in inputs:
+            if _LIKE_AN_ID.fullmatch(name):
+                raise DataError(
+                    f"{places[0]}: column {name!r} looks like a row's number or id, and would be "
+                    "an input of the model; name the inputs (dataset.inputs)"
+                )
+        if not inputs:
+            raise DataError(f"{places[0]}: holds no input columns; it has {_listed(parts[0])}")
+        return inputs, tuple(left_out)
+
+    def _owners(self, part: Mapping[str, Column], place: str) -> list[str] | None:
+        if self.client is None:
+            return None
+        return owner_ids(part[self.client], self.client, place)
+
+    def _images(
+        self, parts: Sequence[Mapping[str, Column]], inputs: Sequence[str], places: Sequence[str]
+    ) -> list[NDArray[np.float32]]:
+        """The inputs of each part (N, C, H, W)."""
+        for part, place in zip(parts, places, strict=True):
+            if not len(part[self.label]):
+                raise DataError(f"{place}: holds no rows")
+        if len(inputs) == 1:
+            (name,) = inputs
+            columns = [part[name] for part in parts]
+            said = [f"{place}: column {name!r}" for place in places]
+            read = self._reader(columns)
+            images = [read(column, place) for column, place in zip(columns, said, strict=True)]
+        else:
+            images = [_numbers(p, inputs, at) for p, at in zip(parts, places, strict=True)]
+        if len({found.shape[1:] for found in images}) > 1:
+            raise DataError(f"{places[1]}: its rows hold more or fewer numbers than the others")
+        return images
+
+    def _reader(self, columns: Sequence[Column]) -> Callable[[Column, str], NDArray[np.float32]]:
+        """What reads the only input column, by what it holds in all parts."""
+        cells = chain(*(column for column in columns if not isinstance(column, np.ndarray)))
+        said = [cell for cell in cells if isinstance(cell, str) or not is_missing(cell)]
+        if said and isinstance(said[0], str) and not are_mostly_numbers(said):
+            return self._texts
+        if said and (hasattr(said[0], "convert") or isinstance(said[0], dict)):
+            return self._pictures
+        return lambda column, place: column_of_numbers(column, place)[:, :, None, None]
+
+    def _texts(self, texts: Column, place: str) -> NDArray[np.float32]:
+        ids = np.zeros((len(texts), 1, 1, self.length), np.float32)
+        tokens = _hashed(self.vocabulary) if self.tokenizer is None else _file(self.tokenizer)
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(f"{place}: has no text in row {row} (from 0)")
+            known = tokens(text)[: self.length]
+            ids[row, 0, 0, : len(known)] = known
+        return ids
+
+    def _pictures(self, pictures: Column, place: str) -> NDArray[np.float32]:
+        from murmur.learning.data.image_files import read_stored
+
+        height, width = [self.size] * 2 if isinstance(self.size, int) else self.size
+        images = np.empty((len(pictures), self.channels, height, width), np.float32)
+        for row, picture in enumerate(pictures):
+            at = f"{place}, row {row} (from 0)"
+            images[row] = read_stored(picture, height, width, self.channels, at)
+        return images / np.float32(255)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Examples, and whose each is (N,); None where no column says so.
+
+    ``classes``: their names in the order of their numbers. ``left_out``: columns without a name.
+    """
+
+    examples: Examples
+    owners: list[str] | None
+    classes: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def _numbers(part: Mapping[str, Column], inputs: Sequence[str], place: str) -> NDArray[np.float32]:
+    values = [column_of_numbers(part[name], f"{place}: column {name!r}") for name in inputs]
+    return np.concatenate(values, axis=1)[:, :, None, None]
+
+
+def _unnamed(names: Iterable[str], place: str) -> list[str]:
+    """The columns that pandas has written for itself: before all others, or a kept index."""
+    found = [name for name in names if _INDEX.fullmatch(name)]
+    rest = [name for name in names if name not in found]
+    first = list(takewhile(_UNNAMED.fullmatch, rest))
+    for name in rest[len(first) :]:
+        if _UNNAMED.fullmatch(name):
+            raise DataError(f"{place}: has a column without a name ({name!r}); name it")
+    return [*found, *first]
+
+
+def _require_alike(
+    parts: Sequence[Mapping[str, Column]], places: Sequence[str], wanted: set[str]
+) -> None:
+    """DataError where a later part has columns that the first has not."""
+    for part, place in zip(parts[1:], places[1:], strict=True):
+        left_out = _unnamed(part, place)
+        more = [name for name in part if name not in wanted and name not in left_out]
+        if more:
+            raise DataError(
+                f"{place}: has columns that the training set lacks ({_listed(more)}); take them "
+                "out, or name the inputs (dataset.inputs)"
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f", … ({len(found)} in all)" if len(found) > 40 else ""
+    return ", ".join(found[:40]) + more
+
+
+def _places(places: Sequence[str], sizes: Sequence[int]) -> Callable[[int], str]:
+    """Where a row of all parts together is."""
+    starts = list(accumulate(sizes, initial=0))
+
+    def place_of(row: int) -> str:
+        part = bisect_right(starts, row) - 1
+        return f"{places[part]}, row {row - starts[part]} (from 0)"
+
+    return place_of
+
+
+def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
+    @lru_cache(maxsize=1 << 16)
+    def number(word: str) -> int:
+        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+        return 2 + int.from_bytes(digest, "little") % (vocabulary - 2)
+
+    return lambda text: [number(word) for word in _WORD.findall(text.lower())]
+
+
+def _file(tokenizer: str) -> Callable[[str], list[int]]:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ValueError(
+            "tokenizer: reading it needs the package tokenizers; install it (extra `data`)"
+        ) from error
+    try:
+        known = Tokenizer.from_file(str(Path(tokenizer).expanduser()))
+    except Exception as error:  # the library raises no other kind
+        raise DataError(f"dataset.tokenizer={tokenizer}: cannot be read ({error})") from error
+    return lambda text: known.encode(text).ids

@@ -1,0 +1,157 @@
+"""The data sets that Murmur knows by name: scikit-learn's digits, torchvision's, MedMNIST's.
+
+Pixels are scaled to [0, 1] and not normalised further. Files are looked for in the folder
+``root`` first, which is only ever read (``sources``); the decoded arrays live in a cache and are
+memory-mapped from there (``cache``). A user's own data: ``own_data``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from murmur.learning.checks import require_integer
+from murmur.learning.data.archives import (
+    array_examples,
+    read_cifar10,
+    read_idx_pair,
+    read_npz,
+    read_svhn,
+)
+from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
+from murmur.learning.data.examples import DataError, Dataset, Examples
+from murmur.learning.data.sources import SOURCES, Source, locate, verify
+from murmur.learning.seeding import experiment_rng
+
+__all__ = [
+    "DataError",
+    "Dataset",
+    "Examples",
+    "digits",
+    "medmnist",
+    "torchvision_dataset",
+]
+
+
+def digits(*, test_size: int = 360, split_seed: int = 0) -> Dataset:
+    """scikit-learn's 1,797 digits of 8×8 grey pixels in 0..16; ships with scikit-learn.
+
+    Args:
+        test_size: how many examples form the test set.
+        split_seed: which ones; the split depends on nothing else.
+
+    Raises:
+        ValueError: ``test_size`` leaves the train or the test set empty.
+    """
+    require_integer("test_size", test_size, 1)
+    content = np.loadtxt(_package_folder("sklearn") / "datasets/data/digits.csv.gz", delimiter=",")
+    images = (content[:, None, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
+    labels = content[:, -1].astype(np.int64)
+    if test_size >= len(labels):
+        raise ValueError(f"test_size={test_size}: must lie in [1, {len(labels) - 1}]")
+    order = experiment_rng(split_seed, "test split").permutation(len(labels))
+    everything = Examples(images, labels)
+    train = everything.take(np.sort(order[test_size:]))
+    test = everything.take(np.sort(order[:test_size]))
+    return Dataset("digits", train, test, 10, (1, 8, 8))
+
+
+def _package_folder(name: str) -> Path:
+    """Where a package's files are, without importing it: scikit-learn takes seconds."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise DataError(f"dataset=digits: {name} is not installed; it ships with the data")
+    return Path(spec.origin).parent
+
+
+def torchvision_dataset(
+    *,
+    name: str,
+    root: str | Path | None = None,
+    cache: str | Path | None = None,
+    download: bool = True,
+    check_md5: bool = True,
+) -> Dataset:
+    """MNIST, FashionMNIST, SVHN (cropped digits) or CIFAR10, from the files torchvision uses.
+
+    Args:
+        name: torchvision's name of the class.
+        root: a folder laid out as torchvision lays it out: ``MNIST/raw/*-ubyte.gz``,
+            ``FashionMNIST/raw/*-ubyte.gz`` (or the unpacked files), ``train_32x32.mat`` and
+            ``test_32x32.mat``, ``cifar-10-python.tar.gz`` or ``cifar-10-batches-py/``; the last
+            two also within a folder ``SVHN`` or ``CIFAR10``. May be read-only.
+        cache: where downloads and decoded arrays go; see ``murmur.learning.data.cache``.
+        download: whether to download what neither ``root`` nor the cache has.
+        check_md5: whether archives must carry the official MD5 sum. Switch it off to use files
+            of your own in the same format, such as a subset. Unpacked IDX files have no official
+            sum; their structure alone is checked.
+
+    Raises:
+        ValueError: ``name`` is not one of the four.
+        DataError: the files are missing, damaged, or cannot be downloaded.
+    """
+    known = [source.name for source in SOURCES.values() if source.downloads]
+    if name not in known:
+        raise ValueError(f"name={name}: must be one of {', '.join(known)}")
+    source = SOURCES[name]
+    files = locate(source, root=root, cache=cache, download=download)
+
+    def build() -> RawDataset:
+        if check_md5:
+            verify(source, files)
+        if name == "SVHN":
+            train, test = (read_svhn(path) for path in files)
+        elif name == "CIFAR10":
+            train, test = read_cifar10(files)
+        else:
+            train, test = read_idx_pair(*files[:2]), read_idx_pair(*files[2:])
+        return RawDataset(train, test, num_classes=10)
+
+    settings = {"check_md5": check_md5}
+    return load_or_build(name, sources=files, settings=settings, cache=cache, build=build)
+
+
+def medmnist(
+    *,
+    name: str,
+    root: str | Path | None = None,
+    use_validation: bool = False,
+    cache: str | Path | None = None,
+) -> Dataset:
+    """A set of MedMNIST v2 with one label for each image, such as PneumoniaMNIST.
+
+    The official validation set is left out, or follows the train examples where
+    ``use_validation`` is true. Never downloaded.
+
+    Args:
+        name: MedMNIST's, such as ``PneumoniaMNIST`` or ``PathMNIST``.
+        root: holds ``NAME/name.npz`` or ``name.npz``, such as ``pneumoniamnist.npz``.
+        use_validation: whether the validation examples join the train set.
+        cache: see ``murmur.learning.data.cache.cache_folder``.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    if not name.isidentifier():
+        raise ValueError(f"name={name}: must be a name of MedMNIST's, such as PneumoniaMNIST")
+    source = Source(name, (name, "."), ((f"{name.lower()}.npz",),), downloads=False)
+    (path,) = locate(source, root=root, cache=cache, download=False)
+
+    def build() -> RawDataset:
+        arrays = read_npz(path)
+        train, validation, test = (
+            array_examples(path, arrays, f"{part}_images", f"{part}_labels")
+            for part in ("train", "val", "test")
+        )
+        if use_validation:
+            train = RawExamples(
+                np.concatenate([train.pixels, validation.pixels]),
+                np.concatenate([train.labels, validation.labels]),
+            )
+        every = [part.labels.max(initial=0) for part in (train, validation, test)]
+        return RawDataset(train, test, num_classes=max(2, int(max(every)) + 1))
+
+    settings = {"use_validation": use_validation}
+    return load_or_build(name, sources=[path], settings=settings, cache=cache, build=build)

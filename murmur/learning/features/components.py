@@ -1,0 +1,127 @@
+"""Principal components of a feature map, fitted on public images alone.
+
+Each coordinate of the map is standardised by the pool's mean and deviation; then come the pool's
+first principal components, whitened, and every image's vector is scaled to unit length. What was
+fitted (``Components``) is part of the model: it is public, and a digest names it. Linear algebra
+runs on one thread, so that results do not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.learning.one_thread import one_thread
+
+FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+_BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
+_FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """``mean`` (D,) of the map over the pool, ``projection`` (d, D): scale, axes and whitening."""
+
+    mean: NDArray[np.float32]
+    projection: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        for name, values, axes in (("mean", self.mean, 1), ("projection", self.projection, 2)):
+            if values.ndim != axes or values.dtype != np.float32 or not np.all(np.isfinite(values)):
+                raise ValueError(f"{name}: must be finite float32 with {axes} axes")
+        if self.projection.shape[1:] != self.mean.shape:
+            raise ValueError("mean and projection: must be of one feature map")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of both arrays."""
+        state = hashlib.sha256(repr(self.projection.shape).encode())
+        for values in (self.mean, self.projection):
+            state.update(np.ascontiguousarray(values).tobytes())
+        return state.hexdigest()
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Both arrays by name, as ``of`` takes them."""
+        return {"features_mean": self.mean, "features_projection": self.projection}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray]) -> Components | None:
+        """The inverse of ``arrays``; None where they are not there."""
+        if "features_mean" not in arrays or "features_projection" not in arrays:
+            return None
+        return cls(arrays["features_mean"], arrays["features_projection"])
+
+
+@dataclass(frozen=True)
+class Features:
+    """A feature map and how many of its principal components are kept.
+
+    ``name`` says what the map is, all of its settings included: equal names are equal maps.
+    """
+
+    name: str
+    map: FeatureMap = field(compare=False)
+    components: int = 400
+
+    def __post_init__(self) -> None:
+        if self.components < 1:
+            raise ValueError(f"components={self.components}: must be at least 1")
+
+    def apply(self, fitted: Components, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features (N, d, 1, 1) of ``images`` (N, C, H, W), each of length 1."""
+        out = np.empty((len(images), len(fitted.projection), 1, 1), np.float32)
+        with one_thread():
+            for start, rows in _blocks(self.map, images):
+                projected = (rows - fitted.mean) @ fitted.projection.T
+                lengths = np.linalg.norm(projected, axis=1, keepdims=True)
+                out[start : start + len(rows), :, 0, 0] = projected / np.maximum(lengths, 1e-12)
+        return out
+
+
+def fit(features: Features, pool: NDArray[np.float32]) -> Components:
+    """The standardised, whitened components of ``features.map`` over ``pool`` (P, C, H, W).
+
+    At most P − 1 of them, and as many as the map's coordinates are independent.
+
+    Raises ValueError where the pool holds fewer than two images.
+    """
+    if len(pool) < 2:
+        raise ValueError(f"public={len(pool)}: features are fitted on a public pool of two or more")
+    from scipy.linalg import eigh
+
+    with one_thread():
+        total, moments = np.zeros(0), np.zeros((0, 0))
+        for _, block in _blocks(features.map, pool):
+            rows = block.astype(np.float64)
+            if not total.size:
+                total, moments = np.zeros(rows.shape[1]), np.zeros((rows.shape[1],) * 2)
+            total += rows.sum(axis=0)
+            moments += rows.T @ rows
+        mean = total / len(pool)
+        covariance = moments / len(pool) - np.outer(mean, mean)
+        deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
+        scale = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 0.0)
+        size = len(mean)
+        count = min(features.components, len(pool) - 1, size)
+        values, axes = eigh(
+            covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
+        )
+    kept = values > _FLAT * values[-1]
+    values, axes = values[kept][::-1], axes[:, kept][:, ::-1]
+    # An axis has no sign of its own: let its largest entry be positive.
+    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    projection = (axes * (signs / np.sqrt(values))).T * scale
+    return Components(mean.astype(np.float32), projection.astype(np.float32))
+
+
+def _blocks(
+    mapping: FeatureMap, images: NDArray[np.float32]
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    for start in range(0, len(images), _BLOCK):
+        block = np.ascontiguousarray(images[start : start + _BLOCK])
+        yield start, mapping(block).reshape(len(block), -1)

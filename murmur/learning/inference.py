@@ -1,0 +1,79 @@
+"""A model's outputs for many images, batch by batch, over several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from murmur.learning.training.memory import as_tensor
+
+Reader = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W), channels-last, to logits (B, num_classes)."""
+
+
+class Inference:
+    """Reads ``module`` in inference mode; the results do not depend on the number of threads.
+
+    Args:
+        module: the model.
+        reader: makes what computes the model for B images at a time, in one thread.
+        num_classes: number of logits.
+        device: where the module lives.
+        threads: CPU threads of PyTorch for each batch.
+        readers: how many batches are computed at a time; one on a GPU.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        reader: Callable[[int], Reader],
+        num_classes: int,
+        device: torch.device,
+        threads: int,
+        readers: int,
+    ) -> None:
+        self._module, self._reader = module, reader
+        self._num_classes, self._device = num_classes, device
+        self._threads, self._readers = threads, readers if device.type == "cpu" else 1
+
+    def logits(self, images: NDArray[np.float32], batch_size: int) -> NDArray[np.float32]:
+        """Outputs (N, num_classes) for images (N, C, H, W), ``batch_size`` at a time.
+
+        Raises:
+            ValueError: ``batch_size`` is below 1.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: must be at least 1")
+        self._module.eval()
+        source = as_tensor(images)
+        result = torch.empty(len(images), self._num_classes)
+        starts = range(0, len(images), batch_size)
+        readers = min(self._readers, len(starts))
+        if readers < 2:
+            self._read(source, result, starts, batch_size)
+            return result.numpy()
+        # PyTorch keeps the number of threads for each thread that calls it.
+        limit = (torch.set_num_threads, (self._threads,))
+        with ThreadPoolExecutor(readers, "inference", *limit) as pool:
+            shares = [starts[first::readers] for first in range(readers)]
+            list(pool.map(lambda share: self._read(source, result, share, batch_size), shares))
+        return result.numpy()
+
+    def _read(self, source: Tensor, result: Tensor, starts: range, batch_size: int) -> None:
+        """Fill the rows of ``result`` that begin at ``starts``."""
+        count, channels, height, width = source.shape
+        # A copy, channels-last and aligned: results must not depend on the caller's memory.
+        room = (min(batch_size, count), height, width, channels)
+        buffer = torch.empty(room, device=self._device)
+        with torch.inference_mode():
+            reader = lru_cache(self._reader)
+            for start in starts:
+                part = source[start : start + batch_size]
+                batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)
+                result[start : start + batch_size] = reader(len(part))(batch)

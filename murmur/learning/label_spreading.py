@@ -1,0 +1,126 @@
+"""Label spreading: an unlabelled pool's own structure says which images belong together.
+
+Zhou, Bousquet, Lal, Weston, Schölkopf, "Learning with local and global consistency", NIPS 2003:
+F ← αSF + (1−α)F₀ on the symmetrically normalised graph S of nearest neighbours. Here F₀ marks the
+images of which a present model is most confident, and what has spread trains the next model. All
+of it is post-processing of that model: no private data are touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.learning.linear_model import centred, ridge
+from murmur.learning.one_thread import one_thread
+
+_KEPT = 4  # graphs of a process
+_GRAPHS: dict[tuple[Any, ...], Any] = {}
+
+
+@dataclass(frozen=True)
+class LabelSpreading:
+    """``conf/spreading``: how labels spread over a pool of images.
+
+    Attributes:
+        passes: (share, α) of each pass: how many seeds every class gets, as a share of the images
+            that a class would have in a balanced pool, and how far labels spread.
+        components: how many of the features the graph is made of, the first ones.
+        neighbours: of each image in the graph.
+        steps: of the iteration.
+        penalty: λ of the ridge regression after each pass.
+    """
+
+    passes: Sequence[Sequence[float]] = ((0.3, 0.99), (1.0, 0.9), (1.0, 0.9))
+    components: int = 200
+    neighbours: int = 10
+    steps: int = 60
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.passes:
+            raise ValueError("passes=[]: must be at least one")
+        if not all(map(_is_pass, self.passes)):
+            raise ValueError(f"passes={self.passes}: each must be [share above 0, α in (0, 1)]")
+        for name in ("components", "neighbours", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        if not self.penalty > 0:
+            raise ValueError(f"penalty={self.penalty}: must be above 0")
+
+    def graph(self, pool: NDArray[np.float32]) -> Any:
+        """S = D^−½ A D^−½, a sparse (P, P), of ``pool`` (P, d); A holds cosines, symmetrically.
+
+        Kept for the process: runs over the same pool share it.
+        """
+        near = np.ascontiguousarray(pool[:, : self.components])
+        key = (hashlib.sha256(near.data).digest(), near.shape, self.neighbours)
+        if key not in _GRAPHS:
+            if len(_GRAPHS) == _KEPT:
+                del _GRAPHS[next(iter(_GRAPHS))]
+            _GRAPHS[key] = _graph(near, self.neighbours)
+        return _GRAPHS[key]
+
+    def refine(
+        self, graph: Any, pool: NDArray[np.float32], scores: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """A linear model (d, C) fitted to what ``scores`` (P, C) of the pool become."""
+        classes = scores.shape[1]
+        for share, alpha in self.passes:
+            seeds = seeds_of(scores, max(1, round(share * len(pool) / classes)))
+            labels = spread(graph, seeds, alpha, self.steps).argmax(axis=1)
+            weights = ridge(pool, centred(labels, classes), self.penalty)
+            scores = pool @ weights
+        return weights
+
+
+def _is_pass(values: Any) -> bool:
+    try:
+        share, alpha = values
+        return share > 0 and 0 < alpha < 1
+    except (TypeError, ValueError):
+        return False
+
+
+def _graph(near: NDArray[np.float32], neighbours: int) -> Any:
+    from scipy.sparse import diags_array
+    from sklearn.neighbors import NearestNeighbors
+
+    near = near / np.maximum(np.linalg.norm(near, axis=1, keepdims=True), 1e-12)
+    with one_thread():
+        search = NearestNeighbors(
+            n_neighbors=min(neighbours, len(near) - 1), metric="cosine", algorithm="brute"
+        )
+        graph = search.fit(near).kneighbors_graph(mode="distance").astype(np.float64)
+    graph.data = np.maximum(1 - graph.data, 0.0)
+    graph = graph.maximum(graph.T)
+    scale = diags_array(1 / np.sqrt(np.maximum(np.asarray(graph.sum(axis=1)).ravel(), 1e-12)))
+    return (scale @ graph @ scale).tocsr()
+
+
+def seeds_of(scores: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """One-hot rows for the ``count`` most confident images of each class, else zero rows.
+
+    An image belongs to the class of its largest score; confidence is its lead over the second. A
+    class has as many seeds as it has images, at most: nothing is assumed of its frequency.
+    """
+    ordered = np.sort(scores, axis=1)
+    lead, winners = ordered[:, -1] - ordered[:, -2], scores.argmax(axis=1)
+    seeds = np.zeros(scores.shape)
+    for label in range(scores.shape[1]):
+        rows = np.flatnonzero(winners == label)
+        seeds[rows[np.argsort(-lead[rows], kind="stable")[:count]], label] = 1
+    return seeds
+
+
+def spread(graph: Any, seeds: NDArray[np.float64], alpha: float, steps: int) -> NDArray[np.float64]:
+    """F after ``steps`` of F ← αSF + (1−α)F₀ from F₀ = ``seeds`` (P, C)."""
+    found = seeds
+    for _ in range(steps):
+        found = alpha * (graph @ found) + (1 - alpha) * seeds
+    return found

@@ -1,0 +1,196 @@
+"""The models of the algorithms' papers, each a factory ``(input_shape, num_classes, **settings)``.
+
+``input_shape`` is (channels, height, width). Every model is a plain sequence of layers without
+batch normalisation, whose statistics would leak what the parameters' noise protects. Pooling comes
+before a monotone activation: the same function, on a quarter of the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from murmur.learning.initialisation import check_scheme
+from murmur.learning.layers import Dropout, Flatten, HalvingPool
+
+InputShape = tuple[int, int, int]
+
+
+class Network(nn.Sequential):
+    """Layers in sequence, and the scheme by which ``murmur.learning.initialisation`` draws them."""
+
+    def __init__(self, layers: Sequence[nn.Module], init: str = "torch") -> None:
+        check_scheme(init)
+        super().__init__(*layers)
+        self.init = init
+
+
+def mlp(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    hidden: Sequence[int] = (64,),
+    dropout: float = 0.0,
+    init: str = "torch",
+) -> Network:
+    """Fully connected ReLU layers of the widths ``hidden``; none gives logistic regression."""
+    if any(isinstance(width, bool) or width != int(width) or width < 1 for width in hidden):
+        raise ValueError(f"hidden={list(hidden)}: must be integers of at least 1")
+    layers = _dense(math.prod(input_shape), hidden, num_classes, dropout)
+    return Network([Flatten(), *layers], init)
+
+
+def cnn_small(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (8, 16),
+    downsample: str = "stride",
+    hidden: Sequence[int] = (),
+    dropout: float = 0.0,
+    init: str = "torch",
+) -> Network:
+    """Two 5×5 convolutions with ReLU, made for speed on 28×28 images.
+
+    ``downsample="stride"`` evaluates every second pixel only; ``"pool"`` evaluates all and keeps
+    the largest of four, which takes about three times as long and learns more from little data.
+    """
+    if downsample not in ("stride", "pool"):
+        raise ValueError(f"downsample={downsample!r}: must be stride or pool")
+    stride = 2 if downsample == "stride" else 1
+    layers, features = _two_blocks("cnn_small", input_shape, channels, 5, 0, nn.ReLU, stride)
+    return Network([*layers, *_dense(features, hidden, num_classes, dropout)], init)
+
+
+def cnn_16(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (16, 16),
+    hidden: Sequence[int] = (),
+    init: str = "torch",
+) -> Network:
+    """Two 3×3 convolutions of 16 channels, pooled by 2, then ReLU: the benchmarks' model."""
+    layers, features = _two_blocks("cnn_16", input_shape, channels, 3, 1, nn.ReLU)
+    return Network([*layers, *_dense(features, hidden, num_classes)], init)
+
+
+def cnn_tanh(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (16, 32),
+    hidden: Sequence[int] = (32,),
+    init: str = "torch",
+) -> Network:
+    """Two 5×5 convolutions with tanh, whose bounded activations suit DP-SGD's clipping.
+
+    Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy",
+    AAAI 2021.
+    """
+    layers, features = _two_blocks("cnn_tanh", input_shape, channels, 5, 0, nn.Tanh)
+    return Network([*layers, *_dense(features, hidden, num_classes, activation=nn.Tanh)], init)
+
+
+def cnn_privatekt(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    dropout: float = 0.2,
+    conv_activation: bool = False,
+    init: str = "glorot",
+) -> Network:
+    """The model of PrivateKT's authors (Qi et al., Nat. Commun. 14, 2023), 1,682,890 parameters.
+
+    Two 5×5 convolutions with 32 and 128 channels, pooled by 2, then three dense layers of 512;
+    dropout after each. ``conv_activation`` adds the ReLU that the authors' code leaves out.
+    """
+    size = _feature_map("cnn_privatekt", input_shape, [(5, 0), (5, 0)])
+    layers: list[nn.Module] = []
+    for before, after in pairwise((input_shape[0], 32, 128)):
+        layers += [nn.Conv2d(before, after, 5), HalvingPool()]
+        layers += [nn.ReLU()] if conv_activation else []
+        layers += _dropout(dropout)
+    layers += [Flatten(), *_dense(128 * size[0] * size[1], (512, 512, 512), num_classes, dropout)]
+    return Network(layers, init)
+
+
+def cnn_groupnorm(
+    input_shape: InputShape,
+    num_classes: int,
+    *,
+    channels: Sequence[int] = (32, 32, 64, 64),
+    groups: int = 8,
+    hidden: Sequence[int] = (128,),
+    init: str = "torch",
+) -> Network:
+    """Four 3×3 convolutions with group normalisation, pooled by 2 after every second one."""
+    if len(channels) != 4 or any(width < 1 or width % groups for width in channels):
+        raise ValueError(f"channels={list(channels)}: must be four multiples of groups={groups}")
+    size = _feature_map("cnn_groupnorm", input_shape, [(3, 1), (3, 1)])
+    layers: list[nn.Module] = []
+    for index, (before, after) in enumerate(pairwise((input_shape[0], *channels))):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(groups, after)]
+        layers += [HalvingPool()] if index % 2 else []
+        layers += [nn.ReLU()]
+    layers += [Flatten(), *_dense(channels[3] * size[0] * size[1], hidden, num_classes)]
+    return Network(layers, init)
+
+
+def _two_blocks(
+    model: str,
+    input_shape: InputShape,
+    channels: Sequence[int],
+    kernel: int,
+    padding: int,
+    activation: type[nn.Module],
+    stride: int = 1,
+) -> tuple[list[nn.Module], int]:
+    """Two convolutions, strided by 2 or pooled by 2, flattened; and the number of features."""
+    if len(channels) != 2 or min(channels) < 1:
+        raise ValueError(f"channels={list(channels)}: must be two integers of at least 1")
+    height, width = _feature_map(model, input_shape, [(kernel, padding)] * 2, stride)
+    layers: list[nn.Module] = []
+    for before, after in pairwise((input_shape[0], *channels)):
+        layers += [nn.Conv2d(before, after, kernel, stride, padding)]
+        layers += [HalvingPool()] if stride == 1 else []
+        layers += [activation()]
+    return [*layers, Flatten()], channels[1] * height * width
+
+
+def _dense(
+    features: int,
+    hidden: Sequence[int],
+    num_classes: int,
+    dropout: float = 0.0,
+    activation: type[nn.Module] = nn.ReLU,
+) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(features, width), activation(), *_dropout(dropout)]
+        features = width
+    return [*layers, nn.Linear(features, num_classes)]
+
+
+def _dropout(p: float) -> list[nn.Module]:
+    layer = Dropout(p)
+    return [layer] if p else []
+
+
+def _feature_map(
+    model: str, input_shape: InputShape, blocks: Sequence[tuple[int, int]], stride: int = 1
+) -> tuple[int, int]:
+    """Height and width after blocks of (kernel, padding), each strided by 2 or else pooled by 2."""
+    height, width = input_shape[1:]
+    for kernel, padding in blocks:
+        # A stride of 2 rounds the number of places up, pooling after a stride of 1 down.
+        height, width = ((size + 2 * padding - kernel + stride) // 2 for size in (height, width))
+        if min(height, width) < 1:
+            raise ValueError(
+                f"input_shape={tuple(input_shape)}: too small for model {model}, whose layers "
+                "shrink it to nothing; use larger images or model=mlp"
+            )
+    return height, width

@@ -1,0 +1,219 @@
+"""Local training of many clients' small models at once, as one stack: what a GPU needs.
+
+A small model's step on a GPU takes as long as launching its kernels does, whatever they compute. A
+stack makes the same launches for all of its clients: their parameters are the rows of one matrix
+(K, d), and ``torch.func`` turns the gradient of one model into the gradients of all. On a CPU,
+where arithmetic is what takes the time, nothing is gained.
+
+A client's batches are those that ``Trainer.train`` draws, so that its result is
+the same but for the rounding of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from murmur.learning.layers import Dropout
+from murmur.learning.training.batches import count_steps, index_tensor, require_classes
+from murmur.learning.training.flat import FlatModel
+from murmur.learning.training.optimiser import Optimisation
+from murmur.learning.training.resident import ResidentImages
+
+_DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
+
+
+@dataclass(frozen=True)
+class Share:
+    """One client's part of a stack.
+
+    ``start``: parameters (d,) at the start, and the anchor of a proximal term. ``indices``: (n,),
+    its rows of the resident examples. ``rng``: draws the orders. ``correction``: (d,), added to the
+    gradient in every step; nothing if None.
+    """
+
+    start: NDArray[np.float32]
+    indices: NDArray[np.int64]
+    rng: np.random.Generator
+    correction: NDArray[np.float32] | None = None
+
+
+def stackable(module: nn.Module) -> bool:
+    """Whether copies of ``module`` can train as a stack.
+
+    Not where it draws (dropout), keeps statistics (batch normalisation) or brings its own way of
+    training, nor where a layer is neither PyTorch's nor ours and could do any of these.
+    """
+    layers = list(module.modules())
+    draws = any(isinstance(layer, _DRAWING) for layer in layers)
+    known = all(
+        type(layer).__module__.startswith(("torch.nn.", "murmur.learning.")) for layer in layers
+    )
+    buffers = any(True for _ in module.buffers())
+    return known and not (draws or buffers or hasattr(module, "backend"))
+
+
+class Stack:
+    """Trains copies of ``flat.module``, whose own parameters stay as they are.
+
+    Args:
+        flat: the model; ``stackable``.
+        resident: the images that clients share.
+        num_classes: number of logits.
+        mixed_precision: whether products are computed in bfloat16.
+    """
+
+    def __init__(
+        self, flat: FlatModel, resident: ResidentImages, num_classes: int, mixed_precision: bool
+    ) -> None:
+        self._flat, self._resident, self._mixed = flat, resident, mixed_precision
+        self._num_classes = num_classes
+        self._gradients = vmap(grad(self._loss))
+
+    def train(
+        self,
+        images: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        shares: Sequence[Share],
+        *,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        proximal_mu: float = 0.0,
+    ) -> NDArray[np.float32]:
+        """What ``Trainer.train`` makes of each of K clients, all at once.
+
+        Args:
+            images: float32 (N, C, H, W).
+            labels: classes (N,).
+            shares: the clients' starts, examples and streams; each is its own anchor. They may
+                have different numbers of examples and of steps.
+            batch_size: examples per step of a client; the last batch of a pass may be smaller.
+            lr: learning rate of plain SGD.
+            epochs: passes over a client's examples; either this or ``steps``.
+            steps: number of steps of each client.
+            proximal_mu: pull towards a client's start.
+
+        Returns:
+            Parameters (K, d): those of ``Trainer.train`` but for the rounding of sums.
+
+        Raises:
+            ValueError: an argument is outside its range or of the wrong shape.
+        """
+        how = Optimisation(lr, proximal_mu=proximal_mu)
+        self._resident.check(images)
+        if labels.shape != images.shape[:1]:
+            raise ValueError(f"labels={labels.shape}: must be ({len(images)},), one for each image")
+        for share in shares:
+            index_tensor(share.indices, len(images))
+            require_classes(labels[share.indices], self._num_classes)
+        device = self._flat.vector.device
+        return self._train(
+            self._resident.tensor(images),
+            torch.from_numpy(labels).to(device),
+            shares,
+            how,
+            [
+                _plan(share, count_steps(epochs, steps, len(share.indices), batch_size), batch_size)
+                for share in shares
+            ],
+        )
+
+    def _train(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        shares: Sequence[Share],
+        how: Optimisation,
+        plans: list[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    ) -> NDArray[np.float32]:
+        device = self._flat.vector.device
+        # The longest first, so that those who still train are always the first rows.
+        order = sorted(range(len(plans)), key=lambda which: -len(plans[which][0]))
+        rows, weights = (_pad([plans[which][part] for which in order]) for part in (0, 1))
+        lengths = np.array([len(plans[which][0]) for which in order])
+        matrix = torch.from_numpy(np.stack([shares[which].start for which in order])).to(device)
+        anchor = matrix.clone() if how.pull else matrix
+        added = _corrections([shares[which] for which in order])
+        correction = None if added is None else torch.from_numpy(added).to(device)
+        chosen, weight = torch.from_numpy(rows).to(device), torch.from_numpy(weights).to(device)
+        self._flat.train()
+        for step in range(rows.shape[1]):
+            active = int((lengths > step).sum())
+            batch = chosen[:active, step]
+            self._step(
+                matrix[:active],
+                anchor[:active],
+                images[batch],
+                labels[batch],
+                weight[:active, step],
+                how,
+            )
+            if correction is not None:
+                matrix[:active].sub_(correction[:active], alpha=how.lr)
+        result = torch.empty_like(matrix)
+        result[torch.tensor(order, device=device)] = matrix
+        return result.cpu().numpy()
+
+    def _step(
+        self,
+        matrix: Tensor,
+        anchor: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        how: Optimisation,
+    ) -> None:
+        views = vmap(self._flat.views)(matrix)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self._mixed):
+            gradients = self._gradients(views, x, y, weight)
+        with torch.no_grad():
+            matrix.mul_(how.retention)
+            if how.pull:
+                matrix.add_(anchor, alpha=how.pull)
+            for name, view in views.items():
+                view.sub_(gradients[name], alpha=how.lr)
+
+    def _loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Mean cross-entropy of a batch; padding weighs nothing."""
+        logits = functional_call(self._flat.module, parameters, (x,))
+        return functional.cross_entropy(logits, y, reduction="none").mul(weight).sum()
+
+
+def _plan(share: Share, steps: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Examples (steps, width) and their weights in the mean, padded; each pass in a fresh order."""
+    count = len(share.indices)
+    width, per_pass = min(size, count), -(-count // size)
+    rows = np.zeros((-(-steps // per_pass), per_pass * width), np.int64)
+    weights = np.zeros(rows.shape, np.float32)
+    sizes = np.full(per_pass, width)
+    sizes[-1] = count - (per_pass - 1) * width
+    for own in rows:
+        own[:count] = share.indices[share.rng.permutation(count)]
+    weights[:, :count] = np.repeat(1 / sizes, sizes)
+    return rows.reshape(-1, width)[:steps], weights.reshape(-1, width)[:steps]
+
+
+def _corrections(shares: Sequence[Share]) -> NDArray[np.float32] | None:
+    """(K, d), zeros for those without; None where nobody has one."""
+    if all(share.correction is None for share in shares):
+        return None
+    nothing = np.zeros_like(shares[0].start)
+    return np.stack([nothing if s.correction is None else s.correction for s in shares])
+
+
+def _pad(parts: list[NDArray]) -> NDArray:
+    """(K, steps, width), zeros where a part is shorter or narrower."""
+    shape = [max(part.shape[axis] for part in parts) for axis in (0, 1)]
+    whole = np.zeros((len(parts), *shape), parts[0].dtype)
+    for place, part in zip(whole, parts, strict=True):
+        place[: len(part), : part.shape[1]] = part
+    return whole

@@ -1,0 +1,309 @@
+"""Local training and inference, written once for every algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from murmur.learning.evaluation import Evaluation, evaluate_logits
+from murmur.learning.inference import Inference
+from murmur.learning.initialisation import initialise
+from murmur.learning.layers import Dropout
+from murmur.learning.seeding import seeded_torch
+from murmur.learning.training.backends import Precision, backend_for
+from murmur.learning.training.batches import (
+    BatchLoader,
+    count_steps,
+    index_tensor,
+    target_matrix,
+)
+from murmur.learning.training.flat import FlatModel
+from murmur.learning.training.memory import as_tensor
+from murmur.learning.training.optimiser import Optimisation, Optimiser
+from murmur.learning.training.resident import ResidentImages
+from murmur.learning.training.stack import Stack, stackable
+from murmur.learning.training.trial import changed_buffers
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64] | NDArray[np.float32]
+Indices = NDArray[np.integer[Any]]
+Batches = Iterator[tuple[Tensor, Tensor]]
+
+
+class Trainer:
+    """One model, its flat parameters, gradient and optimiser: one per process, reset in place.
+
+    Parameters cross this boundary as flat float32 vectors (d,) in the order of
+    ``training.flat.FlatModel``. Nothing that one call does changes the result of a later one,
+    except through the parameters and buffers loaded.
+
+    Args:
+        model: called as ``model(input_shape, num_classes)``; a partial over a factory of
+            ``murmur.learning.models``.
+        input_shape: (channels, height, width) of an image.
+        num_classes: number of logits.
+        device: a PyTorch device.
+        threads: CPU threads of PyTorch, for the whole process. One per worker is fastest where
+            there are as many workers as cores.
+        inference_threads: how many batches of ``logits`` are computed at a time, each by
+            ``threads`` of their own; the results do not depend on it.
+        mixed_precision: whether ``stack`` computes products in bfloat16.
+        precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
+            first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
+        fused: whether a network's first convolution, its pooling and its activation are computed
+            by one compiled kernel; see ``murmur.learning.training.fused_kernels``.
+
+    Raises:
+        ValueError: a setting is outside its range or the images are too small for the model.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., nn.Module],
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        inference_threads: int = 1,
+        mixed_precision: bool = False,
+        fused: bool = False,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.input_shape = _input_shape(input_shape)
+        if num_classes < 2:
+            raise ValueError(f"num_classes={num_classes}: must be at least 2")
+        for name, count in (("threads", threads), ("inference_threads", inference_threads)):
+            if count < 1:
+                raise ValueError(f"{name}={count}: must be at least 1")
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device={device}: no CUDA device is available; use cpu")
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        self.num_classes = num_classes
+        self._device = torch.device(device)
+        self._make = partial(model, input_shape=self.input_shape, num_classes=num_classes)
+        # PyTorch's layers draw from the global generator when built. Frozen ones stay as they are
+        # built, so they must be the same in every process.
+        with seeded_torch(0):
+            module = self._make()
+        self._flat = FlatModel(module, self._device)
+        self._module = self._flat.module
+        self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
+        self._backend = backend_for(self._flat, self.input_shape, fused, precision)
+        self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
+        self._optimiser: Optimiser | None = None
+        self._anchor: Tensor | None = None
+        self._inference = Inference(
+            self._module,
+            self._backend.reader,
+            num_classes,
+            self._device,
+            threads,
+            inference_threads,
+        )
+        self._images = ResidentImages(self.input_shape, self._device)
+        self.stack: Stack | None = None  # None: copies of this model cannot train as a stack
+        if stackable(module):
+            self.stack = Stack(self._flat, self._images, num_classes, mixed_precision)
+
+    @property
+    def flat(self) -> FlatModel:
+        """The model itself, for those who need more of it than a mean gradient."""
+        return self._flat
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether the model's training pass differs from its inference."""
+        kinds = (Dropout, nn.modules.dropout._DropoutNd)
+        return any(m.p > 0 for m in self._module.modules() if isinstance(m, kinds))
+
+    @property
+    def num_parameters(self) -> int:
+        """d, the number of parameters."""
+        return self._flat.num_parameters
+
+    @property
+    def num_buffers(self) -> int:
+        """How many numbers the model keeps beside its parameters: statistics and constants."""
+        return self._flat.num_buffers
+
+    @cached_property
+    def statistics(self) -> list[str]:
+        """Names of the buffers that training changes (batch normalisation), by one made-up step."""
+        return changed_buffers(self)
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """The parameters (d,) to begin with, a function of ``rng`` only; the present ones are kept.
+
+        A model that names a scheme in ``init`` is drawn by ``murmur.learning.initialisation``. Any
+        other begins with what its factory gives it, which may be pre-trained.
+        """
+        scheme = getattr(self._module, "init", None)
+        if scheme is None:
+            with seeded_torch(int(rng.integers(2**63))):
+                return FlatModel(self._make()).vector.numpy()
+        present = self._flat.vector.clone()
+        initialise(self._module, rng, scheme)
+        fresh = self.parameters()
+        self._flat.vector.copy_(present)
+        return fresh
+
+    def load(self, parameters: NDArray[np.float32]) -> None:
+        """Copy ``parameters`` (d,) into the model."""
+        self._flat.load(parameters)
+
+    def parameters(self) -> NDArray[np.float32]:
+        """A copy of the parameters, (d,)."""
+        return self._flat.vector.cpu().numpy().copy()
+
+    def buffers(self) -> NDArray[np.float32]:
+        """A copy of the model's buffers, (num_buffers,); they are no parameters."""
+        return self._flat.buffers()
+
+    def load_buffers(self, values: NDArray[np.float32]) -> None:
+        """Copy buffers, as ``buffers`` returns them, into the model."""
+        self._flat.load_buffers(values)
+
+    def state_dict(self, parameters: NDArray[np.float32] | None = None) -> dict[str, Tensor]:
+        """``parameters`` (the present ones if None) under PyTorch's names and shapes."""
+        return self._flat.state_dict(parameters)
+
+    def flatten(self, state_dict: Mapping[str, Tensor]) -> NDArray[np.float32]:
+        """The inverse of ``state_dict``: (d,)."""
+        return self._flat.flatten(state_dict)
+
+    def train(
+        self,
+        images: Images,
+        labels: Labels,
+        *,
+        rng: np.random.Generator,
+        batch_size: int,
+        lr: float,
+        epochs: int | None = None,
+        steps: int | None = None,
+        indices: Indices | None = None,
+        momentum: float = 0.0,
+        optimizer: Literal["sgd", "adam"] = "sgd",
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+        proximal_mu: float = 0.0,
+        anchor: NDArray[np.float32] | None = None,
+        correction: NDArray[np.float32] | None = None,
+        soft_targets: bool = False,
+    ) -> None:
+        """Minimise the mean cross-entropy from the present parameters, in place.
+
+        Each epoch visits the examples in a fresh order; the last batch may be smaller. Optimiser
+        state starts afresh. The result is a function of the arguments and the present parameters,
+        bit for bit.
+
+        Args:
+            images: float32 (N, C, H, W); may be a read-only memory map.
+            labels: int64 (N,) classes, or float32 (N, num_classes) distributions if
+                ``soft_targets``.
+            rng: draws the orders and the dropout.
+            batch_size: examples per step.
+            lr: learning rate.
+            epochs: number of passes; either this or ``steps``.
+            steps: number of steps, over as many passes as that takes.
+            indices: which of the N examples to train on; all if None.
+            momentum: of SGD.
+            optimizer: ``sgd`` or ``adam``.
+            betas: of Adam.
+            weight_decay: L2 penalty; see ``murmur.learning.training.optimiser.Optimisation``.
+            proximal_mu: pull towards ``anchor``.
+            anchor: (d,); the parameters at the start of the call if None.
+            correction: (d,), added to the gradient in every step (SCAFFOLD); nothing if None.
+            soft_targets: whether labels are distributions.
+
+        Raises:
+            ValueError: an argument is outside its range or of the wrong shape.
+        """
+        how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
+        source = self._images.tensor(images)
+        chosen = index_tensor(indices, len(images))
+        targets = target_matrix(labels, chosen, (len(images), self.num_classes), soft_targets)
+        limit = count_steps(epochs, steps, targets.shape[1], batch_size)
+        targets = targets.to(self._device)
+        chosen = None if chosen is None else chosen.to(self._device)
+        anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
+        added = None if correction is None else self._vector("correction", correction)
+        if self._dropouts:
+            # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
+            bits = np.random.SFC64(rng.integers(2**63))
+            for layer in self._dropouts:
+                layer.bits = bits
+        self._flat.train()
+        # For layers that draw from PyTorch's generator; the orders do not depend on it.
+        aside = int(rng.bit_generator.jumped().random_raw()) >> 1  # type: ignore[attr-defined]
+        batches = self._loader.batches(
+            source, targets, chosen, size=batch_size, steps=limit, rng=rng
+        )
+        with seeded_torch(aside), self._backend.guard():
+            if how.is_plain:
+                self._descend(batches, how, anchor_vector, added)
+            else:
+                self._optimise(batches, how, anchor_vector, added)
+
+    def _descend(
+        self, batches: Batches, how: Optimisation, anchor: Tensor, added: Tensor | None
+    ) -> None:
+        for rows, y in batches:
+            self._backend.descend(rows, y, how.lr, how.retention)
+            if how.pull:
+                self._flat.vector.add_(anchor, alpha=how.pull)
+            if added is not None:
+                self._flat.vector.sub_(added, alpha=how.lr)
+            self._backend.after_step(how)
+
+    def _optimise(
+        self, batches: Batches, how: Optimisation, anchor: Tensor, added: Tensor | None
+    ) -> None:
+        if self._optimiser is None:
+            self._optimiser = Optimiser(self.num_parameters, self._device)
+        self._optimiser.reset()
+        for rows, y in batches:
+            gradient = self._backend.gradient(rows, y)
+            if added is not None:
+                gradient.add_(added)
+            self._optimiser.step(self._flat.vector, gradient, anchor, how)
+            self._backend.after_step(how)
+
+    def logits(self, images: Images, batch_size: int = 128) -> NDArray[np.float32]:
+        """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
+
+        The last bits of an image's logits may depend on which images share its batch.
+        """
+        self._images.check(images)
+        return self._inference.logits(images, batch_size)
+
+    def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy and mean cross-entropy over all ``images``."""
+        return evaluate_logits(self.logits(images), labels)
+
+    def _anchored(self, anchor: NDArray[np.float32] | None) -> Tensor:
+        if self._anchor is None:
+            self._anchor = torch.empty_like(self._flat.vector)
+        if anchor is None:
+            return self._anchor.copy_(self._flat.vector)
+        return self._anchor.copy_(self._vector("anchor", anchor))
+
+    def _vector(self, name: str, values: NDArray[np.float32]) -> Tensor:
+        if values.shape != (self.num_parameters,):
+            raise ValueError(f"{name}={values.shape}: must have shape ({self.num_parameters},)")
+        return as_tensor(values).to(self._device)
+
+
+def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    if len(shape) != 3 or any(size < 1 for size in shape):
+        raise ValueError(f"input_shape={tuple(shape)}: must be (channels, height, width), above 0")
+    channels, height, width = (int(size) for size in shape)
+    return channels, height, width

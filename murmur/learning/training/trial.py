@@ -1,0 +1,199 @@
+"""A trial of a model before a run: what cannot work is refused with its reason.
+
+It does what clients will do, on made-up images only: outputs in evaluation mode, a step of
+training, outputs again. What DP-SGD needs beside it is ``training.per_sample_trial``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save
+from torch import Tensor, nn
+
+from murmur.learning.seeding import seeded_torch
+
+if TYPE_CHECKING:
+    from murmur.learning.training.trainer import Trainer
+
+_TOKENS = 3  # what models of texts read: the fewest that a vocabulary has
+_REAL = (torch.float32, torch.float64)
+CLOSE = (1e-4, 1e-6)
+"""Relative and absolute: what floating point may do to the same outputs."""
+
+
+def try_out(trainer: Trainer) -> None:
+    """Evaluation and a step of training on two made-up images; the model stays as it was.
+
+    Raises:
+        ValueError: the model fails, gives something else than finite logits (2, num_classes) in
+            float32, or none of its parameters moves them; its outputs in evaluation mode are drawn
+            at random or change it; a step of training leaves more behind than parameters and
+            buffers; or it could not be written to a file.
+    """
+    kind = type(trainer.flat.module).__name__
+    _require_real(trainer, kind)
+    images, labels = made_up(trainer, 2)
+    with unchanged(trainer) as given:
+        _require_logits(trainer, images, kind)
+        _require_repeatable(trainer, images, given, kind)
+        before = trainer.logits(images)
+        if not np.isfinite(before).all():
+            raise ValueError(f"model={kind}: gives NaN or infinite values for made-up images")
+        start, buffers = trainer.flat.vector.clone(), trainer.buffers()
+        _step(trainer, images, labels, kind)
+        if not torch.isfinite(trainer.flat.vector).all():
+            raise ValueError(f"model={kind}: a step of training gives NaN or infinite parameters")
+        trainer.flat.vector.copy_(start)
+        trainer.load_buffers(buffers)
+        if not np.allclose(trainer.logits(images), before, *CLOSE):
+            raise ValueError(
+                f"model={kind}: a step of training changes what it says with the same parameters "
+                "and buffers; what one client leaves behind would reach the next"
+            )
+
+
+def changed_buffers(trainer: Trainer) -> list[str]:
+    """Names of the buffers that a step of training changes: statistics, and no constants.
+
+    ValueError where the model cannot take that step.
+    """
+    module = trainer.flat.module
+    if not any(True for _ in module.buffers()):
+        return []
+    with unchanged(trainer) as before:
+        _step(trainer, *made_up(trainer, 2), type(module).__name__)
+        return [
+            name
+            for name, buffer in module.named_buffers()
+            if name not in before or not _same(buffer, before[name])
+        ]
+
+
+def made_up(trainer: Trainer, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Images (count, C, H, W) in [0, 1), or whole numbers for models of texts; and soft labels.
+
+    Nobody's: the same for every data set of this shape.
+    """
+    rng = np.random.default_rng(0)
+    images = rng.random((count, *trainer.input_shape), np.float32)
+    layers = trainer.flat.module.modules()
+    if any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in layers):
+        images = np.floor(_TOKENS * images)
+    labels = rng.random((count, trainer.num_classes), np.float32)
+    return images, labels / labels.sum(axis=1, keepdims=True)
+
+
+@contextmanager
+def unchanged(trainer: Trainer) -> Iterator[dict[str, Tensor]]:
+    """Leave parameters and buffers as they were, which is what it gives."""
+    before = {name: tensor.clone() for name, tensor in _tensors(trainer.flat.module).items()}
+    try:
+        yield before
+    finally:
+        for name, tensor in _tensors(trainer.flat.module).items():
+            if name in before:
+                tensor.copy_(before[name])
+
+
+def draws(module: nn.Module, images: Tensor, seed: int) -> tuple[Tensor, bool]:
+    """The module's outputs, and whether it drew from PyTorch's generators, fresh from ``seed``."""
+    with seeded_torch(seed), torch.no_grad():
+        states = _generators(images.device)
+        outputs = module(images)
+        drew = any(
+            not torch.equal(before, after)
+            for before, after in zip(states, _generators(images.device), strict=True)
+        )
+    return outputs, drew
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def _require_real(trainer: Trainer, kind: str) -> None:
+    """ValueError for tensors that no file of a model holds, and numbers that training lacks."""
+    for name, parameter in trainer.flat.module.named_parameters():
+        odd = parameter.is_complex() or parameter.is_floating_point()
+        if odd and parameter.dtype not in _REAL:
+            raise ValueError(f"model={kind}: {name} is {parameter.dtype}, must be float32")
+    for name, tensor in _tensors(trainer.flat.module).items():
+        try:
+            save({name: tensor.flatten()[:1].cpu().numpy()})
+        except Exception as error:  # NumPy's and safetensors' own, of several kinds
+            raise ValueError(
+                f"model={kind}: {name} is {tensor.dtype}, which the run's model.safetensors "
+                "cannot hold; use float32"
+            ) from error
+
+
+def _require_logits(trainer: Trainer, images: NDArray[np.float32], kind: str) -> None:
+    flat = trainer.flat
+    flat.module.eval()
+    try:
+        with seeded_torch(0), torch.enable_grad():
+            logits = flat.module(torch.from_numpy(images).to(flat.vector.device))
+    except Exception as error:  # whatever a user's own layers raise
+        where = f"model={kind}: fails on images {images.shape}"
+        raise ValueError(f"{where} ({_said(error)})") from error
+    expected = (len(images), trainer.num_classes)
+    if not isinstance(logits, Tensor) or logits.shape != expected:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"model={kind}: gives {found} for images {images.shape}, must be {expected}, "
+            "a logit for each class"
+        )
+    if logits.dtype != torch.float32:
+        raise ValueError(f"model={kind}: gives {logits.dtype}, must be float32")
+    if not logits.requires_grad:
+        raise ValueError(f"model={kind}: its outputs depend on no parameter that trains")
+
+
+def _require_repeatable(
+    trainer: Trainer, images: NDArray[np.float32], given: dict[str, Tensor], kind: str
+) -> None:
+    """ValueError where evaluation is a matter of chance, or changes the model."""
+    module = trainer.flat.module
+    x = torch.from_numpy(images).to(trainer.flat.vector.device)
+    (first, drew), (second, _) = draws(module, x, 0), draws(module, x, 1)
+    if drew or not torch.allclose(first, second, *CLOSE, equal_nan=True):
+        raise ValueError(
+            f"model={kind}: its outputs are drawn at random in evaluation mode, too; use "
+            "nn.Dropout, or dropout(..., training=self.training)"
+        )
+    for name, tensor in _tensors(module).items():
+        if name not in given or not _same(tensor, given[name]):
+            raise ValueError(f"model={kind}: evaluation changes {name}")
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, of whatever kind."""
+    tensors = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    return tensors | dict(module.named_buffers())
+
+
+def _step(trainer: Trainer, images: NDArray, labels: NDArray, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    how = {"batch_size": len(images), "lr": 1e-3, "steps": 1, "soft_targets": True}
+    try:
+        trainer.train(images, labels, rng=rng, **how)  # type: ignore[arg-type]
+    except Exception as error:  # whatever a user's own layers raise
+        raise ValueError(f"model={kind}: fails in a step of training ({_said(error)})") from error
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Bit by bit where there are no NaNs, which count as equal."""
+    return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

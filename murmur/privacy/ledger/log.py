@@ -1,0 +1,277 @@
+"""An append-only, signed and anchored log in one SQLite file that many processes write.
+
+The ledger's rules (what may be charged, what is answered again) are in ``ledger.py``; here is
+only what makes its entries durable and tamper-evident.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from murmur.privacy import forks
+from murmur.privacy.ledger import schema, snapshots
+from murmur.privacy.ledger.entry import Entry, LedgerError
+from murmur.privacy.ledger.header import Header
+from murmur.privacy.ledger.history import History, Transaction, check, follow
+from murmur.privacy.ledger.key_and_anchor import Anchor, KeyAndAnchor
+from murmur.privacy.ledger.signature import Signer
+
+# A clock may be put right by this much without anybody being asked.
+_CLOCK_STEP = timedelta(seconds=60)
+
+
+class Log:
+    """The entries in ``path`` and the ``history`` that follows from them.
+
+    Opening takes the history as far as entry ``base`` from a signed snapshot and verifies every
+    entry after it: at least the last 10,000, in a shorter log all. Each ``reading`` and
+    ``writing`` verifies what other processes have added since. ``continues`` goes into a new
+    log's header. All failures come out as LedgerError.
+    """
+
+    header: Header
+    history: History
+    signer: Signer
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool,
+        clock: Callable[[], datetime],
+        busy_seconds: float,
+        continues: dict[str, Any] | None = None,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._continues = continues
+        self._authentic: dict[int, bytes] = {}
+        self._busy_seconds = busy_seconds
+        self._key_and_anchor = KeyAndAnchor(path)
+        self._thread_lock = threading.RLock()
+        self._process = forks.process()
+        self._database: sqlite3.Connection | None = None
+        try:
+            with self._reasons():
+                if create:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                elif not path.exists():
+                    raise LedgerError("there is no such ledger: never begun, or removed")
+                with self._locked():
+                    self._open(create)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The log as of now, with ``history`` up to date."""
+        with self._thread_lock, self._reasons():
+            self._catch_up()
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """One transaction; what was appended to it is on disk when the block has ended.
+
+        ``history`` takes the new entries in at the end. An exception undoes everything.
+        """
+        with self._thread_lock, self._reasons(), self._locked():
+            self.execute("BEGIN IMMEDIATE")
+            try:
+                self._catch_up()
+                transaction = Transaction(self.history, self._time())
+                yield transaction
+                entries = transaction.entries(self.signer)
+                if entries:
+                    self._insert(entries)
+                self.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self.execute("ROLLBACK")
+                raise
+            for entry in entries:
+                self.history.add(entry)
+            if entries:
+                self._write_anchor()
+
+    def rows(self, clause: str, *values: object) -> Iterator[Entry]:
+        """Entries as the database has them, not verified."""
+        cursor = self.execute(f"SELECT {schema.COLUMNS} FROM entries {clause}", *values)
+        return map(Entry._make, cursor)
+
+    def authentic(self, entry: Entry) -> Entry:
+        """``entry``, found by what it says; LedgerError unless the device's signature covers it.
+
+        The signature is that of its commit, so the entries between are read as well, and
+        remembered for others of the same commit.
+        """
+        check(entry)
+        if self._authentic.get(entry.position) != entry.seal:
+            rows = self.rows("WHERE position >= ? ORDER BY position", entry.position)
+            commit = _until_signed(rows)
+            for group in follow(entry.position - 1, entry.previous, commit, self.signer):
+                self._authentic = {found.position: found.seal for found in group}
+            if self._authentic.get(entry.position) != entry.seal:
+                raise LedgerError(f"{entry}: was replaced while it was read")
+        return entry
+
+    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        """Run one SQL statement."""
+        return self._connection.execute(statement, values)
+
+    @contextmanager
+    def verified(self) -> Iterator[None]:
+        """Read all there is with writers kept out, then let the caller look at its own tables."""
+        with self._thread_lock, self._reasons(), self._locked():
+            schema.check(self._connection)
+            self._check_database()
+            self._catch_up()
+            history = self._nothing()
+            history.take_in(self.rows("ORDER BY position"), self.signer)
+            if history != self.history:
+                raise LedgerError("the signed snapshot does not follow from the entries")
+            self._check_anchor()
+            yield
+
+    def close(self) -> None:
+        """Let go of the files."""
+        with self._thread_lock:
+            if self._database is not None and self._process == forks.process():
+                self._database.close()
+            self._database = None
+            self._key_and_anchor.close()
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise LedgerError("it was closed")
+        if self._process != forks.process():
+            raise LedgerError("it was opened in another process; open it again in this one")
+        return self._database
+
+    @contextmanager
+    def _reasons(self) -> Iterator[None]:
+        try:
+            yield
+        except LedgerError as error:
+            raise LedgerError(f"ledger {self.path}: {error}") from error
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(f"ledger {self.path}: {error}") from error
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return self._key_and_anchor.locked(self._busy_seconds)
+
+    def _open(self, create: bool) -> None:
+        if not self._key_and_anchor.key.exists():
+            if not create:
+                raise LedgerError(f"the key file {self._key_and_anchor.key} is missing")
+            self._begin()
+        if not self.path.exists():
+            raise LedgerError("the database is missing, but its key file is there")
+        self.signer = self._key_and_anchor.read_key()
+        self._database = schema.connect(self.path, self._busy_seconds)
+        schema.check(self._database)
+        self.header = self._read_header()
+        self.history = snapshots.last(self._database, self.signer) or self._nothing()
+        self.base = self.history.position
+        if self.base == 0:
+            self._check_database()
+        self._catch_up()
+        if self._check_anchor().position < self.history.position:
+            # A process was killed between its commit and its anchor: what it committed counts.
+            self._write_anchor()
+
+    def _begin(self) -> None:
+        if self._key_and_anchor.was_used():
+            raise LedgerError(f"the key file {self._key_and_anchor.key} is missing")
+        signer = Signer.generate()
+        header = Header.of(_text(self._clock()), signer.public_key, self._continues)
+        schema.create(self.path, header, self._busy_seconds)
+        self._key_and_anchor.keep_key(signer, Anchor(0, header.digest))
+
+    def _nothing(self) -> History:
+        return History(0, self.header.digest)
+
+    def _read_header(self) -> Header:
+        found = self.execute("SELECT text FROM header").fetchall()
+        if len(found) != 1:
+            raise LedgerError("the ledger's header was altered")
+        header = Header(found[0][0])
+        if header.key != self.signer.public_key:
+            raise LedgerError(f"the key file {self._key_and_anchor.key} belongs to another ledger")
+        return header
+
+    def _time(self) -> str:
+        """Now, or the last entry's time if a clock was put right by a little since."""
+        now, last = self._clock(), self.history.time
+        if _text(now + _CLOCK_STEP) < last:
+            raise LedgerError(
+                f"this device's clock says {_text(now)}, but the last entry is of {last}: time "
+                "does not run backwards, so nothing is released until the clock is right"
+            )
+        return max(_text(now), last)
+
+    def _check_database(self) -> None:
+        """Runs SQLite's integrity check over the whole file; LedgerError for any damage."""
+        problem = self.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise LedgerError(f"the database is damaged: {problem}")
+
+    def _catch_up(self) -> None:
+        """Take in what was appended since; the last entry known must still be there."""
+        known = self.history
+        rows = self.rows("WHERE position >= ? ORDER BY position", max(1, known.position))
+        if known.position:
+            last = next(rows, None)
+            if last is None or (last.position, last.seal) != (known.position, known.seal):
+                raise LedgerError(
+                    f"entry {known.position} was there and is gone: the database was cut short, "
+                    "or replaced by an old copy"
+                )
+        known.take_in(rows, self.signer)
+
+    def _insert(self, pending: list[Entry]) -> None:
+        snapshots.keep(self._connection, self.history, self.signer)
+        marks = ", ".join("?" * len(Entry._fields))
+        self._connection.executemany(
+            f"INSERT INTO entries ({schema.COLUMNS}) VALUES ({marks})", pending
+        )
+
+    def _check_anchor(self) -> Anchor:
+        anchor, damaged = self._key_and_anchor.read_anchor(self.signer)
+        if anchor.position > self.history.position:
+            raise LedgerError(
+                f"it ends at entry {self.history.position}, but had {anchor.position}: the "
+                "database was cut short, or replaced by an old copy"
+            )
+        if damaged and anchor.position == self.history.position:
+            # A power cut while the anchor was written comes after a commit, so leaves the
+            # database ahead of the other anchor.
+            raise LedgerError(f"the anchor {self._key_and_anchor.head} is damaged")
+        if anchor.position > 0:
+            entry = next(self.rows("WHERE position = ?", anchor.position), None)
+            if entry is None or check(entry).seal != anchor.seal:
+                raise LedgerError(f"entry {anchor.position} is not the one that was anchored")
+        return anchor
+
+    def _write_anchor(self) -> None:
+        anchor = Anchor(self.history.position, self.history.seal)
+        self._key_and_anchor.write_anchor(anchor, self.signer)
+
+
+def _until_signed(entries: Iterator[Entry]) -> Iterator[Entry]:
+    for entry in entries:
+        yield entry
+        if entry.signature is not None:
+            return
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,169 @@
+"""Distributed discrete Gaussian noise: what many clients add a little of under secure sums.
+
+Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism for federated learning with
+secure aggregation", ICML 2021 (arXiv 2102.06387). Client i sends x_i + Z_i, masked, with Z_i
+discrete Gaussian of σ₁ = σ/√h in every coordinate; over at least h honest survivors the sum holds
+noise of variance σ² at least, and whoever survives beyond them only adds noise.
+
+h is the fewest survivors of a sum less those who side with the server, who know their own noise.
+With h = 1 nothing is shared: every client's noise protects it alone, against whoever reads its
+message.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.privacy.checks import require_count, require_positive
+from murmur.privacy.events import (
+    DiscreteGaussianEvent,
+    Event,
+    Hiding,
+    Release,
+    RepeatedEvent,
+    SummedEvent,
+)
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.integer_noise import in_steps
+from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.noise import NoiseGenerator
+
+_DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33
+_ROUNDING = 1 + 1e-12
+
+
+@dataclass(frozen=True)
+class DistributedGaussian:
+    """One client's share of the noise on a sum of integer vectors.
+
+    Attributes:
+        sigma: σ of the noise of h clients together, in the units of a contribution.
+        sensitivity: L2 norm, in the same units, by which one client's contributions to the sum
+            can differ between neighbours.
+        honest_clients: h, at least 1.
+        grid: the step of the integers, a power of two. With σ ≥ 2¹⁶ steps and σ₁ ≥ 4 steps the
+            noise counts as the Gaussian; coarser noise needs ``coordinates`` to count for more
+            than one client's own.
+        coordinates: where neighbours differ in at most so many coordinates, and in each by 0 or by
+            ±sensitivity/√coordinates, which is a whole number of steps: their number. The exact
+            law of the sum is then accounted for, however coarse the grid is.
+
+    Raises:
+        ValueError: a setting is out of its range, or they do not fit together.
+    """
+
+    sigma: float
+    sensitivity: float
+    honest_clients: int = 1
+    grid: float = 1.0
+    coordinates: int | None = None
+
+    def __post_init__(self) -> None:
+        require_positive("sensitivity", self.sensitivity)
+        require_count("honest_clients", self.honest_clients)
+        in_steps("sigma of one client", self.share * self.grid, self.grid)
+        if self.coordinates is not None:
+            change = self._change(self.coordinates)
+            if self.coordinates < 1 or abs(change - round(change)) > 1e-9 * change:
+                raise ValueError(
+                    f"coordinates={self.coordinates}: sensitivity/√coordinates must be a whole "
+                    f"number of steps, it is {change:g}"
+                )
+
+    @classmethod
+    def calibrated(
+        cls,
+        epsilon: float,
+        delta: float,
+        sensitivity: float,
+        *,
+        honest_clients: int = 1,
+        releases: int = 1,
+        grid: float | None = None,
+        coordinates: int | None = None,
+        coarsest: float = math.inf,
+    ) -> DistributedGaussian:
+        """The least noise with which ``releases`` sums are (``epsilon``, ``delta``)-DP together.
+
+        ``grid``: None for the coarsest, up to ``coarsest``, on which the noise counts as the
+        Gaussian.
+
+        Raises:
+            ValueError: an argument is out of range, or no noise on this grid meets the budget.
+        """
+        # Loads SciPy, which those who only add noise of a known size do without.
+        from murmur.privacy.accounting import Threat
+        from murmur.privacy.accounting import epsilon as epsilon_of
+        from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, least_noise
+
+        require_positive("sensitivity", sensitivity)
+        sigma = discrete_noise_multiplier(epsilon, delta, releases) * sensitivity
+        if grid is None:
+            grid = min(coarsest, fine_grid(sigma, honest_clients))
+
+        def mechanism(sigma: float) -> DistributedGaussian:
+            return cls(sigma, sensitivity, honest_clients, grid, coordinates)
+
+        def cost(sigma: float) -> float:
+            event = RepeatedEvent(mechanism(sigma).event(), releases)
+            return epsilon_of(event, delta, Threat.SECURE_AGGREGATION).epsilon
+
+        if cost(sigma) <= epsilon:
+            return mechanism(sigma)
+        least = math.sqrt(honest_clients) * grid / 16
+        return mechanism(least_noise(cost, epsilon, least * _ROUNDING, 100 * max(sigma, least)))
+
+    @property
+    def share(self) -> float:
+        """σ₁ of one client's noise, in grid steps."""
+        return self.sigma / math.sqrt(self.honest_clients) / self.grid * _ROUNDING
+
+    @property
+    def reach(self) -> int:
+        """What one client's noise stays within, in grid steps: what a codec must leave room for.
+
+        Noise beyond it, of a probability below 4·10⁻³³ for each coordinate, may be cut.
+        """
+        return math.ceil(_DEVIATIONS * self.share)
+
+    def client_event(self) -> Event:
+        """One client's message, to whoever reads it."""
+        if self.coordinates is None:
+            return DiscreteGaussianEvent(self.share, self.sensitivity / self.grid)
+        change = float(round(self._change(self.coordinates)))
+        return RepeatedEvent(
+            DiscreteGaussianEvent(self.share, change, scalar=True), self.coordinates
+        )
+
+    def release(self, unit: Unit = Unit.CLIENT) -> Release:
+        """One client's message; ``unit``: whose exchange ``sensitivity`` is about."""
+        noised = self.client_event()
+        return Release(noised, unit, Adjacency.REPLACE_ONE, hiding=Hiding.NOISE)
+
+    def event(self) -> Event:
+        """One sum, to whoever sees sums only."""
+        return SummedEvent(self.release(), self.honest_clients)
+
+    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """``k``, one client's contribution in grid steps, plus that client's share of the noise.
+
+        Raises:
+            ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
+        """
+        return DiscreteGaussian(self.share, self.sensitivity / self.grid).privatize_integers(k, rng)
+
+    def _change(self, coordinates: int) -> float:
+        return self.sensitivity / self.grid / math.sqrt(max(1, coordinates))
+
+
+def fine_grid(sigma: float, honest_clients: int) -> float:
+    """The coarsest grid, a power of two, on which noise of ``sigma`` counts as the Gaussian."""
+    from murmur.privacy.accounting import fine_gaussian, summed_gaussians
+
+    coarsest = sigma / max(fine_gaussian.FINEST, summed_gaussians.FINE * math.sqrt(honest_clients))
+    return 2.0 ** math.floor(math.log2(coarsest))

@@ -1,0 +1,140 @@
+"""The private half of DP-SGD: secret Poisson lots and discrete Gaussian noise on their sums.
+
+Abadi et al., CCS 2016; accounted for as Gaussian noise
+(``murmur.privacy.accounting.fine_gaussian``). Both the lots and the noise come from the noise
+stream: amplification by sampling holds only against those who cannot know the sample, and
+everybody knows the experiment's seed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.privacy.checks import require_count, require_positive
+from murmur.privacy.events import (
+    DiscreteGaussianEvent,
+    Event,
+    PoissonSampledEvent,
+    Release,
+    RepeatedEvent,
+)
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.noise import NoiseGenerator
+
+
+@dataclass(frozen=True)
+class SampledGaussian:
+    """Sums of integer vectors over Poisson samples, with noise.
+
+    Attributes:
+        rate: q, the probability with which each record joins a sample, in (0, 1].
+        noise_multiplier: σ / sensitivity.
+        sensitivity: L2 norm of one record's integer vector at most. Where σ is 2¹⁶ steps or more,
+            the noise counts as the Gaussian, below at integer Rényi orders only.
+    """
+
+    rate: float
+    noise_multiplier: float
+    sensitivity: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"rate={self.rate}: must lie in (0, 1]")
+        require_positive("noise_multiplier", self.noise_multiplier)
+        require_positive("sensitivity", self.sensitivity)
+
+    @classmethod
+    def calibrated(
+        cls, epsilon: float, delta: float, rate: float, steps: int, sensitivity: int
+    ) -> SampledGaussian:
+        """The least noise with which ``steps`` sums are (``epsilon``, ``delta``)-DP together.
+
+        Raises:
+            ValueError: an argument is out of range.
+        """
+        # Loads SciPy, which those who only add noise of a known size do without.
+        from murmur.privacy.accounting.calibrate import sampled_noise_multiplier
+
+        multiplier = sampled_noise_multiplier(epsilon, delta, rate, steps, sensitivity)
+        return cls(rate, multiplier, sensitivity)
+
+    @property
+    def sigma(self) -> int:
+        """Standard deviation σ of the noise, in whole grid steps, rounded up."""
+        return math.ceil(self.noise_multiplier * self.sensitivity)
+
+    def event(self, steps: int = 1) -> Event:
+        """``steps`` sums."""
+        noise = DiscreteGaussianEvent(float(self.sigma), float(self.sensitivity))
+        return RepeatedEvent(PoissonSampledEvent(self.rate, noise), steps)
+
+    def sample(self, count: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
+        """Which of ``count`` records are in the next sample, (count,)."""
+        return poisson_sample(self.rate, count, rng)
+
+    def perturb(self, total: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """``total`` (d,) plus noise."""
+        noise = DiscreteGaussian(float(self.sigma), float(self.sensitivity))
+        return noise.privatize_integers(total, rng)
+
+
+@dataclass(frozen=True)
+class LotSchedule:
+    """How often DP-SGD looks at each record: from sizes to steps and their noise.
+
+    Attributes:
+        lot_size: expected records in a step, L.
+        epochs: passes over the data in one round.
+        sensitivity: of one step's sum, in grid steps.
+        rounds: how often in all; the budget is for all of them.
+    """
+
+    lot_size: int
+    epochs: int
+    sensitivity: int
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("lot_size", "epochs", "rounds"):
+            require_count(name, getattr(self, name))
+
+    def rate(self, size: int) -> float:
+        """Sampling rate q = L/n, at most 1."""
+        return min(1.0, self.lot_size / size)
+
+    def steps(self, size: int) -> int:
+        """Steps of one round, in which ``epochs`` · n records are expected."""
+        return max(1, math.ceil(self.epochs * size / self.lot_size))
+
+    def mechanism(self, epsilon: float, delta: float, size: int) -> SampledGaussian:
+        """The least noise with which all rounds on ``size`` records meet the budget."""
+        steps = self.rounds * self.steps(size)
+        return SampledGaussian.calibrated(epsilon, delta, self.rate(size), steps, self.sensitivity)
+
+    def event(self, epsilon: float, delta: float, size: int) -> Event:
+        """One round at that noise: a record is in a step or, as its null neighbour is, not."""
+        noise = self.mechanism(epsilon, delta, size).event(self.steps(size))
+        return Release(noise, Unit.RECORD, Adjacency.REPLACE_SPECIAL)
+
+    def describe(self, epsilon: float, delta: float, size: int) -> str:
+        """The noise of all rounds, in a few words."""
+        multiplier = self.mechanism(epsilon, delta, size).noise_multiplier
+        steps = self.rounds * self.steps(size)
+        return f"DP-SGD, noise multiplier {multiplier:.3f}, {steps} steps"
+
+
+def poisson_sample(rate: float, count: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
+    """Which of ``count`` are in a sample, (count,).
+
+    Each by itself, with probability ``rate`` rounded down to a multiple of 2⁻⁶⁴.
+    """
+    below = math.floor(Fraction(rate) * 2**64)
+    if below == 2**64:
+        return np.ones(count, dtype=np.bool_)
+    return rng.uint64(count) < np.uint64(below)

@@ -1,0 +1,211 @@
+"""Reading a policy file: every key must be there, be known, and make sense.
+
+Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
+then a whole client, as each release states, and no assumption; and ``ledger``, whose id is known
+only when it was begun. Scalars are read as text and converted here, because YAML's own rules
+surprise: ``1e-5`` is text to it, ``no`` is a truth value, and of a key given twice the last one
+counts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.policy.mechanisms import MECHANISMS
+
+_LARGEST_FILE = 64 * 1024
+_NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_THREATS = ("local", "secure_aggregation")
+_AS_STATED = "as_stated"
+_ANY = "any"
+_LEDGER = re.compile(r"[0-9a-f]{32}")
+_DEFAULTS = {"unit": Unit.CLIENT.value, "adjacency": _AS_STATED, "assumptions": [], "ledger": _ANY}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The fields of a ``Policy``; ValueError, OSError or yaml.YAMLError say what is wrong."""
+    with open(path, "rb") as file:
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise ValueError(f"the file is longer than {_LARGEST_FILE} bytes")
+    return parse(content)
+
+
+def parse(content: bytes) -> dict[str, Any]:
+    """``read`` for a file's content."""
+    given = yaml.load(content, _StrictLoader)
+    filled = {**_DEFAULTS, **given} if isinstance(given, dict) else given
+    plain = _mapping("the file", filled, _CONVERSIONS)
+    fields = {key: convert(key, plain[key]) for key, convert in _CONVERSIONS.items()}
+    algorithms = fields.pop("algorithms")
+    del fields["servers"]
+    fields["epsilon_per_release"] = _per_release(plain["epsilon_per_release"], algorithms)
+    limits = [fields["epsilon_per_lifetime"], *fields["epsilon_per_release"].values()]
+    if math.inf in limits and not fields["allow_non_private"]:
+        raise ValueError(
+            "allow_non_private=false: must be true where epsilon_per_release or "
+            "epsilon_per_lifetime is inf; give a finite limit instead"
+        )
+    return fields
+
+
+class _StrictLoader(yaml.BaseLoader):
+    """Mappings, lists and text; nothing given twice, nothing by reference."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"an alias (*name) is not allowed{self.peek_event().start_mark}")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) != len(node.value):
+            raise yaml.YAMLError(f"a key is given twice in the mapping{node.start_mark}")
+        return mapping
+
+
+def _mapping(key: str, value: object, allowed: Collection[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{key}={value!r:.60}: must be a mapping with {_list(allowed)}")
+    unknown = [name for name in value if name not in allowed]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r:.60} in {key} is not known; known are {_list(allowed)}")
+    missing = [name for name in allowed if name not in value]
+    if missing:
+        raise ValueError(f"{missing[0]!r} is missing in {key}")
+    return value
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _bounded(
+    low: float, high: float, *, low_allowed: bool = False
+) -> Callable[[str, object], float]:
+    """A converter to a number between ``low`` and ``high``; ``high`` counts as allowed."""
+
+    def convert(key: str, value: object) -> float:
+        number = math.nan
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            number = float(value)
+        elif value in ("inf", ".inf"):
+            number = math.inf
+        if not (low < number <= high or (low_allowed and number == low)):
+            least = f"at least {low:g}" if low_allowed else f"above {low:g}"
+            raise ValueError(f"{key}={value!r:.60}: must be a number {least} and at most {high:g}")
+        return number
+
+    return convert
+
+
+def _count(key: str, value: object) -> int:
+    if not (isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,8}", value)):
+        raise ValueError(f"{key}={value!r:.60}: must be a whole number of at least 1")
+    return int(value)
+
+
+def _truth(key: str, value: object) -> bool:
+    if value not in ("true", "false"):
+        raise ValueError(f"{key}={value!r:.60}: must be true or false")
+    return value == "true"
+
+
+def _one_of(*words: str) -> Callable[[str, object], str]:
+    def convert(key: str, value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"{key}={value!r:.60}: must be one of {_list(words)}")
+        return value
+
+    return convert
+
+
+def _adjacency(key: str, value: object) -> Adjacency | None:
+    word = _one_of(_AS_STATED, *Adjacency)(key, value)
+    return None if word == _AS_STATED else Adjacency(word)
+
+
+def _ledger(key: str, value: object) -> str | None:
+    if value == _ANY:
+        return None
+    if not (isinstance(value, str) and _LEDGER.fullmatch(value)):
+        raise ValueError(
+            f"{key}={value!r:.60}: must be any, or the id that `murmur ledger show` prints"
+        )
+    return value
+
+
+def _last_instant(key: str, value: object) -> datetime:
+    if not (isinstance(value, str) and _DATE.fullmatch(value)):
+        raise ValueError(f"{key}={value!r:.60}: must be a date such as 2027-12-31")
+    try:
+        return datetime.combine(date.fromisoformat(value), time.max, UTC)
+    except ValueError as error:
+        raise ValueError(f"{key}={value!r}: {error}") from error
+
+
+def _texts(key: str, value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise ValueError(f"{key}={value!r:.60}: must be a list of names")
+    return value
+
+
+def _servers(key: str, value: object) -> None:
+    """Only "any": nothing that reaches a client says verifiably which server it comes from."""
+    if value != "any":
+        raise ValueError(
+            f"{key}={value!r:.60}: must be any; which server a device talks to is fixed where its "
+            "SuperNode is started, by --superlink and --root-certificates"
+        )
+
+
+def _per_release(value: object, algorithms: list[str]) -> dict[str, float]:
+    """One limit for all algorithms, or one for each."""
+    if not isinstance(value, dict):
+        return dict.fromkeys(algorithms, _epsilon("epsilon_per_release", value))
+    limits = _mapping("epsilon_per_release", value, algorithms)
+    return {name: _epsilon(f"epsilon_per_release.{name}", limits[name]) for name in algorithms}
+
+
+def _mechanisms(key: str, value: object) -> dict[str, float]:
+    if not isinstance(value, dict) or not value.keys() <= MECHANISMS.keys():
+        raise ValueError(
+            f"{key}={value!r:.60}: must be a mapping whose keys are among {_list(MECHANISMS)}"
+        )
+    limits = {}
+    for name, setting in value.items():
+        limit = MECHANISMS[name].limit
+        inner = _mapping(f"{key}.{name}", setting, [limit])
+        limits[name] = _positive(f"{key}.{name}.{limit}", inner[limit])
+    return limits
+
+
+_epsilon = _bounded(0, math.inf)
+_positive = _bounded(0, 1e12)
+
+_CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
+    "expires": _last_instant,
+    "servers": _servers,
+    "algorithms": _texts,
+    "mechanisms": _mechanisms,
+    "epsilon_per_release": lambda key, value: value,
+    "epsilon_per_lifetime": _epsilon,
+    "delta": _bounded(0, 0.5, low_allowed=True),
+    "threat": _one_of(*_THREATS),
+    "unit": lambda key, value: Unit(_one_of(*Unit)(key, value)),
+    "adjacency": _adjacency,
+    "assumptions": _texts,
+    "ledger": _ledger,
+    "minimum_surviving_clients": _count,
+    "allow_seeded_noise": _truth,
+    "allow_non_private": _truth,
+}

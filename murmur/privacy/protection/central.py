@@ -1,0 +1,157 @@
+"""Central protection: a trusted server adds Gaussian noise to the sum (DP-FedAvg).
+
+McMahan, Ramage, Talwar, Zhang, ICLR 2018. One round:
+
+1. clients send their clipped updates as they are
+2. the server makes (Σ Δ_i + N(0, (z C)² I)) / K public, K = the (expected) size of the cohort
+
+K does not depend on who came, which keeps the sensitivity, to one client more or less, at C. Where
+cohorts are Poisson samples in secret, sampling amplifies; otherwise a client pays for each round
+in which it was asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.privacy.accounting import Threat
+from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, sampled_noise_multiplier
+from murmur.privacy.events import (
+    Assumption,
+    ComposedEvent,
+    Event,
+    NonPrivateEvent,
+    Release,
+    RepeatedEvent,
+)
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
+from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.protection.clipped import Clipped, Integers
+from murmur.privacy.statement import Exposure, by_participations
+
+MODELS = "anyone who sees every published model"
+TRUSTED = "the server is trusted: it adds the noise, and keeps updates to itself"
+SECRET_COHORT = Assumption(
+    "secret_cohort", "nobody who sees the models learns who was asked in which round"
+)
+
+
+class ServerNoise(Clipped):
+    """Noise from the server, which sees updates in the clear and publishes noised means."""
+
+    threats = ("central",)
+    adjacency = Adjacency.ADD_REMOVE
+    rounds_published = 0
+
+    @property
+    def always_published(self) -> bool:
+        """With noise: a round that is left out would tell whose data made it so."""
+        return self.noise_multiplier > 0
+
+    def release_event(self) -> Event:
+        """The update leaves without noise."""
+        return NonPrivateEvent()
+
+    def divisor(self, weight: int) -> int:
+        """The expected cohort, whoever came."""
+        return self.cohorts.size
+
+    def state(self) -> dict[str, NDArray]:
+        """The clipping norm, and how many models were published."""
+        return {**super().state(), "published": np.array([self.rounds_published], np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The clipping norm, and how many models were published."""
+        super().restore(state)
+        self.rounds_published = int(state["published"][0])
+
+
+class Central(ServerNoise):
+    """Independent noise in every round."""
+
+    name = "Gaussian noise from the server"
+    claim = (
+        "all published models together are (ε, δ)-differentially private for a client, where "
+        "the server is trusted (McMahan et al. 2018; Andrew et al. 2021)"
+    )
+    difference = "sampling helps while cohorts stay secret only; a curious server sees updates."
+
+    def calibrate(self) -> float:
+        """The smallest z, for secret samples or for the most exposed client's rounds."""
+        budget, rate = self.budget, self.cohorts.rate
+        if rate is None or rate == 1:
+            return discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
+        return sampled_noise_multiplier(
+            budget.epsilon, budget.delta, rate, budget.releases, CLIP_STEPS
+        )
+
+    @cached_property
+    def mechanism(self) -> SampledGaussian:
+        """The update and the bit together."""
+        return SampledGaussian(self.cohorts.rate or 1.0, self.noise_multiplier or 1.0, CLIP_STEPS)
+
+    def mean(
+        self, number: int, total: Integers, weight: int, noise: NoiseGenerator
+    ) -> NDArray[np.float64]:
+        """The noised mean, which is published."""
+        mean = super().mean(number, total, weight, noise)
+        self.rounds_published += 1
+        return mean
+
+    def noised(
+        self, number: int, total: Integers, multiplier: float, noise: NoiseGenerator
+    ) -> Integers:
+        """``total`` with noise of ``multiplier`` × the clipping norm."""
+        if not self.noise_multiplier:
+            return total
+        mechanism = DiscreteGaussian(math.ceil(multiplier * CLIP_STEPS), CLIP_STEPS)
+        return mechanism.privatize_integers(total, noise)
+
+    def round_event(self) -> Event:
+        """One published model."""
+        if not self.noise_multiplier:
+            return NonPrivateEvent()
+        sampled = self.mechanism.event()
+        if self.mechanism.rate == 1:
+            return Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE)
+        always = replace(self.mechanism, rate=1.0).event()
+        return Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE, (SECRET_COHORT,), always)
+
+    def published(self, participations: Mapping[int, int]) -> list[Exposure]:
+        """The models: a secret sample could have held anybody, a known cohort only its clients."""
+        event = self.round_event()
+        if self.cohorts.rate is not None:
+            total = RepeatedEvent(event, self.rounds_published) if self.rounds_published else None
+            clients: Mapping[str, Event] = {"each client": ComposedEvent((total,) if total else ())}
+        else:
+            released = {str(client): count for client, count in sorted(participations.items())}
+            clients = by_participations(event, released or {"nobody": 0})
+        budget = self.budget
+        claims = budget.epsilon if budget.is_private else None
+        return [
+            Exposure(
+                threat=Threat.CENTRAL,
+                adversary=MODELS,
+                per_round=event,
+                clients=clients,
+                sizes={"each client": self.cohorts.clients},
+                claimed_per_round=claims if budget.per == "round" else None,
+                claimed_total=claims if budget.per == "run" else None,
+                notes=(TRUSTED,),
+            )
+        ]
+
+    def spent(self, participations: Mapping[int, int]) -> Event:
+        """All models published so far, for the client that was in the most of them."""
+        most = max(participations.values(), default=1)
+        count = most if self.cohorts.rate is None else max(1, self.rounds_published)
+        return RepeatedEvent(self.round_event(), count)

@@ -1,0 +1,129 @@
+"""The privacy statement in plain language."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+
+if TYPE_CHECKING:
+    from murmur.privacy.canaries import CanaryAudit
+    from murmur.privacy.statement import Guarantee, Statement
+
+_MAX_LINES = 25
+_WIDTH = 100
+UNITS = {
+    Unit.CLIENT: "everything that one client holds",
+    Unit.RECORD: "one record of one client",
+}
+NEIGHBOURS = {
+    Adjacency.REPLACE_ONE: "exchanged for anything else",
+    Adjacency.ADD_REMOVE: "added or removed",
+    Adjacency.REPLACE_SPECIAL: "exchanged for one that contributes nothing",
+}
+
+
+def render(statement: Statement) -> str:
+    """The whole statement, 25 lines of 100 characters at most; what matters most comes first."""
+    lines = [f"Privacy statement: {statement.algorithm}"]
+    lines += [f"VOID, rely on none of these figures: {reason}" for reason in statement.void]
+    if not any(math.isfinite(g.stated) for g in statement.guarantees):
+        lines.append("NOT PRIVATE: nothing protects what the clients released.")
+    elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
+        lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
+    subject, neighbours = UNITS[statement.unit], NEIGHBOURS[statement.adjacency]
+    lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
+    if statement.split:
+        lines.append(f"Not protected: {statement.split}.")
+    for guarantee in statement.guarantees:
+        lines += _describe(guarantee)
+    if statement.claim:
+        lines.append(f"What the paper claims: {statement.claim}")
+    if statement.difference:
+        lines.append(f"Why proven differs from claimed: {statement.difference}")
+    lines += [f"Warning: {warning}" for warning in statement.warnings]
+    notes = dict.fromkeys(note for guarantee in statement.guarantees for note in guarantee.notes)
+    lines += [f"Note: {note}" for note in notes]
+    return "\n".join(_fit(lines))
+
+
+def against(adversary: str, assumptions: Sequence[str]) -> str:
+    """The adversary, and all that its figure rests on."""
+    if not assumptions:
+        return adversary
+    return f"{adversary}, if {', and if '.join(assumptions)}"
+
+
+def _describe(g: Guarantee) -> list[str]:
+    per_round = g.assumed_per_round if g.assumptions else g.proven_per_round
+    figure = f"ε = {_number(g.stated)} in total, {_number(per_round)} a round; {g.method}"
+    lines = [f"Against {against(g.adversary, g.assumptions)}: {figure}"]
+    if g.assumptions and g.threat != Threat.SECURE_AGGREGATION:
+        lines.append(f"  without that: ε = {_number(g.proven_total)}")
+    if not g.assumptions and g.number_of_clients > 1 and math.isfinite(g.proven_total):
+        lines.append(
+            f"  of {g.number_of_clients} clients the most exposed; median "
+            f"{_number(g.proven_median)}, least {_number(g.proven_least)}"
+        )
+    if g.claimed_per_round is not None or g.claimed_total is not None:
+        lines.append(f"  claimed ε:  {_pair(g.claimed_per_round, g.claimed_total)}")
+    if g.measured is not None:
+        found = f"  measured ε: at least {_number(g.measured)} per round, by attack"
+        if g.measured > g.proven_per_round:
+            found += "; this is MORE THAN PROVEN: do not rely on this statement"
+        lines.append(found)
+    if g.canaries is not None:
+        found = f"  canaries:   {said_of_canaries(g.canaries)}"
+        if g.canaries.at_least > g.stated:
+            found += "; this is MORE THAN STATED: do not rely on this statement"
+        lines.append(found)
+    if math.isfinite(g.stated):
+        lines.append(f"  in words: {odds(g.stated)}")
+    return lines
+
+
+def said_of_canaries(found: CanaryAudit) -> str:
+    """What the canary clients of a run measured."""
+    said = f"at least {_number(found.at_least)} over the run, by {found.count} canary clients"
+    if found.estimate is None:
+        return said
+    low, middle, high = map(_number, (found.low, found.estimate, found.high))
+    return f"{said}; about {middle} ({low} to {high}) if what is seen of them is normal"
+
+
+def odds(epsilon: float) -> str:
+    """What ε lets an adversary learn, as a probability (but for an event of probability δ)."""
+    return f"from even odds on any fact about the unit, the adversary may become {_sure(epsilon)}"
+
+
+def _sure(epsilon: float) -> str:
+    certainty = 1 / (1 + math.exp(-epsilon))
+    return "practically certain" if certainty > 0.9995 else f"at most {certainty:.1%} sure"
+
+
+def _pair(per_round: float | None, total: float | None) -> str:
+    if per_round is None and total is None:
+        return "none"
+    return f"{_number(per_round)} per round, {_number(total)} in total"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "not stated"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _fit(lines: Sequence[str]) -> list[str]:
+    """``lines`` wrapped, and cut at the limit with a word about what is missing."""
+    wrapped = [
+        part for line in lines for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ")
+    ]
+    if len(wrapped) <= _MAX_LINES:
+        return wrapped
+    missing = len(wrapped) - _MAX_LINES + 1
+    return [*wrapped[: _MAX_LINES - 1], f"({missing} more lines: see the statement's JSON.)"]

@@ -1,0 +1,77 @@
+"""What clients remember from round to round, on their own disk.
+
+A server that was killed asks for its last round again, and a client that had already answered must
+then start from where it stood before. So a state has the number of the round that made it, and the
+one before stays until the next: ``load`` gives the state as of a round.
+
+``FOLDER/CLIENT/ROUND.safetensors``: one state, with its checksum (``murmur.learning.array_file``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from numpy.typing import NDArray
+
+from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
+from murmur.learning.private_file import private_folder
+
+
+class ClientStateError(ValueError):
+    """A client's state of that round cannot be had."""
+
+
+class ClientState:
+    """The states of all clients of one run that live in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, client: int, as_of: int) -> dict[str, NDArray] | None:
+        """What ``client`` remembered at the end of round ``as_of``; None: nothing yet.
+
+        ClientStateError where it is damaged, or older than what is kept.
+        """
+        rounds = self._rounds(client)
+        past = [number for number in rounds if number <= as_of]
+        if past:
+            return self._read(client, past[-1])[0]
+        if rounds and self._read(client, rounds[0])[1] <= as_of:
+            raise ClientStateError(f"this client's state of round {as_of} is no longer kept")
+        return None
+
+    def save(self, client: int, number: int, arrays: Mapping[str, NDArray]) -> None:
+        """Let ``client`` remember ``arrays`` from round ``number`` on, in place of any later one.
+
+        On disk when this returns, with the latest state of an earlier round.
+        """
+        rounds = self._rounds(client)
+        first = self._read(client, rounds[0])[1] if rounds else number
+        path = self._path(client, number)
+        private_folder(path.parent)
+        facts = {"client": client, "round": number, "first_round": min(first, number)}
+        # Later states go first: after a kill in between they would pass for this round's future.
+        for later in (other for other in rounds if other > number):
+            self._path(client, later).unlink()
+        replace_file(path, to_bytes(arrays, facts))
+        for older in [other for other in rounds if other < number][:-1]:
+            self._path(client, older).unlink()
+
+    def _rounds(self, client: int) -> list[int]:
+        names = (path.stem for path in self.folder.glob(f"{client}/[0-9]*.safetensors"))
+        return sorted(int(name) for name in names)
+
+    def _read(self, client: int, number: int) -> tuple[dict[str, NDArray], int]:
+        """The arrays of one state, and the first round for which there was any."""
+        path = self._path(client, number)
+        try:
+            arrays, facts = from_bytes(path.read_bytes())
+            if (facts["client"], facts["round"]) != (client, number):
+                raise DamagedError("it is that of another client or round")
+        except (DamagedError, KeyError) as error:
+            raise ClientStateError(f"{path}: {error}; remove the run and start it anew") from error
+        return arrays, int(facts["first_round"])
+
+    def _path(self, client: int, number: int) -> Path:
+        return self.folder / str(client) / f"{number}.safetensors"

@@ -1,0 +1,100 @@
+"""The server's step: how the global model follows the mean update of a round.
+
+Reddi et al., "Adaptive federated optimization", ICLR 2021, with the formulas of Flower's FedAvgM,
+FedAdam and FedYogi. Symbols: Δ = mean update, η = ``learning_rate``, m = first moment, v = second
+moment, τ = degree of adaptivity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.privacy.checks import require_positive
+
+Parameters = NDArray[np.float32]
+Moment = NDArray[np.float64]
+
+
+class Sgd:
+    """w ← w + η Δ; with η = 1 the mean of the clients' models."""
+
+    def __init__(self, *, learning_rate: float) -> None:
+        require_positive("learning_rate", learning_rate)
+        self.learning_rate = learning_rate
+        self.moments: dict[str, Moment] = {}
+
+    def step(self, model: Parameters, update: Moment) -> Parameters:
+        """The next model (d,) from ``model`` (d,) and the mean update (d,)."""
+        return (model + self.learning_rate * self.direction(update)).astype(np.float32)
+
+    def direction(self, update: Moment) -> Moment:
+        """Where to go for a step of η."""
+        return update
+
+    def state(self) -> dict[str, NDArray]:
+        """What a checkpoint must hold."""
+        return dict(self.moments)
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Take up what ``state`` returned."""
+        self.moments = {name: values.copy() for name, values in state.items()}
+
+
+class Momentum(Sgd):
+    """FedAvgM: m ← β m + Δ; w ← w + η m."""
+
+    def __init__(self, *, learning_rate: float, momentum: float) -> None:
+        super().__init__(learning_rate=learning_rate)
+        self.momentum = _decay("momentum", momentum)
+
+    def direction(self, update: Moment) -> Moment:
+        """M."""
+        before = self.moments.get("m", np.zeros_like(update))
+        self.moments["m"] = self.momentum * before + update
+        return self.moments["m"]
+
+
+class Yogi(Sgd):
+    """FedYogi: m ← β₁m + (1−β₁)Δ; v ← v − (1−β₂)Δ² sign(v − Δ²); w ← w + η m/(√v + τ)."""
+
+    def __init__(self, *, learning_rate: float, beta_1: float, beta_2: float, tau: float) -> None:
+        super().__init__(learning_rate=learning_rate)
+        self.betas = _decay("beta_1", beta_1), _decay("beta_2", beta_2)
+        require_positive("tau", tau)
+        self.tau = tau
+
+    def direction(self, update: Moment) -> Moment:
+        """m/(√v + τ)."""
+        beta, moments, square = self.betas[0], self.moments, update**2
+        moments["m"] = beta * moments.get("m", np.zeros_like(update)) + (1 - beta) * update
+        moments["v"] = self.second(moments.get("v", np.zeros_like(update)), square)
+        return moments["m"] / (np.sqrt(moments["v"]) + self.tau)
+
+    def second(self, before: Moment, square: Moment) -> Moment:
+        """v, from v of the last round and Δ²."""
+        return before - (1 - self.betas[1]) * square * np.sign(before - square)
+
+
+class Adam(Yogi):
+    """FedAdam: v ← β₂v + (1−β₂)Δ², and η √(1 − β₂^(t+1))/(1 − β₁^(t+1)) in round t for η."""
+
+    def direction(self, update: Moment) -> Moment:
+        """m/(√v + τ), bias-corrected."""
+        t = self.moments.get("t", np.zeros(1)) + 1
+        self.moments["t"] = t
+        first, second = (1 - beta ** (float(t[0]) + 1) for beta in self.betas)
+        return math.sqrt(second) / first * super().direction(update)
+
+    def second(self, before: Moment, square: Moment) -> Moment:
+        """v, from v of the last round and Δ²."""
+        return self.betas[1] * before + (1 - self.betas[1]) * square
+
+
+def _decay(name: str, value: float) -> float:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name}={value}: must be at least 0 and below 1")
+    return value

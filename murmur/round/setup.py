@@ -1,0 +1,124 @@
+"""What a strategy is built with, and its record of one round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.learning.data.datasets import Examples
+from murmur.learning.metrics import Metric
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.budget import Budget
+from murmur.privacy.noise import NoiseGenerator
+from murmur.round.client_placement import ClientPlacement, SimulatedPlacement
+from murmur.round.schedule import Schedule
+from murmur.secure_sum import SecureSumSettings
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """What the ServerApp gives to a strategy.
+
+    ``cohort_size``: clients sampled in each round out of ``num_clients``. ``quorum``: the share of
+    the cohort that must answer for a round to count. ``public``: the unlabelled pool
+    (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
+    public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
+    ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
+    ``placement``: which node is asked for which client. ``schedule``: who is asked when; None:
+    random cohorts. ``metrics``: further scores on the test set. ``split``: the statement's sentence
+    on owners' rows outside of clients, if there are any. ``strategy``: its name in the
+    configuration, which clients compare with their own.
+    """
+
+    trainer: Trainer
+    public: NDArray[np.float32]
+    test: Examples
+    budget: Budget
+    seed: int
+    num_clients: int
+    cohort_size: int
+    quorum: float
+    client_sizes: tuple[int, ...] | None = None
+    seeded_noise: bool = False
+    secure_sums: SecureSumSettings = field(default_factory=SecureSumSettings)
+    round_timeout: float = 3600.0
+    placement: ClientPlacement = field(default_factory=SimulatedPlacement)
+    schedule: Schedule | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    split: str = ""
+    strategy: str = ""
+
+    @cached_property
+    def cohorts(self) -> Schedule:
+        """Who is asked when."""
+        rounds = self.budget.rounds
+        return self.schedule or Schedule(
+            "random", self.num_clients, self.cohort_size, rounds, self.seed
+        )
+
+    @property
+    def least_survivors(self) -> int:
+        """The fewest clients whose shared noise keeps the budget; 0 where none is shared."""
+        honest = self.budget.honest_clients
+        return honest + self.secure_sums.colluders if honest > 1 else 0
+
+    def noise(self, purpose: str, number: int) -> NoiseGenerator:
+        """Where the server itself must add noise in round ``number``."""
+        if self.seeded_noise:
+            return NoiseGenerator.seeded(self.seed, "server noise", purpose, number)
+        return NoiseGenerator.from_os()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cohort_size <= self.num_clients:
+            raise ValueError(
+                f"clients_per_round={self.cohort_size}: must lie in 1..{self.num_clients} "
+                "(federation.num_clients)"
+            )
+        if not 0 < self.quorum <= 1:
+            raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
+
+
+@dataclass
+class Round:
+    """What happened in one round, for its result row.
+
+    ``asked``: the cohort by node; ``away``: how many of it no node could be asked for;
+    ``invited``: those asked to train, which are fewer where somebody dropped out of a secure sum
+    before; ``failed``: who did not contribute, and why; ``accused``: who was proven to have lied.
+    ``counted``: whether the quorum answered, so that the round changed the model.
+
+    ``facts`` is what the row needs of a round that is over but for its evaluation.
+    """
+
+    number: int
+    asked: dict[int, list[int]] = field(default_factory=dict)
+    away: int = 0
+    invited: dict[int, list[int]] = field(default_factory=dict)
+    accepted: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    accused: dict[int, str] = field(default_factory=dict)
+    counted: bool = False
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: getattr(self, name) for name in _FACTS}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Round:
+        """The round of which ``facts`` tells, which may come from a file."""
+        reasons = {name: _by_client(facts[name]) for name in ("failed", "accused")}
+        return cls(**{**facts, **reasons})
+
+
+_FACTS = ("number", "accepted", "failed", "accused", "counted", "bytes_down", "bytes_up")
+
+
+def _by_client(reasons: Mapping[str, str]) -> dict[int, str]:
+    return {int(client): why for client, why in reasons.items()}

@@ -1,0 +1,36 @@
+"""Secure aggregation: the server learns the sum of integer vectors and nothing about any of them.
+
+``SecureClient`` and ``SecureServer`` are the two ends, six phases each; ``Terms`` is what they
+agree on, ``SecureSumSettings`` what a user sets, ``OwnerRules`` what a device's owner asks of
+every sum, ``StateFile`` a client's memory between phases, ``identity_in`` a device's own key.
+See ``docs/secure-aggregation.md`` for the protocol, what it protects from, and what not.
+"""
+
+from murmur.secure_sum.client import SecureClient
+from murmur.secure_sum.identity import identity_in, public_identity
+from murmur.secure_sum.messages import Phase
+from murmur.secure_sum.owner import OwnerRules
+from murmur.secure_sum.peers import Peers, PinnedPeers, SeenPeers, read_peers
+from murmur.secure_sum.release import release_digest
+from murmur.secure_sum.server import SecureServer
+from murmur.secure_sum.settings import SecureSumSettings
+from murmur.secure_sum.store import StateFile
+from murmur.secure_sum.terms import SecureSumError, Terms
+
+__all__ = [
+    "OwnerRules",
+    "Peers",
+    "Phase",
+    "PinnedPeers",
+    "SecureClient",
+    "SecureServer",
+    "SecureSumError",
+    "SecureSumSettings",
+    "SeenPeers",
+    "StateFile",
+    "Terms",
+    "identity_in",
+    "public_identity",
+    "read_peers",
+    "release_digest",
+]

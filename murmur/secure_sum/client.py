@@ -1,0 +1,320 @@
+"""One client in one secure sum: six phases, each done once and in order.
+
+Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017;
+the neighbour graph is that of Bell et al., "Secure single-server aggregation with
+(poly)logarithmic overhead", CCS 2020. Client u of cohort U, all modulo 2^b:
+
+    y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(s_uv) − Σ_{v < u} PRG(s_uv)     over its neighbours v
+
+Symbols: x_u = ``vector``, b_u = ``seed``, s_uv = agreement of the ``mask`` key pairs. b_u and the
+private ``mask`` key are shared among the neighbours, verifiably (``shares``). For a client that
+survived, holders reveal their share of b_u; for one that dropped out, of its mask key; never both.
+
+Phase CHECK is added to the paper's: each client says whose shares it holds. Shares that do not
+open, or do not fit, have no holder, and nothing is said of why: any proof would open what two
+honest clients have sealed for each other. Pairwise masks are derived in MASK only, from all that
+the clients were told by then: masks of clients that were told different things do not cancel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.secure_sum import masks
+from murmur.secure_sum.advertisement import ADVERTISED_BYTES, Advertisement
+from murmur.secure_sum.bindings import (
+    Party,
+    about_dealing,
+    box_key,
+    mask_key,
+    self_mask_key,
+    word_on,
+)
+from murmur.secure_sum.identity import (
+    SIGNATURE_BYTES,
+    is_signed,
+    new_identity,
+    public_identity,
+    sign,
+)
+from murmur.secure_sum.keys import Entropy, public_key, scalar
+from murmur.secure_sum.messages import (
+    OVERHEAD,
+    Phase,
+    join,
+    join_ids,
+    open_sealed,
+    part,
+    part_ids,
+    seal,
+)
+from murmur.secure_sum.peers import Peers, require_own_keys
+from murmur.secure_sum.shares import (
+    KEY,
+    SEED,
+    SHARE_BYTES,
+    TEST_BYTES,
+    Dealing,
+    passes,
+    piece,
+)
+from murmur.secure_sum.terms import SecureSumError, Terms
+
+SEALED_BYTES = OVERHEAD + SHARE_BYTES
+_ORDER = tuple(Phase)
+_Method = TypeVar("_Method", bound=Callable[..., bytes])
+
+
+def _once(phase: Phase) -> Callable[[_Method], _Method]:
+    """A phase is answered once and in order; one that fails is this client's last."""
+    place = _ORDER.index(phase)
+
+    def decorate(method: _Method) -> _Method:
+        @wraps(method)
+        def guarded(self: SecureClient, *arguments: Any) -> bytes:
+            self.require_due(phase)
+            # A second attempt with other input would reveal more than one sum.
+            self.done = len(_ORDER)
+            answer = method(self, *arguments)
+            self.done = place + 1
+            return answer
+
+        return cast(_Method, guarded)
+
+    return decorate
+
+
+@dataclass
+class SecureClient:
+    """The state of client ``me`` between two phases, of which ``done`` are behind it.
+
+    ``identity``: the device's long-term private key. Every method raises SecureSumError where
+    going on would be unsafe; the client then takes no further part. A state whose secrets were
+    used must never be used again: whoever stores it stores the new one before the answer leaves
+    (``store.StateFile``).
+    """
+
+    terms: Terms
+    me: int
+    identity: bytes = field(repr=False)
+    channel: bytes = field(repr=False)
+    mask: bytes = field(repr=False)
+    seed: bytes = field(repr=False)
+    done: int = 0
+    advertised: bytes = b""  # by this client itself
+    public: dict[int, bytes] = field(default_factory=dict)  # what neighbours have advertised
+    shares: dict[int, bytes] = field(default_factory=dict, repr=False)  # of others' secrets
+    asked: bytes = b""  # digest of what phase MASK came with, the same for all
+    included: tuple[int, ...] = ()  # whose masks may be in the sum
+    survivors: tuple[int, ...] = ()
+
+    @classmethod
+    def join(
+        cls,
+        terms: Terms,
+        me: int,
+        identity: bytes | None = None,
+        entropy: Entropy = os.urandom,
+    ) -> SecureClient:
+        """Take part in a new sum with fresh secrets.
+
+        ``identity``: None for a key of this sum's only. ``entropy`` differs in tests only.
+        """
+        if me not in terms.clients:
+            raise SecureSumError(f"client {me} is not in the cohort that the server names")
+        lasting = new_identity(entropy) if identity is None else identity
+        return cls(terms, me, lasting, scalar(entropy), scalar(entropy), scalar(entropy))
+
+    @_once(Phase.ADVERTISE)
+    def advertise(self) -> bytes:
+        """Phase 1: the public halves of all four keys, signed."""
+        keys = map(public_key, (self.channel, self.mask, self.seed))
+        self.advertised = Advertisement.sign(self.identity, self.terms, self.me, *keys)
+        return self.advertised
+
+    @_once(Phase.SHARE)
+    def share(self, message: bytes, peers: Peers | None = None) -> bytes:
+        """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
+
+        ``peers``: whose keys these may be; None: whosoever.
+        """
+        sent = self._from_neighbours(message, ADVERTISED_BYTES)
+        keys = {v: Advertisement.read(ad, self.terms, v) for v, ad in sent.items()}
+        self._require_holders(len(keys) + 1)
+        identities = {v: ad.identity for v, ad in keys.items()}
+        identities[self.me] = public_identity(self.identity)
+        require_own_keys(identities)
+        own = Advertisement.of(self.advertised)
+        others = [key for ad in (own, *keys.values()) for key in ad.keys[1:]]
+        if len(set(others)) < len(others):
+            raise SecureSumError("two clients have one key; no device may be two clients")
+        if peers is not None:
+            peers.accept(self.terms, identities)
+        self.public = sent
+        holders = self.terms.holders_of(self.me)
+        about = about_dealing(self.terms, self._party(self.me))
+        dealing, dealt = Dealing.of(self.seed, self.mask, self.terms.threshold, len(holders), about)
+        parts = dict(zip(holders, dealt, strict=True))
+        self.shares = {self.me: parts[self.me]}
+        boxes = {v: seal(self._box_key(ad, self.me, v), parts[v]) for v, ad in keys.items()}
+        return dealing.to_bytes() + join(boxes, self._neighbours)
+
+    @_once(Phase.CHECK)
+    def check(self, message: bytes) -> bytes:
+        """Phase 3: from neighbours' sealed shares to a bit for each whose shares this one holds."""
+        sent = self._from_neighbours(message, SEALED_BYTES + TEST_BYTES)
+        if not sent.keys() <= self.public.keys():
+            raise SecureSumError("shares arrived from a client whose keys did not")
+        for v, found in sent.items():
+            try:
+                key = self._box_key(self._advertised(v), v, self.me)
+                share = open_sealed(key, found[:SEALED_BYTES])
+            except SecureSumError:
+                continue
+            if passes(share, found[SEALED_BYTES:]):
+                self.shares[v] = share
+        return join_ids(self.shares.keys() - {self.me}, self._neighbours)
+
+    def included_in(self, message: bytes) -> tuple[int, ...]:
+        """Whose masks are to be in the sum, by phase 4's message; nothing is done yet."""
+        self.require_due(Phase.MASK)
+        return self._included(message)
+
+    @_once(Phase.MASK)
+    def add_masks(self, vector: NDArray[np.int64], message: bytes, asked: bytes) -> bytes:
+        """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed.
+
+        ``asked``: digest of what all clients are asked with this phase.
+        """
+        terms = self.terms
+        if vector.dtype != np.int64 or vector.shape != (terms.length,):
+            raise ValueError(
+                f"vector={vector.dtype}{list(vector.shape)}: must be int64[{terms.length}]"
+            )
+        self.included, self.asked = self._included(message), asked
+        own = self_mask_key(self.seed, terms, self._party(self.me))
+        total = masks.to_words(vector, terms.bits) + masks.expand(own, terms.length, terms.bits)
+        for v in self._known(self.included):
+            parties = self._party(self.me), self._party(v)
+            public = self._advertised(v).mask
+            key = mask_key(self.mask, public, terms, *parties, asked, self.included)
+            pairwise = masks.expand(key, terms.length, terms.bits)
+            if v > self.me:
+                total += pairwise
+            else:
+                total -= pairwise
+        return masks.pack(total, terms.bits)
+
+    @_once(Phase.CONFIRM)
+    def confirm(self, message: bytes) -> bytes:
+        """Phase 5: from the list of survivors to this client's signature of it."""
+        survivors = part_ids(message, self.terms.clients)
+        if self.me not in survivors or not set(survivors) <= set(self.included):
+            raise SecureSumError("the list of survivors is not one of this sum's")
+        self._require_minimum(len(survivors))
+        self._require_holders(len(self._known(survivors)) + 1)
+        self.survivors = survivors
+        return sign(self.identity, self._word_of(self.me))
+
+    @_once(Phase.REVEAL)
+    def reveal(self, message: bytes) -> bytes:
+        """Phase 6: from neighbours' signatures to a share of each included client's, if held."""
+        words = self._from_neighbours(message, SIGNATURE_BYTES)
+        agreed = sum(
+            is_signed(self._advertised(v).identity, words[v], self._word_of(v))
+            for v in self._known(self.survivors)
+            if v in words
+        )
+        self._require_holders(agreed + 1)
+        return join(
+            {
+                v: piece(share, SEED if v in self.survivors else KEY)
+                for v, share in self.shares.items()
+                if v in self.included
+            },
+            self.terms.holders_of(self.me),
+        )
+
+    def require_due(self, phase: Phase) -> None:
+        """SecureSumError unless ``phase`` is the next one."""
+        if self.done != _ORDER.index(phase):
+            due = "nothing more" if self.is_finished else f"phase {_ORDER[self.done]}"
+            raise SecureSumError(
+                f"phase {phase} was asked for, {due} is due: each is answered once"
+            )
+
+    def answer(self, phase: Phase, message: bytes, peers: Peers | None = None) -> bytes:
+        """The answer in any phase that needs no data of the client's."""
+        if phase is Phase.ADVERTISE:
+            return self.advertise()
+        if phase is Phase.SHARE:
+            return self.share(message, peers)
+        if phase is Phase.CHECK:
+            return self.check(message)
+        if phase is Phase.CONFIRM:
+            return self.confirm(message)
+        if phase is Phase.REVEAL:
+            return self.reveal(message)
+        raise ValueError(f"phase={phase}: needs the vector; call add_masks")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it takes no further part: all phases are behind it, or one of them failed."""
+        return self.done == len(_ORDER)
+
+    # Helpers --------------------------------------------------------------------------------
+
+    @property
+    def _neighbours(self) -> tuple[int, ...]:
+        return self.terms.neighbours_of(self.me)
+
+    def _from_neighbours(self, message: bytes, size: int) -> dict[int, bytes]:
+        return part(message, size, self._neighbours)
+
+    def _advertised(self, client: int) -> Advertisement:
+        return Advertisement.of(self.public[client])
+
+    def _party(self, client: int) -> Party:
+        return Party(client, self.advertised if client == self.me else self.public[client])
+
+    def _box_key(self, other: Advertisement, sender: int, receiver: int) -> bytes:
+        parties = self._party(sender), self._party(receiver)
+        return box_key(self.channel, other.channel, self.terms, *parties)
+
+    def _word_of(self, client: int) -> bytes:
+        told = self.included, self.survivors, self.asked
+        return word_on(*told, self.terms, self._party(client))
+
+    def _included(self, message: bytes) -> tuple[int, ...]:
+        included = part_ids(message, self.terms.clients)
+        if self.me not in included:
+            raise SecureSumError("this client is to mask for a sum that it is not in")
+        self._require_minimum(len(included))
+        self._require_holders(len(self._known(included)) + 1)
+        return included
+
+    def _known(self, clients: Sequence[int]) -> list[int]:
+        """Those neighbours among ``clients`` whose keys have come: with them it masks."""
+        left = set(clients)
+        return [v for v in self._neighbours if v in left and v in self.public]
+
+    def _require_holders(self, count: int) -> None:
+        if count < self.terms.threshold:
+            raise SecureSumError(
+                f"{count} clients hold shares of this one's secrets; {self.terms.threshold} "
+                "are needed to remove its masks"
+            )
+
+    def _require_minimum(self, count: int) -> None:
+        least = self.terms.minimum
+        if count < least:
+            raise SecureSumError(
+                f"{count} clients are left; the sum of fewer than {least} stays masked"
+            )

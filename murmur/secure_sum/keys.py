@@ -1,0 +1,90 @@
+"""Key agreement on P-256, and HKDF-SHA256 to derive one key for one use.
+
+Each client has two key pairs for one sum (Bonawitz et al. 2017): ``channel`` for messages to
+other clients, whose private half never leaves it, and ``mask`` for pairwise masks, whose private
+half is secret-shared, so that the masks of a client that drops out can be removed. The group's
+order is prime: a point that decodes has no small order. Private keys are scalars of 32 bytes,
+public ones compressed points of 33.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from Crypto.PublicKey.ECC import EccPoint
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from murmur.secure_sum.terms import SecureSumError
+
+KEY_BYTES, POINT_BYTES = 32, 33
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
+Entropy = Callable[[int], bytes]
+_CURVE = ec.SECP256R1()
+
+
+def scalar(entropy: Entropy = os.urandom) -> bytes:
+    """A uniform number in 1..ORDER-1; 384 bits make the remainder's bias 2^-128."""
+    return to_bytes(int.from_bytes(entropy(48), "big") % (ORDER - 1) + 1)
+
+
+def to_bytes(number: int) -> bytes:
+    """A number below ORDER as 32 bytes."""
+    return number.to_bytes(KEY_BYTES, "big")
+
+
+def public_key(private: bytes) -> bytes:
+    """The public half of a private key; ValueError for one outside 1..ORDER-1."""
+    key = ec.derive_private_key(int.from_bytes(private, "big"), _CURVE).public_key()
+    return key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+
+
+def agree(private: bytes, public: bytes) -> bytes:
+    """The 32 bytes that the holders of the two key pairs share: the x of their common point.
+
+    SecureSumError for a public key that is not one.
+    """
+    other = _decoded(public)
+    return ec.derive_private_key(int.from_bytes(private, "big"), _CURVE).exchange(ec.ECDH(), other)
+
+
+def point(public: bytes) -> EccPoint:
+    """A public key as a point to calculate with; SecureSumError where it is not one."""
+    numbers = _decoded(public).public_numbers()
+    return EccPoint(numbers.x, numbers.y, "P-256")
+
+
+def encoded(at: EccPoint) -> bytes:
+    """The inverse of ``point``; SecureSumError for the point at infinity."""
+    if at.is_point_at_infinity():
+        raise SecureSumError("a public key is the point at infinity")
+    return bytes([2 + int(at.y) % 2]) + to_bytes(int(at.x))
+
+
+def combination(terms: Iterable[tuple[int, EccPoint]]) -> EccPoint:
+    """Σ scalar · point, for numbers that are public: its time tells them."""
+    chosen = list(terms)
+    total = EccPoint(0, 0, "P-256")  # the point at infinity
+    for bit in reversed(range(max(number.bit_length() for number, _ in chosen))):
+        total.double()
+        for number, at in chosen:
+            if number >> bit & 1:
+                total += at
+    return total
+
+
+def derive(secret: bytes, about: bytes) -> bytes:
+    """A 32-byte key for one use: HKDF-SHA256 of ``secret``; ``about`` is the use's ``context``."""
+    return HKDF(hashes.SHA256(), KEY_BYTES, None, about).derive(secret)
+
+
+def _decoded(public: bytes) -> ec.EllipticCurvePublicKey:
+    try:
+        if len(public) != POINT_BYTES:
+            raise ValueError(f"{len(public)} bytes")
+        return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
+    except ValueError as error:
+        raise SecureSumError("a public key is not a point of P-256") from error

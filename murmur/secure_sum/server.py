@@ -1,0 +1,289 @@
+"""The server in one secure sum: forwards, adds up masked vectors, removes the masks of the sum.
+
+Replies are untrusted. A client that sends what no honest client can send is ``accused``, with the
+reason; one that is left out without proven fault is ``dropped``. Where a dealer's shares did not
+reach a holder, one of the two has lied, and nothing is disclosed that would say which:
+``conflicts``. The server holds one running total of masked vectors and never an unmasked vector.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.secure_sum import masks
+from murmur.secure_sum.advertisement import Advertisement
+from murmur.secure_sum.bindings import (
+    Party,
+    about_dealing,
+    mask_key,
+    self_mask_key,
+    word_on,
+)
+from murmur.secure_sum.client import SEALED_BYTES
+from murmur.secure_sum.decoding import restore
+from murmur.secure_sum.identity import SIGNATURE_BYTES, is_signed
+from murmur.secure_sum.keys import KEY_BYTES
+from murmur.secure_sum.messages import Phase, join, join_ids, part, part_ids
+from murmur.secure_sum.shares import KEY, SEED, Dealing
+from murmur.secure_sum.terms import SecureSumError, Terms
+
+
+class SecureServer:
+    """One sum, phase by phase; each method takes the clients' replies and returns what to send on.
+
+    A client that is missing from a phase's replies has dropped out. Every method raises
+    SecureSumError when too few clients are left for the sum ever to be revealed.
+
+    ``dropouts``: how many share holders of each client are expected to fall silent. ``asked``:
+    digest of what clients are asked in phase MASK.
+    """
+
+    def __init__(self, terms: Terms, dropouts: int = 0) -> None:
+        self.terms, self.dropouts, self.asked = terms, dropouts, b""
+        self.conflicts: list[tuple[int, int]] = []
+        self.dropped: dict[int, str] = {}
+        self.accused: dict[int, str] = {}
+        self.included: tuple[int, ...] = ()  # whose masks may be in the sum
+        self.survivors: tuple[int, ...] = ()  # whose vectors are in the sum
+        self._advertised: dict[int, Advertisement] = {}
+        self._dealings: dict[int, Dealing] = {}
+        self._advertisements: dict[int, bytes] = {}  # as they travelled
+        self._sealed: dict[int, dict[int, bytes]] = {}
+        self._held: dict[int, set[int]] = {}  # whose shares a client holds, its own among them
+        self._masked: set[int] = set()
+        self._total = np.zeros(terms.length, masks.word(terms.bits))
+
+    def keys(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
+        """After ADVERTISE: its neighbours' public keys for each client."""
+        for client, sent in sorted(replies.items()):
+            with self._blaming(client):
+                advertised = Advertisement.read(sent, self.terms, client)
+                advertised.require_valid()
+                self._advertised[client], self._advertisements[client] = advertised, sent
+        # Keys are fresh and not yet published, so clients that send the same key collude.
+        seen = Counter(key for ad in self._advertised.values() for key in ad.keys)
+        for client, ad in list(self._advertised.items()):
+            if any(seen[key] > 1 for key in ad.keys):
+                del self._advertised[client]
+                self.accused[client] = "it advertised a public key of another client's"
+        self._require(len(self._advertised), Phase.ADVERTISE)
+        return {
+            client: self._to(client, {v: replies[v] for v in self._among(client, self._advertised)})
+            for client in self._advertised
+        }
+
+    def shares(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
+        """After SHARE: what its neighbours sealed for each client, and how to test it."""
+        terms = self.terms
+        size = Dealing.size(terms.threshold, terms.holders)
+        for client, sent in self._expected(replies, self._advertised):
+            with self._blaming(client):
+                boxes = part(sent[size:], SEALED_BYTES, terms.neighbours_of(client))
+                if list(boxes) != self._among(client, self._advertised):
+                    raise SecureSumError("it did not send shares to all of its neighbours")
+                ad, about = self._advertised[client], about_dealing(terms, self._party(client))
+                self._dealings[client] = Dealing.read(
+                    sent[:size], terms.threshold, terms.holders, about, ad.seed, ad.mask
+                )
+                self._sealed[client] = boxes
+        self._require(len(self._sealed), Phase.SHARE)
+        return {
+            client: self._to(
+                client,
+                {
+                    v: self._sealed[v][client] + self._dealings[v].test(self._place(v, client))
+                    for v in self._among(client, self._sealed)
+                },
+            )
+            for client in self._sealed
+        }
+
+    def checked(self, replies: Mapping[int, bytes]) -> None:
+        """After CHECK: who holds whose shares, and between whom there are ``conflicts``."""
+        for client, sent in self._expected(replies, self._sealed):
+            with self._blaming(client):
+                near = self.terms.neighbours_of(client)
+                held = set(part_ids(sent, near))
+                dealt = self._among(client, self._sealed)
+                if not held <= set(dealt):
+                    raise SecureSumError("it says that it holds shares that nobody dealt")
+                self._held[client] = held | {client}
+                self.conflicts += [(v, client) for v in dealt if v not in held]
+        self._require(len(self._held), Phase.CHECK)
+
+    def lists(self, without: Container[int] = ()) -> dict[int, bytes]:
+        """Then: who is to be in the sum, for each of them; ``without`` those who were named."""
+        included = {c for c in self._held if c not in self.accused and c not in without}
+        refused = Counter(dealer for dealer, _ in self.conflicts)
+        spare = self.terms.holders - self.dropouts - self._needed
+        lonely = [
+            c
+            for c in sorted(included)
+            if 0 < refused[c] > spare or self._holders(c, included) < self._needed
+        ]
+        while lonely:
+            # What they mask could not be unmasked. That their shares did not arrive need not be
+            # their fault.
+            included.difference_update(lonely)
+            self.dropped |= dict.fromkeys(lonely, "too few hold shares of its secrets")
+            lonely = [c for c in sorted(included) if self._holders(c, included) < self._needed]
+        self.included = tuple(sorted(included))
+        self._require(len(included), Phase.CHECK)
+        return dict.fromkeys(self.included, join_ids(self.included, self.terms.clients))
+
+    def add(self, client: int, packed: bytes) -> None:
+        """During MASK: add one client's masked vector to the total."""
+        if client not in self.included or client in self._masked:
+            raise SecureSumError(f"client {client} was not asked for a vector, or sent two")
+        with self._blaming(client):
+            self._total += masks.unpack(packed, self.terms.length, self.terms.bits)
+            self._masked.add(client)
+
+    @property
+    def masked(self) -> tuple[list[int], NDArray]:
+        """Whose vectors are in the total, and the total, masked: what ``take_up`` needs."""
+        return sorted(self._masked), self._total
+
+    def take_up(self, clients: Iterable[int], total: NDArray, asked: bytes) -> None:
+        """Go on after MASK where an interrupted server was, with its ``masked`` and ``asked``."""
+        self.asked = asked
+        self._masked, self._total = set(clients), total.copy()
+
+    def survivors_list(self) -> dict[int, bytes]:
+        """After MASK: the list of survivors, to be confirmed by each of them."""
+        self.survivors = tuple(sorted(self._masked))
+        self._require(len(self.survivors), Phase.MASK)
+        self._require_holders(set(self.survivors), Phase.MASK)
+        return dict.fromkeys(self.survivors, join_ids(self.survivors, self.terms.clients))
+
+    def confirmations(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
+        """After CONFIRM: its neighbours' signatures for each client that gave its own."""
+        words: dict[int, bytes] = {}
+        told = self.included, self.survivors, self.asked
+        for client, word in self._expected(replies, self.survivors):
+            with self._blaming(client):
+                identity = self._advertised[client].identity
+                about = word_on(*told, self.terms, self._party(client))
+                if len(word) != SIGNATURE_BYTES or not is_signed(identity, word, about):
+                    raise SecureSumError("its word on the list of survivors is not signed by it")
+                words[client] = word
+        self._require_holders(words.keys(), Phase.CONFIRM)
+        return {c: self._to(c, {v: words[v] for v in self._among(c, words)}) for c in words}
+
+    def total(self, replies: Mapping[int, bytes], signed: bool = False) -> NDArray[np.int64]:
+        """After REVEAL: the exact sum (length,) of the survivors' vectors modulo 2^bits.
+
+        In [0, 2^bits), or in two's complement where ``signed``.
+        """
+        held: dict[int, dict[int, bytes]] = {client: {} for client in self.included}
+        for holder, sent in self._expected(replies, self.survivors):
+            with self._blaming(holder):
+                revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
+                if revealed.keys() != self._held[holder] & set(self.included) or not all(
+                    self._dealings[owner].is_share(
+                        self._place(owner, holder), self._due(owner), share
+                    )
+                    for owner, share in revealed.items()
+                ):
+                    raise SecureSumError("it did not reveal the shares that it had accepted")
+                for owner, share in revealed.items():
+                    held[owner][self._place(owner, holder)] = share
+        for owner in self.included:
+            if self._needs_removal(owner):
+                self._remove(owner, held[owner])
+        return masks.from_words(self._total, self.terms.bits, signed)
+
+    # Helpers --------------------------------------------------------------------------------
+
+    def _remove(self, owner: int, held: Mapping[int, bytes]) -> None:
+        terms, ad = self.terms, self._advertised[owner]
+        if len(held) < self._needed:
+            raise SecureSumError(
+                f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
+                f"{owner}'s secrets, {self._needed} are needed"
+            )
+        survived = self._due(owner) == SEED
+        try:
+            secret, wrong = restore(held, self._needed, ad.seed if survived else ad.mask)
+        except SecureSumError as error:
+            self.accused[owner] = "it and others have shared what restores no secret"
+            raise SecureSumError(
+                f"aborted in phase {Phase.REVEAL}: client {owner}: {error}"
+            ) from error
+        if wrong:  # an honest holder would not have held it
+            liars = (owner, *(terms.holders_of(owner)[place] for place in wrong))
+            self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
+        if survived:
+            key = self_mask_key(secret, terms, self._party(owner))
+            self._total -= masks.expand(key, terms.length, terms.bits)
+            return
+        for v in self._among(owner, self.survivors):
+            parties, told = (self._party(owner), self._party(v)), (self.asked, self.included)
+            key = mask_key(secret, self._advertised[v].mask, terms, *parties, *told)
+            pairwise = masks.expand(key, terms.length, terms.bits)
+            if v < owner:  # v added it, owner would have subtracted it
+                self._total -= pairwise
+            else:
+                self._total += pairwise
+
+    def _party(self, client: int) -> Party:
+        return Party(client, self._advertisements[client])
+
+    @property
+    def _needed(self) -> int:
+        return self.terms.threshold
+
+    def _due(self, owner: int) -> int:
+        return SEED if owner in self.survivors else KEY
+
+    def _needs_removal(self, owner: int) -> bool:
+        return owner in self.survivors or bool(self._among(owner, self.survivors))
+
+    def _among(self, client: int, group: Iterable[int]) -> list[int]:
+        chosen = set(group)
+        return [v for v in self.terms.neighbours_of(client) if v in chosen]
+
+    def _place(self, owner: int, holder: int) -> int:
+        return self.terms.holders_of(owner).index(holder)
+
+    def _to(self, client: int, messages: Mapping[int, bytes]) -> bytes:
+        return join(messages, self.terms.neighbours_of(client))
+
+    @contextmanager
+    def _blaming(self, client: int) -> Iterator[None]:
+        """Accuse ``client`` of what a SecureSumError says."""
+        try:
+            yield
+        except SecureSumError as error:
+            self.accused[client] = str(error)
+
+    def _expected(
+        self, replies: Mapping[int, bytes], expected: Container[int]
+    ) -> Iterator[tuple[int, bytes]]:
+        return ((client, sent) for client, sent in sorted(replies.items()) if client in expected)
+
+    def _require(self, count: int, phase: Phase) -> None:
+        if count < self.terms.minimum:
+            raise SecureSumError(
+                f"aborted after phase {phase}: {count} of {len(self.terms.clients)} clients are "
+                f"left, a sum needs {self.terms.minimum}"
+            )
+
+    def _holders(self, owner: int, left: Container[int]) -> int:
+        """How many of ``left`` hold shares of ``owner``'s secrets."""
+        holders = self.terms.holders_of(owner)
+        return sum(v in left and owner in self._held[v] for v in holders)
+
+    def _require_holders(self, left: Container[int], phase: Phase) -> None:
+        for owner in self.included:
+            holders = self._holders(owner, left)
+            if self._needs_removal(owner) and holders < self._needed:
+                raise SecureSumError(
+                    f"aborted after phase {phase}: {holders} clients are left that hold shares "
+                    f"of client {owner}'s secrets, {self._needed} are needed"
+                )

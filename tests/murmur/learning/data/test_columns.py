@@ -1,0 +1,154 @@
+"""Data in columns: numbers, texts, pictures and owners, from tables and from Hugging Face."""
+
+import datasets
+import numpy as np
+import pandas
+import pytest
+from PIL import Image
+
+from murmur.learning.data import own_data
+from murmur.learning.data.columns import Reading
+from murmur.learning.data.datasets import medmnist
+from murmur.learning.data.examples import DataError
+from murmur.learning.data.flower_partitions import FlowerPartitioner
+from murmur.learning.data.frames import huggingface, table
+from murmur.learning.data.partitions import Natural
+
+
+def people(count=40):
+    rng = np.random.default_rng(0)
+    return pandas.DataFrame(
+        {
+            "age": rng.normal(50, 9, count),
+            "dose": rng.random(count),
+            "label": np.where(np.arange(count) % 4, "ill", "well"),
+            "ward": [f"w{row % 5}" for row in range(count)],
+        }
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_of_real_numbers(tmp_path, suffix):
+    frame, path = people(), tmp_path / f"x.{suffix}"
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    data = table(path=str(path), client="ward", test_fraction=0.25)
+    assert (len(data.train), len(data.test), data.input_shape) == (32, 8, (2, 1, 1))  # a ward
+    both = np.concatenate([data.train.images, data.test.images])[:, :, 0, 0]
+    assert np.allclose(np.sort(both[:, 0]), np.sort(frame["age"]), atol=1e-5)
+    assert data.num_classes == 2
+    assert np.bincount(data.owners).tolist() == [8, 8, 8, 8]
+    again = table(path=str(path), client="ward", test_fraction=0.25)
+    assert np.array_equal(again.train.images, data.train.images)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"label": "sick", "inputs": ["age"]}, "no column 'sick'; it has age, dose, label"),
+        ({}, "column 'ward' holds more than numbers"),
+        ({"client": "ward", "classes": ["ill"]}, "class 'well' is not among"),
+        ({"path": "nowhere.csv"}, "cannot be read"),
+        ({"path": None}, "null: set it"),
+    ],
+)
+def test_a_wrong_table_is_named(tmp_path, settings, said):
+    people().to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(DataError, match=said):
+        table(**{"path": str(tmp_path / "x.csv"), **settings})
+
+
+def test_texts_become_numbers_of_words_that_no_data_decided():
+    texts = ["A dog, a cat", "", "a " * 9]
+    part = {"text": texts, "label": [0, 1, 1]}
+    (found,) = Reading(length=4, vocabulary=100).read([part], "x")
+    ids = found.examples.images[:, 0, 0]
+    assert ids.shape == (3, 4)
+    assert ids[0, 0] == ids[0, 2] == ids[2, 0] >= 2
+    assert (ids[1] == 0).all() and ids.max() < 100
+
+
+def test_a_tokenizer_of_ones_own(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    known = Tokenizer(models.WordLevel({"dog": 5, "[UNK]": 1}, unk_token="[UNK]"))
+    known.pre_tokenizer = pre_tokenizers.Whitespace()
+    known.save(str(tmp_path / "words.json"))
+    reading = Reading(tokenizer=str(tmp_path / "words.json"), length=3)
+    (found,) = reading.read([{"text": ["dog cat"], "label": [0]}], "x")
+    assert found.examples.images.ravel().tolist() == [5, 1, 0]
+
+
+def test_a_folder_of_hugging_face_with_pictures_and_named_classes(tmp_path):
+    pictures = [Image.new("L", (6, 6), 10 * row) for row in range(6)]
+    kinds = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["no", "yes"])}
+    )
+    rows = {"image": pictures, "label": [0, 1, 1, 0, 1, 1]}
+    whole = datasets.Dataset.from_dict(rows, features=kinds)
+    both = datasets.DatasetDict({"train": whole, "test": whole.select([0, 1])})
+    both.save_to_disk(tmp_path / "saved")
+    data = huggingface(path=str(tmp_path / "saved"), size=6)
+    assert data.input_shape == (1, 6, 6)
+    assert data.train.labels.tolist() == [0, 1, 1, 0, 1, 1]
+    assert np.allclose(data.train.images[:, 0, 0, 0] * 255, [0, 10, 20, 30, 40, 50])
+    with pytest.raises(DataError, match=r"no split 'held'; it has \['train', 'test'\]"):
+        huggingface(path=str(tmp_path / "saved"), test="held")
+
+
+def test_clients_are_the_owners():
+    owners = np.array([3, 0, 3, 1, 0, 0])
+    shares = Natural()(owners, 3, 2, np.random.default_rng(0))
+    assert [share.tolist() for share in shares] == [[1, 4, 5], [3], [0, 2]]
+    with pytest.raises(ValueError, match="the data have 3 owners"):
+        Natural()(owners, 4, 2, np.random.default_rng(0))
+
+
+def test_a_partitioner_of_flower():
+    labels = np.random.default_rng(1).integers(0, 3, 90)
+    settings = {"alpha": 0.5, "min_partition_size": 2}
+    split = FlowerPartitioner("DirichletPartitioner", settings)
+    shares = split(labels, 4, 3, np.random.default_rng(5))
+    assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(90))
+    again = split(labels, 4, 3, np.random.default_rng(5))
+    assert all(np.array_equal(a, b) for a, b in zip(shares, again, strict=True))
+    with pytest.raises(ValueError, match=r"^settings="):
+        FlowerPartitioner("DirichletPartitioner", {"alfa": 1})(
+            labels, 4, 3, np.random.default_rng(5)
+        )
+    with pytest.raises(ValueError, match=r"^name=Nobody: must be one of"):
+        FlowerPartitioner("Nobody", {})
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((5, 7), (7, 1, 1)),
+        ((5, 2, 3), (1, 2, 3)),
+        ((5, 4, 2, 6), (4, 2, 6)),
+        ((5, 4, 2, 3, 2), (4, 2, 6)),
+    ],
+)
+def test_float_arrays_of_any_shape(tmp_path, shape, expected):
+    images = np.random.default_rng(0).normal(size=shape)
+    np.savez(tmp_path / "x.npz", images=images, labels=np.array([0, 1, 0, 1, 1]))
+    data = own_data.npz(path=tmp_path / "x.npz", test_fraction=0, cache=tmp_path / "cache")
+    assert data.input_shape == expected
+    assert np.allclose(np.sort(data.train.images.ravel()), np.sort(images.ravel()), atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_none_are_refused(tmp_path, bad):
+    np.savez(tmp_path / "x.npz", images=np.array([[1.0], [bad]]), labels=np.array([0, 1]))
+    with pytest.raises(DataError, match="NaN or infinite"):
+        own_data.npz(path=tmp_path / "x.npz", cache=tmp_path / "cache")
+
+
+def test_medmnist_by_name(tmp_path):
+    parts = {"train": 6, "val": 2, "test": 3}
+    arrays = {f"{p}_images": np.zeros((n, 28, 28, 3), np.uint8) for p, n in parts.items()}
+    arrays |= {f"{p}_labels": np.arange(n)[:, None] % 4 for p, n in parts.items()}
+    np.savez(tmp_path / "bloodmnist.npz", **arrays)
+    data = medmnist(name="BloodMNIST", root=tmp_path, cache=tmp_path / "cache")
+    assert (data.input_shape, data.num_classes, len(data.train)) == ((3, 28, 28), 4, 6)
+    with pytest.raises(DataError, match=r"pathmnist\.npz"):
+        medmnist(name="PathMNIST", root=tmp_path, cache=tmp_path / "cache")

@@ -1,0 +1,312 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from murmur.learning.data.allocation import apportion, draw_counts, symmetric_dirichlet
+from murmur.learning.data.partitions import (
+    IID,
+    Dirichlet,
+    Legacy,
+    QuantitySkew,
+    Shards,
+    label_counts,
+)
+from murmur.learning.seeding import experiment_rng
+
+CLASSES = 10
+MNIST_LIKE = np.tile(np.arange(CLASSES), 4800)
+ALPHAS = st.floats(-3, 3).map(lambda exponent: 10.0**exponent)
+
+
+def draw(partition, labels, num_clients, num_classes=CLASSES, seed=0):
+    return partition(labels, num_clients, num_classes, experiment_rng(seed, "partition"))
+
+
+def require_sound(shares, labels, *, complete=True, min_size=1):
+    together = np.concatenate(shares)
+    assert len(np.unique(together)) == len(together)
+    assert together.min() >= 0 and together.max() < len(labels)
+    assert min(map(len, shares)) >= min_size
+    for share in shares:
+        assert share.dtype == np.int64
+        assert np.all(np.diff(share) > 0)
+    if complete:
+        assert len(together) == len(labels)
+
+
+@st.composite
+def populations(draw):
+    """Labels, possibly with missing and rare classes, and a number of clients they suffice for."""
+    labels = draw(st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=200))
+    num_clients = draw(st.integers(1, len(labels)))
+    return np.array(labels, dtype=np.int64), num_clients, draw(st.integers(0, 2**31))
+
+
+@given(populations())
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_iid_shares_are_disjoint_complete_and_even(population):
+    labels, num_clients, seed = population
+    shares = draw(IID(), labels, num_clients, seed=seed)
+    require_sound(shares, labels)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@given(populations(), ALPHAS)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_dirichlet_per_client_ends_for_every_alpha_with_even_sizes(population, alpha):
+    labels, num_clients, seed = population
+    shares = draw(Dirichlet(alpha), labels, num_clients, seed=seed)
+    require_sound(shares, labels)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@given(populations(), ALPHAS, st.integers(1, 5))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_dirichlet_per_class_ends_in_shares_or_in_a_clear_error(population, alpha, min_size):
+    labels, num_clients, seed = population
+    partition = Dirichlet(alpha, per="class", min_size=min_size, max_retries=20)
+    try:
+        shares = draw(partition, labels, num_clients, seed=seed)
+    except ValueError as error:
+        assert str(error).startswith(f"min_size={min_size}: ")
+    else:
+        require_sound(shares, labels, min_size=min_size)
+
+
+@given(populations(), ALPHAS)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_the_legacy_partition_ends_in_shares_or_in_a_clear_error(population, alpha):
+    labels, num_clients, seed = population
+    try:
+        shares = draw(Legacy(alpha, max_retries=20), labels, num_clients, seed=seed)
+    except ValueError as error:
+        assert str(error).startswith("min_size=1: ")
+    else:
+        require_sound(shares, labels)
+
+
+@given(populations(), st.integers(1, 4))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_shards_hold_exactly_so_many_classes_or_say_why_not(population, per_client):
+    labels, num_clients, seed = population
+    try:
+        shares = draw(Shards(per_client), labels, num_clients, seed=seed)
+    except ValueError as error:
+        assert str(error).startswith(("num_clients=", "classes_per_client="))
+        return
+    present = len(np.unique(labels))
+    require_sound(shares, labels, complete=num_clients * per_client >= present)
+    assert all(len(np.unique(labels[share])) == per_client for share in shares)
+
+
+@given(populations(), st.floats(0, 5), st.none() | ALPHAS)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_a_power_law_of_sizes_is_complete_and_falls(population, exponent, alpha):
+    labels, num_clients, seed = population
+    shares = draw(QuantitySkew(exponent=exponent, alpha=alpha), labels, num_clients, seed=seed)
+    require_sound(shares, labels)
+    assert np.all(np.diff([len(share) for share in shares]) <= 0)
+
+
+EVERY = [
+    IID(),
+    Dirichlet(0.5),
+    Dirichlet(0.5, per="class"),
+    Shards(2),
+    QuantitySkew(exponent=1.0, alpha=0.5),
+    Legacy(),
+]
+names = [f"{type(p).__name__}-{getattr(p, 'per', '')}" for p in EVERY]
+
+
+@pytest.mark.parametrize("partition", EVERY, ids=names)
+def test_the_result_follows_from_the_generator_alone(partition):
+    first, again = draw(partition, MNIST_LIKE, 40), draw(partition, MNIST_LIKE, 40)
+    other = draw(partition, MNIST_LIKE, 40, seed=1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("partition", EVERY, ids=names)
+def test_more_clients_than_examples_is_refused(partition):
+    with pytest.raises(ValueError, match=r"^num_clients=21: there are only 20 private examples"):
+        draw(partition, MNIST_LIKE[:20], 21)
+
+
+@pytest.mark.parametrize("partition", EVERY, ids=names)
+def test_a_label_beyond_the_classes_is_refused(partition):
+    with pytest.raises(ValueError, match=r"^labels=0\.\.9: .*num_classes=9"):
+        draw(partition, MNIST_LIKE, 4, num_classes=9)
+
+
+@pytest.mark.parametrize(
+    ("partition", "num_clients"),
+    [
+        (IID(), 10_000),
+        (Dirichlet(1e-3), 10_000),
+        (Dirichlet(0.5, per="class"), 1000),
+        (Shards(2), 10_000),
+        (QuantitySkew(exponent=1.0, alpha=0.5), 10_000),
+        (Legacy(), 1000),
+    ],
+)
+def test_thousands_of_clients_get_their_shares(partition, num_clients):
+    require_sound(draw(partition, MNIST_LIKE, num_clients), MNIST_LIKE)
+
+
+def mixtures(partition, num_clients):
+    counts = label_counts(draw(partition, MNIST_LIKE, num_clients), MNIST_LIKE, CLASSES)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("per", ["client", "class"])
+def test_a_smaller_alpha_skews_more(per):
+    largest = [
+        mixtures(Dirichlet(alpha, per=per), 80).max(axis=1).mean() for alpha in (0.2, 1, 100)
+    ]
+    assert largest[0] > largest[1] > largest[2]
+    assert largest[2] < 0.2
+
+
+def test_dirichlet_per_client_has_the_variance_of_its_distribution():
+    # Var of a share under Dir(α·1_C) is (1/C)(1-1/C)/(Cα+1); 0.015 for α = 0.5, C = 10.
+    # Of 5,000 independent shares the sample variance has a standard error of about 3%.
+    variances = [
+        mixtures(Dirichlet(0.5), 500).var(),
+        symmetric_dirichlet(experiment_rng(0, "x"), 0.5, 500, CLASSES).var(),
+    ]
+    assert variances[1] == pytest.approx(0.015, rel=0.12)
+    # Multinomial draws of 96 add (1/96)·E[q(1-q)] = 0.00078; exhausted classes take some away.
+    assert variances[0] == pytest.approx(0.0158, rel=0.15)
+
+
+def test_dirichlet_per_client_does_not_leave_the_last_clients_a_single_class():
+    largest = np.concatenate([draw_largest(seed)[-5:] for seed in range(5)])
+    # The largest of ten shares under α = 0.5 averages 0.36, deviates by 0.11.
+    assert largest.mean() < 0.36 + 4 * 0.11 / 5
+
+
+def draw_largest(seed):
+    shares = draw(Dirichlet(0.5), MNIST_LIKE, 40, seed=seed)
+    counts = label_counts(shares, MNIST_LIKE, CLASSES)
+    return counts.max(axis=1) / counts.sum(axis=1)
+
+
+def test_shards_give_every_class_as_many_holders():
+    counts = label_counts(draw(Shards(2), MNIST_LIKE, 100), MNIST_LIKE, CLASSES)
+    assert np.all((counts > 0).sum(axis=0) == 20)
+    assert np.all(counts.sum(axis=1) == 480)
+
+
+def test_shards_of_more_classes_than_there_are_is_refused():
+    with pytest.raises(ValueError, match=r"^classes_per_client=3: must be at most 2"):
+        draw(Shards(3), np.array([0, 1] * 10), 4)
+
+
+def test_the_legacy_partition_is_the_authors():
+    shares = draw(Legacy(0.5, local_size=600), MNIST_LIKE, 80)
+    require_sound(shares, MNIST_LIKE)
+    sizes = np.array([len(share) for share in shares])
+    # Exact while no class has run out, smaller afterwards, all that remains for the last.
+    assert np.all(sizes[:40] == 600)
+    assert np.all(sizes[:-1] <= 600)
+    assert sizes[-1] == 48_000 - sizes[:-1].sum() > 600
+    by_default = draw(Legacy(), MNIST_LIKE, 80)
+    assert all(np.array_equal(a, b) for a, b in zip(shares, by_default, strict=True))
+
+
+def test_kd_dpfls_groups_are_given_in_their_order():
+    groups = {"large": {"count": 5, "size": 6000}, "general": {"count": 40, "size": 400}}
+    shares = draw(QuantitySkew(groups=groups), MNIST_LIKE, 45)
+    require_sound(shares, MNIST_LIKE, complete=False)
+    assert [len(share) for share in shares] == [6000] * 5 + [400] * 40
+
+
+def test_sizes_are_given_one_by_one():
+    shares = draw(QuantitySkew(sizes=[7, 1, 30], alpha=0.1), MNIST_LIKE[:50], 3)
+    require_sound(shares, MNIST_LIKE[:50], complete=False)
+    assert [len(share) for share in shares] == [7, 1, 30]
+
+
+def test_settings_from_hydra_work_as_they_are():
+    from omegaconf import OmegaConf
+
+    groups = OmegaConf.create(
+        {"large": {"count": 1, "size": 9}, "general": {"count": 2, "size": 4}}
+    )
+    assert [len(s) for s in draw(QuantitySkew(groups=groups), MNIST_LIKE, 3)] == [9, 4, 4]
+    sizes = OmegaConf.create([2, 3])
+    assert [len(s) for s in draw(QuantitySkew(sizes=sizes), MNIST_LIKE, 2)] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("partition", "num_clients", "said"),
+    [
+        (QuantitySkew(sizes=[5, 5]), 3, r"^num_clients=3: sizes describes 2 clients"),
+        (QuantitySkew(sizes=[50, 51]), 2, r"^sizes=101 examples.*only 100"),
+        (QuantitySkew(exponent=1.0, min_size=26), 4, r"^min_size=26: .*need 104 examples"),
+        (Dirichlet(min_size=26), 4, r"^min_size=26: .*need 104 examples"),
+        (Dirichlet(1e-3, per="class", min_size=5), 20, r"^min_size=5: no draw in max_retries=100"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_reason(partition, num_clients, said):
+    with pytest.raises(ValueError, match=said):
+        draw(partition, MNIST_LIKE[:100], num_clients)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Dirichlet, {"alpha": 0}),
+        (Dirichlet, {"alpha": -1}),
+        (Dirichlet, {"alpha": float("nan")}),
+        (Dirichlet, {"alpha": float("inf")}),
+        (Dirichlet, {"alpha": "0.5"}),
+        (Dirichlet, {"per": "clients"}),
+        (Dirichlet, {"min_size": 0}),
+        (Dirichlet, {"max_retries": 0}),
+        (Legacy, {"alpha": 0}),
+        (Legacy, {"local_size": 0}),
+        (Shards, {"classes_per_client": 0}),
+        (Shards, {"classes_per_client": 1.5}),
+        (QuantitySkew, {"exponent": -1}),
+        (QuantitySkew, {"exponent": None}),
+        (QuantitySkew, {"groups": {"large": 5}}),
+        (QuantitySkew, {"groups": {"large": {"count": 0, "size": 5}}}),
+        (QuantitySkew, {"sizes": [5, 0]}),
+        (QuantitySkew, {"sizes": [5.5]}),
+    ],
+)
+def test_bad_settings_are_refused_by_name(kind, values):
+    (name,) = values
+    with pytest.raises(ValueError, match=rf"^{name}.*[=:]"):
+        kind(**values)
+
+
+def test_one_rule_for_sizes_and_not_two():
+    with pytest.raises(ValueError, match="exactly one of exponent, groups and sizes"):
+        QuantitySkew(exponent=1.0, sizes=[5])
+
+
+@given(st.integers(0, 10_000), st.lists(st.floats(0, 1), min_size=1, max_size=30))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_apportioning_loses_nothing_and_is_off_by_less_than_one(total, weights):
+    shares = np.array(weights) + 1e-9
+    counts = apportion(total, shares)
+    assert counts.sum() == total
+    assert np.all(np.abs(counts - total * shares / shares.sum()) < 1 + 1e-6)
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+def test_dirichlet_draws_are_finite_at_both_ends(alpha):
+    rows = symmetric_dirichlet(experiment_rng(0, "x"), alpha, 1000, CLASSES)
+    assert np.all(np.isfinite(rows)) and np.allclose(rows.sum(axis=1), 1)
+    assert np.all(np.abs(rows.mean(axis=0) - 0.1) < 4 * 0.3 / np.sqrt(1000))
+
+
+def test_counts_follow_the_proportions_while_they_last_and_then_what_is_left():
+    proportions = np.array([[1.0, 0, 0], [0, 1.0, 0]])
+    counts = draw_counts(np.array([5, 7]), proportions, np.array([9, 4, 3]), experiment_rng(0, "x"))
+    assert counts[0].tolist() == [5, 0, 0]
+    assert counts[1, 1] == 4 and counts[1].sum() == 7

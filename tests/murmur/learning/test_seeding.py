@@ -1,0 +1,57 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from murmur.learning.seeding import experiment_rng, seeded_torch
+
+
+def test_same_arguments_give_the_same_stream():
+    first = experiment_rng(3, "partition", round=2, client=7).random(5)
+    second = experiment_rng(3, "partition", round=2, client=7).random(5)
+    assert np.array_equal(first, second)
+
+
+def test_the_stream_is_pinned_across_platforms_and_releases():
+    draws = experiment_rng(0, "partition").integers(0, 2**32, size=4)
+    assert draws.tolist() == [4277991218, 1926869676, 1828690206, 3629749061]
+
+
+def test_any_differing_argument_gives_another_stream():
+    arguments = itertools.product((0, 1, 11), ("cohort", "partition"), (0, 1, 11), (0, 1, 11))
+    draws = [int(experiment_rng(*a).integers(0, 2**63)) for a in arguments]
+    assert len(set(draws)) == len(draws) == 54
+
+
+def test_numpy_integers_are_the_same_as_python_integers():
+    ours = experiment_rng(np.int64(3), "x", np.int32(2), np.uint8(1)).random()
+    assert ours == experiment_rng(3, "x", 2, 1).random()
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "0", None])
+def test_a_bad_seed_is_refused_by_name(seed):
+    with pytest.raises(ValueError, match=r"^seed="):
+        experiment_rng(seed, "partition")
+
+
+def test_an_empty_purpose_is_refused():
+    with pytest.raises(ValueError, match=r"^purpose="):
+        experiment_rng(0, "")
+
+
+def test_streams_are_uncorrelated():
+    a = experiment_rng(0, "partition", 0, 1).standard_normal(10_000)
+    b = experiment_rng(0, "partition", 0, 2).standard_normal(10_000)
+    # 4 standard errors of a correlation of independent samples.
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.04
+
+
+def test_seeded_torch_draws_what_pytorch_draws_from_that_seed_and_leaves_no_trace():
+    torch.manual_seed(2**62 + 5)
+    expected, following = torch.rand(3), torch.rand(3)
+    torch.manual_seed(2**62 + 5)
+    torch.rand(3)
+    with seeded_torch(2**62 + 5):
+        assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(torch.rand(3), following)

@@ -1,0 +1,171 @@
+"""The compiled first block against autograd, for every geometry that conf/model can ask for."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from murmur.learning import models
+from murmur.learning.initialisation import initialise
+from murmur.learning.layers import Flatten, HalvingPool
+from murmur.learning.models import Network
+from murmur.learning.training.flat import FlatModel
+from murmur.learning.training.fused_block import FusedBlock
+from murmur.learning.training.fused_kernels import compiled
+from murmur.learning.training.gradient import AutogradBackend
+from murmur.learning.training.manual_gradients import ManualBackend
+from murmur.learning.training.trainer import Trainer
+
+pytest.importorskip("llvmlite", reason="the extra `fast` is not installed")
+
+GRAY, COLOUR = (1, 28, 28), (3, 29, 31)
+
+
+def block(layers, features):
+    return lambda input_shape, num_classes: Network([*layers, Flatten(), nn.Linear(features, 10)])
+
+
+CASES = {
+    "cnn_16": (models.cnn_16, GRAY),
+    "cnn_16, odd and coloured": (models.cnn_16, COLOUR),
+    "cnn_16, 8 channels": (partial(models.cnn_16, channels=[8, 16]), GRAY),
+    "cnn_16, 24 channels": (partial(models.cnn_16, channels=[24, 8]), (1, 9, 12)),
+    "cnn_16, 64 channels": (partial(models.cnn_16, channels=[64, 8]), (3, 8, 8)),
+    "cnn_small": (partial(models.cnn_small, downsample="pool", dropout=0.2, hidden=[9]), GRAY),
+    "cnn_small, coloured": (partial(models.cnn_small, downsample="pool"), (3, 16, 18)),
+    "cnn_tanh": (models.cnn_tanh, GRAY),
+    "cnn_privatekt": (models.cnn_privatekt, (1, 16, 16)),
+    "cnn_privatekt, ReLU": (partial(models.cnn_privatekt, conv_activation=True), (1, 16, 16)),
+    "one block, flattened": (block([nn.Conv2d(1, 8, 3), HalvingPool(), nn.ReLU()], 1352), GRAY),
+    "without bias": (block([nn.Conv2d(1, 8, 3, bias=False), HalvingPool()], 1352), GRAY),
+    "oblong": (block([nn.Conv2d(2, 8, (3, 5), padding=(0, 2)), HalvingPool()], 240), (2, 14, 10)),
+}
+
+
+def gradient(backend, flat, rows, y):
+    for layer in flat.module.modules():
+        if isinstance(layer, models.Dropout):
+            layer.bits = np.random.SFC64(4)
+    flat.module.train()
+    with backend.guard():
+        return backend.gradient(rows, y).clone()
+
+
+def batch(shape, size):
+    """Images of which one half is constant, so that pooling meets ties."""
+    rng = np.random.default_rng(size)
+    rows = rng.normal(size=(size, *shape[1:], shape[0])).astype(np.float32)
+    rows[:, : shape[1] // 2] = 0
+    y = rng.dirichlet(np.ones(10), size).astype(np.float32)
+    return torch.from_numpy(rows).flatten(1), torch.from_numpy(y.T.copy())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_inference_is_that_of_the_layers(name):
+    build, shape = CASES[name]
+    plain, one, two = (
+        Trainer(build, shape, 10, fused=fused, inference_threads=threads)
+        for fused, threads in ((False, 1), (True, 1), (True, 2))
+    )
+    images = np.random.default_rng(1).normal(size=(13, *shape)).astype(np.float32)
+    # Twice: nothing of the first parameters may be left.
+    for seed in (0, 1):
+        for trainer in (plain, one, two):
+            trainer.load(plain.initial(np.random.default_rng(seed)))
+        ours = one.logits(images, batch_size=4)
+        np.testing.assert_allclose(ours, plain.logits(images, 4), rtol=1e-4, atol=1e-5)
+        assert np.array_equal(ours, two.logits(images, batch_size=4))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_autograd(name):
+    build, shape = CASES[name]
+    flats = []
+    for _ in range(2):
+        module = build(input_shape=shape, num_classes=10)
+        initialise(module, np.random.default_rng(0))
+        flats.append(FlatModel(module))
+    fused, autograd = ManualBackend(flats[0], shape, fused=True), AutogradBackend(flats[1], shape)
+    assert isinstance(fused._layers[0][1], FusedBlock)
+    # The last size again: buffers are reused.
+    for size in (5, 1, 5):
+        rows, y = batch(shape, size)
+        ours, theirs = gradient(fused, flats[0], rows, y), gradient(autograd, flats[1], rows, y)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Conv2d(1, 12, 3), HalvingPool(), nn.ReLU()],  # no multiple of eight channels
+        [nn.Conv2d(1, 8, 7), HalvingPool()],
+        [nn.Conv2d(4, 8, 5), HalvingPool()],
+        [nn.Conv2d(1, 8, 3, stride=2), nn.ReLU()],
+        [nn.Conv2d(1, 8, 3, dilation=2), HalvingPool()],
+        [nn.Conv2d(1, 8, 3), nn.MaxPool2d(3)],
+        [nn.Conv2d(1, 8, 3), nn.ReLU(), HalvingPool()],
+        [nn.Linear(4, 4), nn.ReLU()],
+    ],
+)
+def test_other_blocks_are_left_to_their_stages(layers):
+    assert FusedBlock.beginning([*layers, Flatten()], (28, 28, 1)) is None
+
+
+def test_a_share_of_the_batch_has_the_bits_that_it_has_alone():
+    flat = FlatModel(models.cnn_16(GRAY, 10))
+    stage = ManualBackend(flat, GRAY, fused=True)
+    rows, _ = batch(GRAY, 6)
+    images = rows.view(6, 28, 28, 1)
+    whole, alone = [plan._forward[0] for plan in (stage._plan(6, False), stage._plan(1, False))]
+    assert torch.equal(whole(images)[3], alone(images[3:4])[0])
+
+
+def test_training_follows_from_the_seed_bit_for_bit():
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(40, *GRAY)).astype(np.float32)
+    labels = rng.integers(0, 10, 40)
+    results = []
+    for _ in range(2):
+        trainer = Trainer(models.cnn_16, GRAY, 10, fused=True)
+        trainer.load(trainer.initial(np.random.default_rng(1)))
+        trainer.train(images, labels, rng=np.random.default_rng(2), batch_size=16, lr=0.1, epochs=2)
+        results.append(trainer.parameters())
+    assert np.array_equal(*results)
+
+
+@pytest.fixture
+def no_avx512(monkeypatch):
+    """Code for a processor with AVX2 and no more; what the compiler wrote, in assembly."""
+    from llvmlite import binding
+
+    features, written, compile = binding.get_host_cpu_features(), [], binding.create_mcjit_compiler
+    if not features.get("avx2"):
+        pytest.skip("this processor has no AVX2")
+    narrow = {name: has and not name.startswith("avx512") for name, has in features.items()}
+
+    def noted(module, machine):
+        written.append(machine.emit_assembly(module))
+        return compile(module, machine)
+
+    monkeypatch.setattr(binding, "get_host_cpu_name", lambda: "haswell")
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: type(features)(narrow))
+    monkeypatch.setattr(binding, "create_mcjit_compiler", noted)
+    compiled.cache_clear()
+    yield written
+    compiled.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["cnn_16", "cnn_16, odd and coloured", "cnn_tanh"])
+def test_avx2_has_the_bits_of_avx512(name, request):
+    build, shape = CASES[name]
+    results = []
+    for narrow in (False, True):
+        written = request.getfixturevalue("no_avx512") if narrow else []
+        module = build(input_shape=shape, num_classes=10)
+        initialise(module, np.random.default_rng(0))
+        flat = FlatModel(module)
+        results.append(gradient(ManualBackend(flat, shape, fused=True), flat, *batch(shape, 5)))
+    assert "ymm" in written[0] and "zmm" not in written[0]
+    assert torch.equal(*results)

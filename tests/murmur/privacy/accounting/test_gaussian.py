@@ -1,0 +1,100 @@
+import math
+
+import dp_accounting
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from murmur.privacy.accounting import delta, epsilon, gaussian
+from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
+from murmur.privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    GaussianEvent,
+    RandomizedResponseEvent,
+    RepeatedEvent,
+)
+
+
+@pytest.mark.parametrize(("nominal", "true"), [(50, "165.9"), (60, "230.4"), (100, "591.7")])
+def test_the_classical_constant_beyond_its_range(nominal, true):
+    multiplier = gaussian.classical_constant(0.01) / nominal
+    assert f"{gaussian.epsilon(multiplier, 0.01):.1f}" == true
+
+
+@pytest.mark.parametrize("mu", [400.0, 1000.0, 14_000.0])
+def test_next_to_no_noise_costs_next_to_all(mu):
+    """The loss is N(μ²/2, μ²); where numbers underflow, that is no δ of 0."""
+    event = GaussianEvent(1 / mu)
+    spend = epsilon(event, 0.01)
+    assert mu**2 / 2 < spend.epsilon <= spend.bounds["rdp"] < 1.03 * mu**2 / 2
+    assert delta(event, mu**2 / 4) > 0.99
+
+
+def test_golden_noise_for_one():
+    assert f"{gaussian_noise_multiplier(1.0, 1e-5):.5f}" == "3.73063"
+    assert f"{gaussian.classical_constant(1e-5):.5f}" == "4.84481"
+    assert f"{gaussian.classical_constant(0.01):.5f}" == "3.10751"
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.floats(0.05, 50), st.floats(-30, -1.5))
+def test_dp_accounting_agrees(multiplier, log_delta):
+    delta = math.exp(log_delta)
+    library = dp_accounting.get_epsilon_gaussian(multiplier, delta)
+    assert gaussian.epsilon(multiplier, delta) == pytest.approx(library, rel=1e-6, abs=1e-7)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.floats(0.01, 200), st.floats(-40, -1), st.integers(1, 1000))
+def test_the_smallest_noise_meets_the_target_and_no_less_does(target, log_delta, count):
+    delta = math.exp(log_delta)
+    multiplier = gaussian_noise_multiplier(target, delta, count)
+    assert gaussian.delta(multiplier, target, count) <= delta * (1 + 1e-9)
+    assert gaussian.delta(multiplier * (1 - 1e-6), target, count) > delta
+
+
+def test_equal_releases_are_one_with_sensitivity_times_root_of_the_count():
+    assert gaussian.epsilon(6.0, 1e-5, 25) == pytest.approx(gaussian.epsilon(6.0 / 5, 1e-5))
+    event = RepeatedEvent(GaussianEvent(6.0), 25)
+    assert epsilon(event, 1e-5).epsilon == pytest.approx(gaussian.epsilon(1.2, 1e-5))
+
+
+def test_different_multipliers_compose_exactly():
+    event = ComposedEvent((GaussianEvent(3.0), GaussianEvent(4.0)))
+    assert epsilon(event, 1e-5).bounds["exact"] == pytest.approx(gaussian.epsilon(2.4, 1e-5))
+
+
+def test_dp_accounting_agrees_on_labels_beside_a_gaussian():
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    from murmur.privacy.accounting.randomized_response import report_probabilities
+
+    event = ComposedEvent((RepeatedEvent(RandomizedResponseEvent(0.5, 10), 20), GaussianEvent(1.5)))
+    labels = pld.from_randomized_response(10 * report_probabilities(0.5, 10)[1], 10)
+    library = labels.self_compose(20).compose(pld.from_gaussian_mechanism(1.5))
+    ours = epsilon(event, 1e-5)
+    assert ours.method == "exact privacy-loss distribution"
+    assert ours.epsilon == pytest.approx(library.get_epsilon_for_delta(1e-5), rel=1e-4)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_bad_targets_are_refused(bad):
+    with pytest.raises(ValueError, match=r"^epsilon="):
+        gaussian_noise_multiplier(bad, 1e-5)
+    with pytest.raises(ValueError, match=r"^delta="):
+        gaussian_noise_multiplier(1.0, 0.0)
+
+
+def test_discrete_gaussian_vectors_cost_what_concentrated_dp_says():
+    bounds = epsilon(RepeatedEvent(DiscreteGaussianEvent(20.0, 10.0), 30), 1e-5).bounds
+    rho = 30 * (10 / 20) ** 2 / 2
+    assert bounds["zcdp"] == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1e5)))
+    assert bounds["rdp"] < bounds["zcdp"]
+    assert "pld" not in bounds
+
+
+def test_discrete_gaussian_scalars_cost_what_their_distribution_says():
+    bounds = epsilon(RepeatedEvent(DiscreteGaussianEvent(20.0, 10, True), 30), 1e-5).bounds
+    # On so fine a grid the discrete Gaussian is the continuous one.
+    assert bounds["pld"] == pytest.approx(gaussian.epsilon(2.0, 1e-5, 30), rel=1e-4)

@@ -1,0 +1,97 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from murmur.privacy.accounting import epsilon, laplace, privacy_loss, zcdp
+from murmur.privacy.events import ComposedEvent, LaplaceEvent, RepeatedEvent
+
+DELTA = 1e-5
+
+
+@pytest.mark.parametrize(("per_round", "golden"), [(0.1, "5.30"), (0.5, "36.5"), (1.0, "98.0")])
+def test_the_composition_of_the_evaluation_document(per_round, golden):
+    total = zcdp.to_epsilon(100 * per_round**2 / 2, DELTA)
+    assert f"{total:.{len(golden.partition('.')[2])}f}" == golden
+    event = RepeatedEvent(LaplaceEvent(1 / per_round), 100)
+    assert epsilon(event, DELTA).bounds["zcdp"] == pytest.approx(total)
+    assert epsilon(event, DELTA).epsilon < 0.9 * total
+
+
+def test_the_epsilon_of_the_document_is_that_of_an_accuracy():
+    # Two disjoint probability vectors are at distance 2: the document's ε counts twice.
+    assert epsilon(LaplaceEvent(1 / (2 * 230_260)), 0.0).epsilon == pytest.approx(460_520)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 40])
+@pytest.mark.parametrize("total", [0.0, 0.3, 1.4])
+def test_discrete_noise_by_enumeration(steps, total):
+    epsilon0, reach = 1.5, 4000
+    x = np.arange(-reach, reach + 1)
+    t = math.exp(-epsilon0 / steps)
+    upper = (1 - t) / (1 + t) * t ** np.abs(x)
+    lower = (1 - t) / (1 + t) * t ** np.abs(x - steps)
+    exact = np.maximum(0, upper - math.exp(total) * lower).sum()
+    part = laplace.loss(LaplaceEvent(1 / epsilon0, steps))
+    assert privacy_loss.delta([part], total) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("total", [0.0, 0.7, 1.9])
+def test_continuous_noise_in_closed_form(total):
+    part = laplace.loss(LaplaceEvent(1 / 2.0, 0))
+    assert part.probabilities.sum() == pytest.approx(1.0)
+    closed = -math.expm1((total - 2.0) / 2)
+    assert closed <= privacy_loss.delta([part], total) <= closed * (1 + 3e-4)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_dp_accounting_agrees_on_continuous_noise(count):
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    library = pld.from_laplace_mechanism(2.0).self_compose(count).get_epsilon_for_delta(DELTA)
+    ours = epsilon(RepeatedEvent(LaplaceEvent(2.0, 0), count), DELTA).epsilon
+    assert ours == pytest.approx(library, rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_dp_accounting_agrees_on_discrete_noise(count):
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    library = pld.from_discrete_laplace_mechanism(0.125, 4, use_connect_dots=True)
+    ours = epsilon(RepeatedEvent(LaplaceEvent(2.0, 4), count), DELTA).epsilon
+    assert ours == pytest.approx(library.self_compose(count).get_epsilon_for_delta(DELTA), rel=1e-4)
+
+
+def test_fine_grids_approach_continuous_noise_and_coarse_ones_cost_more():
+    costs = [
+        epsilon(RepeatedEvent(LaplaceEvent(2.0, steps), 30), DELTA).epsilon
+        for steps in (1, 3, 50, 2000, 0)
+    ]
+    assert all(a > b for a, b in pairwise(costs[:4]))
+    assert costs[3] == pytest.approx(costs[4], rel=1e-5)
+    unknown = epsilon(RepeatedEvent(LaplaceEvent(2.0), 30), DELTA).epsilon
+    assert unknown == pytest.approx(costs[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 5), (3, 3), (1, 8)])
+@pytest.mark.parametrize("discrete", [True, False])
+def test_a_vector_is_no_worse_than_one_number_with_its_l1_sensitivity(first, second, discrete):
+    # Noise of scale 4 steps; a vector whose coordinates move by `first` and `second` steps.
+    def part(steps):
+        return laplace.loss(LaplaceEvent(4 / steps, steps if discrete else 0))
+
+    for total in np.linspace(0, (first + second) / 4, 12):
+        vector = privacy_loss.delta([part(first), part(second)], float(total))
+        number = privacy_loss.delta([part(first + second)], float(total))
+        assert vector <= number * (1 + 1e-3) + 1e-9
+
+
+def test_evaluation_composes_with_training_on_top():
+    from murmur.privacy.events import RandomizedResponseEvent
+
+    training = RepeatedEvent(RandomizedResponseEvent(2.5, 10), 20)
+    evaluation = RepeatedEvent(LaplaceEvent(2.0, 50), 10)
+    both = epsilon(ComposedEvent((training, evaluation)), DELTA).epsilon
+    apart = epsilon(training, DELTA).epsilon, epsilon(evaluation, DELTA).epsilon
+    assert max(apart) < both < sum(apart)

@@ -1,0 +1,111 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from murmur.privacy.mechanisms import clip_l2, project_simplex
+
+FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
+
+
+@settings(max_examples=300, derandomize=True)
+@given(
+    FLOATS.flatmap(
+        lambda dtype: arrays.arrays(
+            dtype,
+            st.integers(0, 20),
+            elements=st.floats(
+                allow_nan=False, allow_infinity=False, width=8 * np.dtype(dtype).itemsize
+            ),
+        )
+    ),
+    st.floats(1e-300, 1e300),
+)
+def test_no_vector_leaves_longer_than_the_bound(x, bound):
+    clipped = clip_l2(x, bound)
+    assert clipped.shape == x.shape and clipped.dtype == x.dtype
+    largest = np.abs(clipped).max(initial=0).astype(np.float64)
+    length = largest * np.linalg.norm(clipped / largest) if largest else 0.0
+    assert length <= bound * (1 + 1e-15)
+
+
+def test_long_vectors_are_scaled_and_short_ones_copied():
+    x = np.array([[3.0, 0.0], [0.0, 4.0]])
+    assert clip_l2(x, 1.0) == pytest.approx(x / 5, rel=1e-14)
+    short = clip_l2(x, 5.0)
+    assert np.array_equal(short, x) and not np.shares_memory(short, x)
+    assert np.array_equal(x, [[3.0, 0.0], [0.0, 4.0]])
+
+
+@pytest.mark.parametrize("x", [np.zeros(3), np.zeros(0), np.zeros((2, 0), np.float32)])
+def test_zero_and_empty_vectors_stay_as_they_are(x):
+    assert np.array_equal(clip_l2(x, 1.0), x)
+
+
+def test_clipping_neither_overflows_nor_loses_tiny_vectors():
+    assert np.linalg.norm(clip_l2(np.full(4, 1e308), 1.0)) == pytest.approx(1.0)
+    assert np.linalg.norm(clip_l2(np.full(4, 1e-200), 1e-200)) == pytest.approx(1e-200)
+
+
+def test_rounding_to_single_precision_does_not_pass_the_bound():
+    rng = np.random.default_rng(5)
+    for _ in range(2000):
+        x = rng.normal(size=rng.integers(1, 30)).astype(np.float32)
+        bound = 0.5 * float(np.linalg.norm(x))
+        length = np.linalg.norm(clip_l2(x, bound).astype(np.float64))
+        assert bound * (1 - 1e-5) < length <= bound
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_vectors_that_cannot_be_bounded_are_refused(bad):
+    with pytest.raises(ValueError, match="x: holds NaN or infinities"):
+        clip_l2(np.array([0.0, bad]), 1.0)
+    with pytest.raises(ValueError, match="x: holds NaN or infinities"):
+        project_simplex([0.0, bad])
+
+
+def test_integers_are_not_clipped_silently_to_zero():
+    with pytest.raises(ValueError, match="dtype int64"):
+        clip_l2(np.array([3, 4]), 1.0)
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf])
+def test_bounds_out_of_range_are_refused(bound):
+    with pytest.raises(ValueError, match=f"^bound={bound}: "):
+        clip_l2(np.ones(2), bound)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(
+    arrays.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 4), st.integers(1, 12)),
+        elements=st.floats(-1e6, 1e6),
+    )
+)
+def test_projection_satisfies_the_conditions_of_optimality(x):
+    p = project_simplex(x)
+    assert p.min() >= 0 and p.sum(axis=-1) == pytest.approx(1.0, abs=1e-9)
+    # x − p is one number on the support, and no larger off it (Karush–Kuhn–Tucker).
+    gap = x - p
+    shift = np.where(p > 0, gap, -np.inf).max(axis=-1, keepdims=True)
+    tolerance = 1e-9 * (1 + np.abs(x).max())
+    assert np.all(np.abs(gap - shift)[p > 0] <= tolerance)
+    assert np.all(gap <= shift + tolerance)
+
+
+def test_projection_of_known_points():
+    assert project_simplex([0.2, 0.3, 0.5]) == pytest.approx([0.2, 0.3, 0.5])
+    assert project_simplex([2.0, 0.0]) == pytest.approx([1.0, 0.0])
+    assert project_simplex([1.0, 1.0, -5.0]) == pytest.approx([0.5, 0.5, 0.0])
+    assert project_simplex([1e300, 0.0]) == pytest.approx([1.0, 0.0])
+    assert project_simplex([-7.0]) == pytest.approx([1.0])
+
+
+@pytest.mark.parametrize("x", [1.0, np.zeros((3, 0))])
+def test_projection_of_nothing_is_refused(x):
+    with pytest.raises(ValueError, match="the last axis"):
+        project_simplex(x)

@@ -1,0 +1,172 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+from scipy import stats
+
+from murmur.privacy.events import RandomizedBitsEvent
+from murmur.privacy.mechanisms import BinaryRandomizedResponse, StochasticBits
+from murmur.privacy.mechanisms.randomized_bits import _flip_threshold
+from murmur.privacy.noise import NoiseGenerator
+
+
+class Scripted:
+    """First bytes, then what settles the undecided."""
+
+    def __init__(self, first, then):
+        self.first, self.then = first, then
+
+    def uint8(self, n):
+        assert n == len(self.first)
+        return np.array(self.first, dtype=np.uint8)
+
+    def uint64(self, n):
+        assert n == len(self.then)
+        return np.array(self.then, dtype=np.uint64)
+
+
+# DPFL-BNN's golden ε₀.
+@pytest.mark.parametrize(
+    ("gamma", "epsilon"), [(0.1, 0.4055), (0.2, 0.8473), (0.3, 1.3863), (0.4, 2.1972)]
+)
+def test_epsilon_of_a_bit_is_the_papers(gamma, epsilon):
+    mechanism = BinaryRandomizedResponse(gamma)
+    assert mechanism.epsilon == pytest.approx(epsilon, abs=5e-5)
+    assert mechanism.realized_epsilon == pytest.approx(mechanism.epsilon, rel=1e-14)
+    assert mechanism.realized_epsilon <= mechanism.epsilon
+
+
+@pytest.mark.parametrize("gamma", [1e-6, 1.265e-4, 0.1, 0.3, 0.5 - 1e-15, math.nextafter(0.5, 0)])
+def test_flip_probability_is_within_one_unit_and_never_too_small(gamma):
+    excess = _flip_threshold(gamma) - (Fraction(1, 2) - Fraction(gamma)) * 2**64
+    assert 0 <= excess < 1
+
+
+def test_calibration_inverts_epsilon():
+    for epsilon in (1e-3, 1.0, 8.0):
+        found = BinaryRandomizedResponse.calibrated(epsilon).epsilon
+        assert found == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_the_first_byte_decides_and_its_tie_is_settled_by_the_other_56_bits():
+    mechanism = BinaryRandomizedResponse(0.1)
+    threshold = _flip_threshold(0.1)
+    first, rest = threshold >> 56, threshold % 2**56
+    rng = Scripted([first - 1, first + 1, first, first], [(rest - 1) << 8 | 255, rest << 8])
+    flips = mechanism.privatize(np.zeros(4, dtype=np.uint8), rng)
+    assert flips.tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("gamma", [0.001, 0.1, 0.4])
+def test_flips_have_the_closed_forms_rate(gamma):
+    n = 2_000_000
+    bits = np.random.default_rng(2).integers(0, 2, n, dtype=np.uint8)
+    mechanism = BinaryRandomizedResponse(gamma)
+    flipped = mechanism.privatize(bits, NoiseGenerator.seeded("rate")) != bits
+    for value in (0, 1):
+        rate, count = flipped[bits == value].mean(), (bits == value).sum()
+        assert abs(rate - (0.5 - gamma)) < 4 * 0.5 / math.sqrt(count)
+
+
+def test_bits_of_one_byte_are_flipped_independently():
+    packed = BinaryRandomizedResponse(0.2).privatize_packed(
+        np.zeros(500_000, dtype=np.uint8), NoiseGenerator.seeded("bytes")
+    )
+    ones = np.bitwise_count(np.arange(256, dtype=np.uint8))
+    expected = 0.3**ones * 0.7 ** (8 - ones)
+    counts = np.bincount(packed, minlength=256)
+    assert stats.chisquare(counts, counts.sum() * expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 81_848, 200_003])
+def test_packed_and_unpacked_bits_are_flipped_alike(n):
+    bits = np.random.default_rng(3).integers(0, 2, n).astype(np.bool_)
+    packed = np.packbits(bits)
+    before = packed.copy()
+    mechanism = BinaryRandomizedResponse(0.1)
+    flat = mechanism.privatize(bits, NoiseGenerator.seeded("packed"))
+    from_packed = mechanism.privatize_packed(packed, NoiseGenerator.seeded("packed"), count=n)
+    assert np.array_equal(np.packbits(flat), from_packed)
+    assert np.array_equal(packed, before)
+
+
+def test_stray_bits_behind_the_last_one_do_not_leave_the_client():
+    released = BinaryRandomizedResponse(0.4).privatize_packed(
+        np.array([0xFF, 0xFF], dtype=np.uint8), NoiseGenerator.seeded("stray"), count=11
+    )
+    assert released[1] & 0b0001_1111 == 0
+
+
+@pytest.mark.parametrize("count", [0, 8, 17])
+def test_a_count_outside_the_last_byte_is_refused(count):
+    with pytest.raises(ValueError, match=f"^count={count}: "):
+        BinaryRandomizedResponse(0.1).privatize_packed(
+            np.zeros(2, dtype=np.uint8), NoiseGenerator.seeded(0), count=count
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8])
+def test_shape_and_dtype_are_kept_and_the_input_left_alone(dtype):
+    bits = np.ones((5, 7), dtype=dtype)
+    released = BinaryRandomizedResponse(0.1).privatize(bits, NoiseGenerator.seeded("shape"))
+    assert released.shape == (5, 7) and released.dtype == dtype
+    assert bits.all() and not released.all()
+
+
+@pytest.mark.parametrize("bits", [np.array([0, 2], np.uint8), np.array([-1, 1]), np.array([0.0])])
+def test_what_is_no_bit_is_refused(bits):
+    with pytest.raises(ValueError, match=r"^bits"):
+        BinaryRandomizedResponse(0.1).privatize(bits, NoiseGenerator.seeded(0))
+
+
+@pytest.mark.parametrize("packed", [np.zeros(4, np.int64), np.zeros((2, 2), np.uint8)])
+def test_what_is_not_packed_is_refused(packed):
+    with pytest.raises(ValueError, match=r"^packed"):
+        BinaryRandomizedResponse(0.1).privatize_packed(packed, NoiseGenerator.seeded(0))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, -0.1, math.nan])
+@pytest.mark.parametrize("mechanism", [BinaryRandomizedResponse, StochasticBits])
+def test_gamma_outside_its_range_is_refused(mechanism, gamma):
+    with pytest.raises(ValueError, match=f"^gamma={gamma}: "):
+        mechanism(gamma)
+
+
+def test_agrees_with_opendp():
+    dp.enable_features("contrib")
+    n = 20_000
+    theirs = dp.m.make_randomized_response_bool(0.6)
+    ours = BinaryRandomizedResponse(0.1).privatize(
+        np.ones(n, dtype=np.bool_), NoiseGenerator.seeded("opendp")
+    )
+    kept = np.array([ours.sum(), sum(theirs(True) for _ in range(n))])
+    # OpenDP cannot be seeded: one in a million runs fails by chance.
+    assert stats.chi2_contingency(np.array([kept, n - kept])).pvalue > 1e-6
+
+
+def test_stochastic_bits_have_mean_one_half_plus_gamma_w():
+    w, n, gamma = np.array([-1.0, -0.3, 0.0, 1e-3, 0.8, 1.0]), 400_000, 0.2
+    bits = StochasticBits(gamma).privatize(np.tile(w, (n, 1)), NoiseGenerator.seeded("stochastic"))
+    assert bits.dtype == np.uint8 and bits.shape == (n, 6)
+    assert np.abs(bits.mean(axis=0) - (0.5 + gamma * w)).max() < 4 * 0.5 / math.sqrt(n)
+
+
+def test_the_first_stage_of_stochastic_bits_never_contradicts_a_certain_sign():
+    almost_noiseless = StochasticBits(math.nextafter(0.5, 0))
+    w = np.repeat([-1.0, 1.0], 300_000)
+    bits = almost_noiseless.privatize(w, NoiseGenerator.seeded("certain"))
+    assert np.array_equal(bits, (w > 0).astype(np.uint8))
+
+
+@pytest.mark.parametrize("w", [1.0000001, -2.0, math.nan, math.inf])
+def test_numbers_outside_the_interval_are_refused(w):
+    with pytest.raises(ValueError, match=r"^w: "):
+        StochasticBits(0.1).privatize(np.array([0.0, w]), NoiseGenerator.seeded(0))
+
+
+@pytest.mark.parametrize("mechanism", [BinaryRandomizedResponse, StochasticBits])
+def test_event_counts_all_bits_unless_told_otherwise(mechanism):
+    assert mechanism(0.1).event(81_958) == RandomizedBitsEvent(0.1, 81_958, 81_958)
+    assert mechanism(0.1).event(81_958, 200) == RandomizedBitsEvent(0.1, 81_958, 200)

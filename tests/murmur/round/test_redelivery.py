@@ -1,0 +1,96 @@
+"""Whoever is silent for half of the wait is asked once more; one answer counts."""
+
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from murmur.round import redelivery
+from murmur.round.redelivery import with_redelivery
+from tests.clock import Clock
+
+NODES = (101, 102)
+
+
+class Grid:
+    """``delivered(number)``: whether the message that is sent as the number-th gets an answer."""
+
+    def __init__(self, clock, delivered, seconds=0.0):
+        self.clock, self.delivered, self.seconds = clock, delivered, seconds
+        self.sent, self.ready = [], {}
+
+    def push_messages(self, messages):
+        names = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = name = f"id-{len(self.sent)}"
+            if self.delivered(len(self.sent)):
+                self.ready[name] = (
+                    self.clock.now + self.seconds,
+                    Message(
+                        RecordDict({"said": ConfigRecord({"number": len(self.sent)})}),
+                        reply_to=message,
+                    ),
+                )
+            self.sent.append(message)
+            names.append(name)
+        return names
+
+    def pull_messages(self, message_ids):
+        come = [n for n in message_ids if n in self.ready and self.ready[n][0] <= self.clock.now]
+        return [self.ready.pop(name)[1] for name in come]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    clock = Clock()
+    monkeypatch.setattr(redelivery, "time", clock)
+    return clock
+
+
+def questions():
+    content = [RecordDict({"task": ConfigRecord({"round": 7})}) for _ in NODES]
+    return [
+        Message(record, dst_node_id=node, message_type="train", group_id=f"token-{node}")
+        for node, record in zip(NODES, content, strict=True)
+    ]
+
+
+def test_without_losses_every_message_is_sent_once(clock):
+    grid = Grid(clock, lambda number: True)
+    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    assert len(replies) == len(grid.sent) == 2
+    assert clock.now == 0
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_one_that_is_lost_is_sent_again_and_its_answer_names_the_first(clock, lost):
+    grid = Grid(clock, lambda number: number != lost)
+    asked = questions()
+    replies = with_redelivery(grid).send_and_receive(asked, timeout=100)
+    answered = {reply.metadata.reply_to_message_id for reply in replies}
+    assert answered == {"id-0", "id-1"} == {message.metadata.message_id for message in asked}
+    assert len(grid.sent) == 3
+    again = grid.sent[2]
+    assert again.metadata.dst_node_id == NODES[lost]
+    assert again.metadata.group_id == f"token-{NODES[lost]}"
+    assert again.content == asked[lost].content
+    assert 50 <= clock.now < 60
+
+
+def test_who_answers_both_counts_once(clock):
+    grid = Grid(clock, lambda number: True, seconds=70.0)  # slower than half of the wait
+    replies = with_redelivery(grid).send_and_receive(questions(), timeout=100)
+    assert sorted(reply.metadata.reply_to_message_id for reply in replies) == ["id-0", "id-1"]
+    assert [reply.content["said"]["number"] for reply in replies] == [0, 1]  # the first ones
+    assert len(grid.sent) == 4
+
+
+def test_the_wait_ends_at_the_deadline_and_nobody_is_asked_a_third_time(clock):
+    grid = Grid(clock, lambda number: False)
+    assert with_redelivery(grid).send_and_receive(questions(), timeout=100) == []
+    assert len(grid.sent) == 4
+    assert 100 <= clock.now < 110
+
+
+def test_nothing_to_send_asks_nobody(clock):
+    assert with_redelivery(Grid(clock, None)).send_and_receive([], timeout=100) == []

@@ -1,0 +1,305 @@
+"""Secure sums in whole runs: the same results, nothing in the clear, dropouts, the statement."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from clients.privatekt import PrivateKTClient
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.device.secure_node import SecureNode
+from fl_app.engines.inline import InlineGrid
+from fl_app.run.experiment import Experiment
+from murmur.learning.contribution import BitCodec, LabelCodec, WeightCodec
+from murmur.privacy.accounting import Threat
+from murmur.privacy.events import NonPrivateEvent
+from murmur.privacy.ledger import Ledger
+from murmur.round.secure_sum import modulus_bits
+from murmur.secure_sum import Phase, SecureSumError
+from strategies.base import CohortStrategy
+from tests.fl_app.running import run_inline
+
+ON = "privacy.secure_aggregation=on"
+# Four of six must stay.
+LOOSE = [ON, "privacy.secure_sum.threshold=0.5"]
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory):
+    return run_inline(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def secure_run(tmp_path_factory):
+    return run_inline(tmp_path_factory.mktemp("secure"), ON, workers=2, nodes=4)
+
+
+def model(run):
+    tensors = load_file(run.path / "model.safetensors")
+    return {name: values.tobytes() for name, values in tensors.items()}
+
+
+def accuracies(run):
+    return [row.get("accuracy") for row in run.rows()]
+
+
+def test_results_are_those_without_it_bit_for_bit(plain_run, secure_run):
+    assert model(secure_run) == model(plain_run)
+    assert accuracies(secure_run) == accuracies(plain_run)
+    assert all(row["answered"] == 6 for row in secure_run.rows()[1:])
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "local_only"])
+def test_weights_and_signed_numbers_sum_to_the_same_bits_too(tmp_path, strategy):
+    plain = run_inline(tmp_path / "plain", f"strategy={strategy}")
+    secure = run_inline(tmp_path / "secure", f"strategy={strategy}", ON)
+    assert model(secure) == model(plain)
+    assert accuracies(secure) == accuracies(plain)
+
+
+def test_results_with_a_neighbour_graph_are_the_same_too(tmp_path, plain_run):
+    ring = [ON, "privacy.secure_sum.neighbours=4", "privacy.secure_sum.threshold=0.6"]
+    assert model(run_inline(tmp_path / "secure", *ring)) == model(plain_run)
+
+
+def test_server_receives_masked_contributions_and_nothing_else_of_the_data(tmp_path, monkeypatch):
+    received = []
+    plainly = InlineGrid.send_and_receive
+
+    def recording(self, messages, *, timeout=None):
+        replies = list(plainly(self, messages, timeout=timeout))
+        received.extend(reply.content for reply in replies)
+        return replies
+
+    monkeypatch.setattr(InlineGrid, "send_and_receive", recording)
+    run_inline(tmp_path / "run", ON, "federation.num_rounds=1", nodes=6)
+    arrays = [
+        (name, array.numpy())
+        for content in received
+        for record in content.array_records.values()
+        for name, array in record.items()
+    ]
+    assert [name for name, _ in arrays] == ["masked"] * 6
+    # 3 labels of 10 classes and the weight, for 6 clients: 31 coordinates of 3 bits.
+    assert {array.shape for _, array in arrays} == {(1, (31 * 3 + 7) // 8)}
+    reports = [c.config_records["report"] for c in received if "report" in c.config_records]
+    assert len(reports) == 6
+    assert all(set(report) == {"clients", "refused", "reasons"} for report in reports)
+
+
+# Interruptions ----------------------------------------------------------------------------------
+
+MOMENTS = ["advertise", "share", "check", "mask", "confirm", "reveal", "checkpoint"]
+
+
+def die_in_round_2(monkeypatch, moment):
+    """The server's process ends after the clients have answered and before it knows of it."""
+    calls, plainly = itertools.count(), InlineGrid.send_and_receive
+
+    def dying(self, messages, *, timeout=None):
+        replies = plainly(self, messages, timeout=timeout)
+        # Flower asks once more in each round, for an evaluation that is switched off.
+        if next(calls) == len(MOMENTS) + MOMENTS.index(moment):
+            raise KeyboardInterrupt
+        return replies
+
+    monkeypatch.setattr(InlineGrid, "send_and_receive", dying)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_interrupted_sum_is_gone_on_with_and_paid_for_once(
+    tmp_path, secure_run, monkeypatch, moment
+):
+    with monkeypatch.context() as patched:
+        die_in_round_2(patched, moment)
+        with pytest.raises(KeyboardInterrupt):
+            run_inline(tmp_path / "cut", ON)
+    cut = run_inline(tmp_path / "cut", ON)
+    assert model(cut) == model(secure_run)
+    kept = ("round", "accuracy", "epsilon_proven", "answered", "failed")
+    rows, whole = ([[row[key] for key in kept] for row in run.rows()] for run in (cut, secure_run))
+    assert rows == whole
+    with Ledger(cut.path / "ledger.sqlite") as ledger:
+        assert all(len(list(ledger.entries(client))) == 2 for client in range(6))
+
+
+def test_an_interrupted_sum_goes_on_without_a_client_that_is_gone(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        die_in_round_2(patched, "share")
+        with pytest.raises(KeyboardInterrupt):
+            run_inline(tmp_path / "cut", *LOOSE)
+    fall_silent(monkeypatch, {3: Phase.SHARE})
+    cut = run_inline(tmp_path / "cut", *LOOSE)
+    assert [row["answered"] for row in cut.rows()] == [0, 6, 5]
+    assert list(cut.rows()[2]["failed"]) == ["3"]
+
+
+# Dropouts ---------------------------------------------------------------------------------------
+
+
+def fail_training(monkeypatch, *victims):
+    train = PrivateKTClient.train
+
+    def failing(self, task, data):
+        if task.client in victims:
+            raise RuntimeError("the battery is empty")
+        return train(self, task, data)
+
+    monkeypatch.setattr(PrivateKTClient, "train", failing)
+
+
+def fall_silent(monkeypatch, drops):
+    plainly = SecureNode._answer
+
+    def answer(self, request, client, message):
+        if drops.get(client) is request.phase:
+            raise SecureSumError("gone")
+        return plainly(self, request, client, message)
+
+    monkeypatch.setattr(SecureNode, "_answer", answer)
+
+
+def test_a_client_that_fails_in_training_is_left_out_of_the_sum_exactly(tmp_path, monkeypatch):
+    fail_training(monkeypatch, 2)
+    plain = run_inline(tmp_path / "plain")
+    secure = run_inline(tmp_path / "secure", *LOOSE)
+    assert model(secure) == model(plain)
+    assert [row["answered"] for row in secure.rows()[1:]] == [5, 5]
+    assert "battery" in secure.rows()[1]["failed"]["2"]
+
+
+def test_a_client_that_leaves_after_its_masked_vector_is_in_the_sum(
+    tmp_path, monkeypatch, plain_run
+):
+    fall_silent(monkeypatch, {1: Phase.CONFIRM, 4: Phase.REVEAL})
+    secure = run_inline(tmp_path / "secure", *LOOSE)
+    assert model(secure) == model(plain_run)
+    assert secure.rows()[1]["answered"] == 6
+
+
+@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.CHECK])
+def test_a_client_that_leaves_before_it_is_asked_to_train_releases_nothing(
+    tmp_path, monkeypatch, phase
+):
+    fall_silent(monkeypatch, {5: phase})
+    secure = run_inline(tmp_path / "secure", *LOOSE)
+    assert [row["answered"] for row in secure.rows()[1:]] == [5, 5]
+    assert secure.rows()[1]["failed"] == {"5": "SecureSumError: gone"}
+    with Ledger(secure.path / "ledger.sqlite") as ledger:
+        assert ledger.clients() == ["0", "1", "2", "3", "4"]
+    local, hidden = secure.guarantees()
+    assert "5" not in local["clients"] and "5" not in hidden["clients"]
+
+
+@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.CONFIRM, Phase.REVEAL])
+def test_too_many_dropouts_cost_the_round_and_not_the_run(tmp_path, monkeypatch, phase):
+    drops = dict.fromkeys((0, 1, 2), phase)
+    fall_silent(monkeypatch, drops)
+    run = run_inline(tmp_path / "run", *LOOSE)
+    first = run.rows()[1]
+    assert first["answered"] == 0
+    assert "aborted" in first["failed"]["5"] and first["failed"]["0"] == "SecureSumError: gone"
+    assert run.rows()[0]["accuracy"] == run.rows()[2]["accuracy"]
+
+
+def test_a_cohort_drawn_too_small_costs_the_round_and_not_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        CohortStrategy, "cohort", lambda self, number: np.arange(1 if number == 1 else 6)
+    )
+    rows = run_inline(tmp_path / "run", ON).rows()
+    assert rows[1]["failed"]["0"].startswith("secure aggregation: clients: 1 ids; must be at least")
+    assert [row["answered"] for row in rows] == [0, 0, 6]
+
+
+@pytest.mark.parametrize(
+    ("codec", "weight", "expected"),
+    [
+        (BitCodec(10), 100, (7, False)),
+        (BitCodec(10), 127, (7, False)),
+        (BitCodec(10), 128, (8, False)),
+        (LabelCodec(3, 10), 40, (6, False)),
+        (WeightCodec(5), 40, (49, True)),  # 40 · 2^42 needs 48 bits and a sign
+    ],
+)
+def test_modulus_is_just_above_the_largest_sum(codec, weight, expected):
+    bits, signed = modulus_bits(codec, weight)
+    assert (bits, signed) == expected
+    least, greatest = codec.limits(weight)
+    top = 2 ** (bits - 1) if signed else 2**bits
+    assert greatest < top and weight < top and least >= (-top if signed else 0)
+
+
+def test_weights_that_no_modulus_of_64_bits_holds_are_refused():
+    with pytest.raises(ValueError, match=r"^weight="):
+        modulus_bits(WeightCodec(5), 2**40)
+
+
+# What is said about it --------------------------------------------------------------------------
+
+
+def test_statement_adds_the_adversary_that_sees_sums_only(secure_run):
+    local, hidden = secure_run.guarantees()
+    assert (local["threat"], hidden["threat"]) == (Threat.LOCAL, Threat.SECURE_AGGREGATION)
+    # That others hide a release is an assumption about them; without it nothing is gained.
+    assert hidden["assumed_total"] < hidden["proven_total"] == local["proven_total"]
+    assert "at least 6 of the 6 clients of every sum are honest" in hidden["assumptions"]
+    assert "simulated" not in json.dumps(hidden)
+    text = " ".join((secure_run.path / "privacy.txt").read_text().split())
+    sums, messages = f"{hidden['assumed_total']:.3g}", f"{local['proven_total']:.3g}"
+    assert f"Against a server that reads every message: ε = {messages} in total" in text
+    assert "Against a server that sees only sums, if at least 6 of the 6 clients" in text
+    assert f"keys reads every message): ε = {sums} in total" in text
+
+
+def test_statement_counts_the_smallest_sum_and_not_the_colluders(tmp_path, monkeypatch):
+    fail_training(monkeypatch, 2)
+    more = run_inline(tmp_path / "more", *LOOSE)
+    fewer = run_inline(
+        tmp_path / "fewer",
+        ON,
+        "privacy.secure_sum.threshold=0.67",
+        "privacy.secure_sum.colluders=2",
+    )
+    honest = [run.guarantees()[1]["assumptions"][0] for run in (more, fewer)]
+    assert honest[0] == "at least 5 of the 5 clients of every sum are honest"
+    assert honest[1] == "at least 3 of the 5 clients of every sum are honest"
+    figures = [run.guarantees()[1]["assumed_total"] for run in (more, fewer)]
+    assert figures[0] < figures[1]
+
+
+def test_simulated_sums_give_the_same_figures_and_say_so(tmp_path, secure_run):
+    simulated = run_inline(tmp_path / "simulated", "privacy.secure_aggregation=simulated")
+    assert model(simulated) == model(secure_run)
+    figures = [run.guarantees()[1]["assumed_total"] for run in (secure_run, simulated)]
+    assert figures[0] == figures[1]
+    said = " ".join((simulated.path / "privacy.txt").read_text().split())
+    assert "simulated: in this run it saw every message" in said
+
+
+def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):
+    assert len(plain_run.guarantees()) == 1
+
+
+def test_the_smallest_sum_survives_a_checkpoint(secure_run):
+    strategy = Experiment(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
+    strategy.resume(secure_run.load_checkpoint().state)
+    assert strategy.least_survivors == 6
+    assert strategy.secure_exposure(NonPrivateEvent()).per_round.honest_clients == 6
+
+
+@pytest.mark.parametrize(
+    ("override", "match"),
+    [
+        ("privacy.secure_sum.colluders=5", "privacy.secure_sum with a cohort of 6: "),
+        ("federation.num_clients=1", "privacy.secure_sum with a cohort of 1: clients: 1 ids"),
+        ("privacy.secure_sum.threshold=2", "privacy.secure_sum.threshold=2: "),
+        ("privacy.secure_sum.limit=2", "privacy.secure_sum.limit"),
+        ("privacy.secure_aggregation=maybe", "privacy.secure_aggregation=maybe: must be one of"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_any_work(override, match):
+    with pytest.raises(ConfigError, match=match):
+        Experiment(compose(["engine=inline", "federation.num_clients=6", ON, override]))

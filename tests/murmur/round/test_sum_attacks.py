@@ -1,0 +1,46 @@
+"""A client that attacks secure sums in every round: who is named, who pays, which rounds count."""
+
+import pytest
+
+from benchmarks.sum_attacks import ATTACKS, run
+from murmur.secure_sum import Phase
+
+SMALL = [
+    "federation.num_rounds=2",
+    "privacy.secure_sum.threshold=0.5",
+    "privacy.secure_sum.liars=0.2",
+]
+LIAR = 4
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n, a in ATTACKS.items() if a.phase is not Phase.MASK and n != "shuts out a victim"],
+)
+def test_a_liar_is_named_in_the_first_round_and_all_rounds_count(tmp_path, name):
+    outcome = run(tmp_path / "run", ATTACKS[name], 5, [LIAR], *SMALL)
+    assert outcome.counted == [1, 2] and outcome.named == {LIAR: 1}
+    # Whoever lies after the clients have paid has paid as well, once.
+    late = ATTACKS[name].phase in (Phase.CONFIRM, Phase.REVEAL)
+    assert outcome.paid == {**dict.fromkeys(range(4), 2), LIAR: int(late)}
+
+
+def test_a_liar_with_one_conflict_is_not_named_and_nobody_else_is(tmp_path):
+    outcome = run(tmp_path / "run", ATTACKS["shuts out a victim"], 5, [LIAR], *SMALL)
+    assert outcome.counted == [1, 2] and outcome.named == {}
+    assert outcome.paid == dict.fromkeys(range(5), 2)
+
+
+def test_a_liar_that_cannot_be_proven_to_lie_costs_its_own_group_until_it_is_deduced(tmp_path):
+    words = [*SMALL, "federation.num_rounds=6", "federation.quorum=0.3"]
+    grouped = [*words, "privacy.secure_sum.groups=3", "privacy.secure_sum.liars=0.12"]
+    outcome = run(tmp_path / "run", ATTACKS["random vector"], 9, [LIAR], *grouped)
+    assert outcome.counted == [1, 2, 3, 4, 5, 6] and list(outcome.named) == [LIAR]
+    assert outcome.paid[LIAR] == outcome.named[LIAR] < 6
+
+
+def test_without_groups_such_a_liar_ends_the_run_in_words_that_say_what_helps(tmp_path):
+    words = [*SMALL, "federation.num_rounds=4"]
+    outcome = run(tmp_path / "run", ATTACKS["random vector"], 5, [LIAR], *words)
+    assert outcome.counted == [] and outcome.named == {}
+    assert set(outcome.paid.values()) == {3} and "privacy.secure_sum.groups" in outcome.ended

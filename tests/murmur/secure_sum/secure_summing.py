@@ -1,0 +1,112 @@
+"""A whole secure sum in one process, for tests: who drops out when, and what the server sees."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from murmur.privacy.noise import NoiseGenerator
+from murmur.secure_sum import (
+    Phase,
+    SecureClient,
+    SecureServer,
+    SecureSumError,
+    SecureSumSettings,
+    Terms,
+)
+from murmur.secure_sum.store import restored, state_bytes
+
+ASKED = b"what all of them are asked"
+Tamper = Callable[[Phase, int, bytes], bytes]
+
+
+def terms(n=5, length=8, bits=8, round=1, run="test", clients=None, **settings) -> Terms:
+    """Terms of a cohort 0..n-1, with a majority as threshold unless ``settings`` say otherwise."""
+    chosen = SecureSumSettings("on", **{"threshold": 0.5, **settings})
+    return chosen.terms(run, round, clients or range(n), length, bits)
+
+
+def vectors(agreed: Terms, seed=0) -> dict[int, np.ndarray]:
+    """Vectors whose sum fits: each coordinate in [0, 2^bits / n)."""
+    rng = np.random.default_rng(seed)
+    top = 2**agreed.bits // len(agreed.clients)
+    return {c: rng.integers(0, max(top, 1), agreed.length) for c in agreed.clients}
+
+
+@dataclass
+class Outcome:
+    """What came of a sum: ``total`` and ``survivors``, or the reason of the ``abort``.
+
+    ``seen``: all that the server received, (phase, client, bytes). ``refused``: clients that
+    refused to go on, by phase.
+    """
+
+    total: np.ndarray | None = None
+    survivors: tuple[int, ...] = ()
+    abort: str = ""
+    seen: list[tuple[Phase, int, bytes]] = field(default_factory=list)
+    refused: dict[int, tuple[Phase, str]] = field(default_factory=dict)
+    clients: dict[int, SecureClient] = field(default_factory=dict)
+    server: SecureServer | None = None
+
+
+def secure_sum(
+    agreed: Terms,
+    vectors: Mapping[int, np.ndarray],
+    drops: Mapping[int, Phase] | None = None,
+    to_client: Tamper = lambda phase, client, message: message,
+    to_server: Tamper = lambda phase, client, message: message,
+    signed: bool = False,
+    entropy: str | None = None,
+) -> Outcome:
+    """Run all phases; client ``c`` says nothing from phase ``drops[c]`` on.
+
+    Between two phases every client is written down and read again, as on a device.
+    ``to_client``, ``to_server``: what an adversary makes of the messages on their way.
+    """
+    it = Outcome(server=SecureServer(agreed))
+    states: dict[int, bytes] = {}
+    for client in agreed.clients:
+        noise = NoiseGenerator.seeded(entropy, client) if entropy else None
+        joined = SecureClient.join(agreed, client, None, *([noise.bytes] if noise else []))
+        states[client] = state_bytes(joined)
+    silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
+
+    def ask(phase: Phase, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        answers = {}
+        for client, message in messages.items():
+            if silent.get(client, 99) <= list(Phase).index(phase):
+                continue
+            party = restored(states[client])
+            it.clients[client] = party
+            message = to_client(phase, client, message)
+            try:
+                if phase is Phase.MASK:
+                    answer = party.add_masks(np.asarray(vectors[client], np.int64), message, ASKED)
+                else:
+                    answer = party.answer(phase, message)
+            except SecureSumError as error:
+                it.refused[client] = (phase, str(error))
+                silent[client] = 0
+                continue
+            finally:
+                states[client] = state_bytes(party)
+            answer = to_server(phase, client, answer)
+            it.seen.append((phase, client, answer))
+            answers[client] = answer
+        return answers
+
+    server = it.server
+    try:
+        keys = server.keys(ask(Phase.ADVERTISE, dict.fromkeys(agreed.clients, b"")))
+        sealed = server.shares(ask(Phase.SHARE, keys))
+        server.checked(ask(Phase.CHECK, sealed))
+        server.asked = ASKED
+        for client, packed in ask(Phase.MASK, server.lists()).items():
+            server.add(client, packed)
+        words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
+        it.total = server.total(ask(Phase.REVEAL, words), signed)
+        it.survivors = server.survivors
+    except SecureSumError as error:
+        it.abort = str(error)
+    return it

@@ -1,0 +1,396 @@
+"""The parts of a secure sum: shares, masks, packing, terms, settings, the state on disk."""
+
+import dataclasses
+import itertools
+import stat
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from murmur.secure_sum import (
+    Phase,
+    PinnedPeers,
+    SecureClient,
+    SecureSumError,
+    SecureSumSettings,
+    SeenPeers,
+    StateFile,
+    Terms,
+    identity_in,
+    masks,
+    read_peers,
+    shares,
+)
+from murmur.secure_sum.decoding import restore
+from murmur.secure_sum.keys import agree, derive, public_key, scalar
+from murmur.secure_sum.messages import join, part
+from murmur.secure_sum.peers import keys_digest
+from murmur.secure_sum.terms import context
+from tests.murmur.secure_sum.secure_summing import terms
+
+SECRET = bytes(range(32))
+
+
+# Shares -----------------------------------------------------------------------------------------
+
+
+def dealt(threshold, holders, seed=SECRET, key=SECRET[::-1]):
+    dealing, shares_of = shares.Dealing.of(seed, key, threshold, holders, b"about")
+    public = (public_key(seed), public_key(key))
+    read = shares.Dealing.read(dealing.to_bytes(), threshold, holders, b"about", *public)
+    return read, shares_of
+
+
+@pytest.mark.parametrize(("threshold", "holders"), [(1, 1), (1, 3), (2, 3), (3, 5), (5, 5)])
+def test_any_threshold_of_the_shares_restores_both_secrets(threshold, holders):
+    dealing, found = dealt(threshold, holders)
+    assert all(shares.passes(share, dealing.test(i)) for i, share in enumerate(found))
+    for chosen in itertools.combinations(range(holders), threshold):
+        for place, secret in enumerate((SECRET, SECRET[::-1])):
+            pieces = {i: shares.piece(found[i], place) for i in chosen}
+            assert shares.combine(pieces, threshold) == secret
+            assert all(dealing.is_share(i, place, share) for i, share in pieces.items())
+
+
+def test_one_share_too_few_says_nothing_about_the_secret():
+    _, found = dealt(3, 5)
+    split = {i: shares.piece(share, shares.SEED) for i, share in enumerate(found)}
+    with pytest.raises(ValueError, match="2 shares: 3 are needed"):
+        shares.combine({i: split[i] for i in (0, 1)}, 3)
+    guesses = {shares.combine({0: split[0], 1: split[1], 2: bytes([b]) * 32}, 3) for b in range(99)}
+    assert len(guesses) == 99  # every third share gives another secret: all are still possible
+
+
+def test_two_sharings_of_one_secret_have_nothing_in_common():
+    assert set(dealt(2, 5)[1]).isdisjoint(dealt(2, 5)[1])
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_a_share_that_was_altered_does_not_pass(place):
+    dealing, found = dealt(3, 5)
+    wrong = bytearray(found[1])
+    wrong[32 * place + 31] ^= 1
+    assert not shares.passes(bytes(wrong), dealing.test(1))
+    assert not shares.passes(found[2], dealing.test(1))
+    assert not shares.passes(b"", dealing.test(1))
+
+
+def test_a_sharing_of_other_secrets_than_those_published_is_refused():
+    dealing, _ = dealt(3, 5)
+    public = public_key(SECRET), public_key(SECRET[::-1])
+    for wrong in (
+        public[::-1],
+        (public[0], public_key(scalar())),
+        (public_key(scalar()), public[1]),
+    ):
+        with pytest.raises(SecureSumError, match="not the secrets behind its public keys"):
+            shares.Dealing.read(dealing.to_bytes(), 3, 5, b"about", *wrong)
+    with pytest.raises(SecureSumError, match="malformed"):
+        shares.Dealing.read(dealing.to_bytes()[:-1], 3, 5, b"about", *public)
+
+
+def test_a_sharing_of_too_high_a_degree_passes_nobodys_test():
+    # Five shares on a polynomial of degree 4, said to be of degree 2: the answer cannot fit.
+    dealing, found = dealt(5, 5)
+    cut = dataclasses.replace(dealing, answer=dealing.answer[:3])
+    assert not any(shares.passes(share, cut.test(i)) for i, share in enumerate(found))
+
+
+@pytest.mark.parametrize("wrong", [(), (0,), (8,), (1, 4, 6)])
+def test_shares_that_dealer_and_holder_agreed_on_are_found_and_do_not_matter(wrong):
+    _, found = dealt(4, 10)
+    pieces = {i: shares.piece(share, shares.KEY) for i, share in enumerate(found)}
+    pieces |= {i: scalar() for i in wrong}
+    secret, named = restore(pieces, 4, public_key(SECRET[::-1]))
+    assert secret == SECRET[::-1]
+    assert named == {i for i in wrong if any(w < 4 for w in wrong)}  # else they were not used
+    with pytest.raises(SecureSumError, match="too many"):
+        restore(pieces | {i: scalar() for i in range(4)}, 4, public_key(SECRET[::-1]))
+
+
+@pytest.mark.parametrize(("threshold", "holders"), [(4, 3), (0, 3)])
+def test_impossible_splits_are_refused(threshold, holders):
+    with pytest.raises(ValueError, match="must"):
+        shares.Dealing.of(SECRET, SECRET, threshold, holders, b"")
+
+
+# Long-term keys ---------------------------------------------------------------------------------
+
+
+def test_a_devices_key_is_made_once_and_for_its_owner_only(tmp_path):
+    first = identity_in(tmp_path / "deep" / "3.key")
+    assert identity_in(tmp_path / "deep" / "3.key") == first
+    assert stat.S_IMODE((tmp_path / "deep" / "3.key").stat().st_mode) == 0o600
+    assert identity_in(tmp_path / "4.key") != first
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["3.key"]
+
+
+def test_peers_are_an_id_and_its_public_key_in_each_line(tmp_path):
+    file = tmp_path / "peers"
+    file.write_text("3 " + "00" * 32 + " a hospital\n\n12 " + "ff" * 32 + "\n")
+    assert read_peers(file) == {3: bytes(32), 12: b"\xff" * 32}
+    one, other = "1 " + "00" * 32, "2 " + "00" * 32
+    for wrong in (
+        *("", "00" * 32, "1 00", "1 xyz", "x " + "00" * 32, "1 " + "00" * 31),
+        *(f"{one}\n{one}", f"{one}\n{other}"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(ValueError, match="peers: "):
+            read_peers(file)
+
+
+def test_a_key_that_was_seen_stays_its_clients_and_nobody_elses(tmp_path):
+    agreed, one, two = terms(3), bytes(32), b"\1" * 32
+    SeenPeers(tmp_path / "0.peers").accept(agreed, {1: one})
+    SeenPeers(tmp_path / "0.peers").accept(agreed, {1: one, 2: two})
+    with pytest.raises(SecureSumError, match="another key than when it was first seen"):
+        SeenPeers(tmp_path / "0.peers").accept(agreed, {1: two})
+    with pytest.raises(SecureSumError, match="no device may be two clients"):
+        SeenPeers(tmp_path / "0.peers").accept(agreed, {0: two})
+    assert read_peers(tmp_path / "0.peers") == {1: one, 2: two}
+
+
+def test_pinned_peers_are_the_whole_cohort_each_with_its_own_key():
+    agreed, keys = terms(3), {c: bytes([c]) * 32 for c in range(3)}
+    pinned = PinnedPeers(keys)
+    pinned.accept(agreed, {1: keys[1]})
+    with pytest.raises(SecureSumError, match="not the one that this device's owner has pinned"):
+        pinned.accept(agreed, {1: keys[2]})
+    with pytest.raises(SecureSumError, match="client 3 is not among the peers"):
+        pinned.require_cohort(terms(4))
+    pinned.require_cohort(dataclasses.replace(agreed, keys=keys_digest(agreed.clients, keys)))
+    with pytest.raises(SecureSumError, match="for other keys"):
+        pinned.require_cohort(dataclasses.replace(agreed, keys="00"))
+
+
+# Keys and masks ---------------------------------------------------------------------------------
+
+
+def test_both_ends_agree_on_a_key_and_every_use_has_its_own():
+    one, other = bytes(range(32)), bytes(range(1, 33))
+    secret = agree(one, public_key(other))
+    assert secret == agree(other, public_key(one))
+    uses = [("a", b"bc"), ("ab", b"c"), ("abc",), ("a", b"bc", 1), ("a", b"bc", 2)]
+    sums = terms(3), terms(3, round=2)
+    assert len({derive(secret, context(s, *use)) for use in uses for s in sums}) == 10
+
+
+@pytest.mark.parametrize("wrong", [bytes(33), b"\2" + b"\xff" * 32, b"\0", bytes(32)])
+def test_what_is_no_point_of_the_curve_is_refused(wrong):
+    with pytest.raises(SecureSumError, match="not a point of P-256"):
+        agree(SECRET, wrong)
+
+
+def test_masks_are_the_keystream_of_aes_256_in_counter_mode():
+    # NIST SP 800-38A's key for AES-256, counter 0.
+    key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+    assert masks.expand(key, 4, 8).tobytes() == masks.expand(key, 1, 32).astype("<u4").tobytes()
+    assert masks.expand(key, 16, 8).tobytes().hex() == "e568f68194cf76d6174d4cc04310a854"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 40), st.integers(0, 2**32))
+def test_packing_takes_b_bits_and_loses_nothing(bits, length, seed):
+    rng = np.random.default_rng(seed)
+    words = rng.integers(0, 2**bits - 1, length, np.uint64, endpoint=True)
+    words = words.astype(masks.word(bits))
+    packed = masks.pack(words, bits)
+    assert len(packed) == -(-length * bits // 8) == masks.packed_size(length, bits)
+    assert np.array_equal(masks.unpack(packed, length, bits), words)
+
+
+def test_packing_drops_what_is_above_the_modulus():
+    words = np.array([255, 128, 3], np.uint8)
+    assert list(masks.unpack(masks.pack(words, 7), 3, 7)) == [127, 0, 3]
+
+
+def test_sign_is_read_from_the_highest_bit_of_the_modulus():
+    words = masks.to_words(np.array([-1, 3, -4, 0]), 3)
+    assert list(masks.from_words(words, 3, signed=True)) == [-1, 3, -4, 0]
+    assert list(masks.from_words(words, 3, signed=False)) == [7, 3, 4, 0]
+
+
+# Messages ---------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.integers(0, 2**63 - 1), st.binary(min_size=5, max_size=5), max_size=20))
+def test_joined_messages_come_apart_again(items):
+    among = sorted({*items, 7, 2**40})
+    assert part(join(items, among), 5, among) == items
+    assert len(join(items, among)) == -(-len(among) // 8) + 5 * len(items)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda m: m[:-1],
+        lambda m: m + b"x",
+        lambda m: b"",
+        lambda m: b"\xe0" + m[1:],
+        lambda m: b"\x61" + m[1:],
+    ],
+    ids=["cut", "longer", "empty", "one more", "a stranger"],
+)
+def test_damaged_lists_are_refused(damage):
+    with pytest.raises(SecureSumError):
+        part(damage(join({1: b"aaaaa", 2: b"bbbbb"}, range(3))), 5, range(3))
+
+
+# Terms and settings -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("neighbours", [2, 6, 10])
+def test_neighbour_graph_is_regular_symmetric_and_connected(neighbours):
+    agreed = terms(21, neighbours=neighbours, server="honest")
+    for client in agreed.clients:
+        near = agreed.neighbours_of(client)
+        assert len(near) == neighbours and client not in near
+        assert all(client in agreed.neighbours_of(other) for other in near)
+    reached = {0}
+    for _ in range(21):
+        reached |= {v for c in reached for v in agreed.neighbours_of(c)}
+    assert reached == set(range(21))
+
+
+def test_neighbour_graph_changes_from_round_to_round_and_not_with_the_process():
+    one, same, other = (terms(30, neighbours=6, round=r, server="honest") for r in (1, 1, 2))
+    assert [one.neighbours_of(c) for c in range(30)] == [same.neighbours_of(c) for c in range(30)]
+    assert [one.neighbours_of(c) for c in range(30)] != [other.neighbours_of(c) for c in range(30)]
+
+
+def test_terms_survive_json_and_every_field_counts_in_the_digest():
+    agreed = terms(8, neighbours=4, threshold=0.8)
+    assert Terms.from_dict(agreed.to_dict()) == agreed
+    changes = {
+        "run": "x", "round": 9, "clients": (0, 1, 2, 3, 4, 5, 6, 9), "length": 9, "bits": 9,
+        "threshold": 4, "minimum": 8, "neighbours": 6, "colluders": 1, "server": "honest",
+        "purpose": "evaluate", "group": 1, "release": "another", "least_weight": 2,
+        "greatest_weight": 3, "keys": "known",
+    }  # fmt: skip
+    assert changes.keys() == {field.name for field in dataclasses.fields(Terms)}
+    fits = {"neighbours": {"threshold": 7}, "least_weight": {"greatest_weight": 2}}
+    digests = {agreed.digest()}
+    for name, value in changes.items():
+        changed = {name: value, **fits.get(name, {})}
+        digests.add(dataclasses.replace(agreed, **changed).digest())
+    assert len(digests) == 1 + len(changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"clients": (1,)}, "clients"),
+        ({"clients": (2, 1, 3)}, "clients"),
+        ({"clients": (-1, 1, 3)}, "clients"),
+        ({"bits": 65}, "bits=65"),
+        ({"length": 0}, "length=0"),
+        ({"length": 2.0}, "length=2.0"),
+        ({"run": ""}, "run"),
+        ({"threshold": 2}, "threshold=2"),
+        ({"threshold": 6}, "threshold=6"),
+        ({"minimum": 1}, "minimum=1"),
+        ({"minimum": 2}, "minimum=2: must lie in 3..5"),
+        ({"server": "nice"}, "server='nice'"),
+        ({"group": -1}, "group=-1"),
+        ({"least_weight": 2}, "least_weight=2, greatest_weight=1"),
+        ({"release": None}, "release=None"),
+        ({"minimum": 6}, "minimum=6"),
+        ({"neighbours": 3}, "neighbours=3"),
+        ({"neighbours": 6}, "neighbours=6"),
+        ({"colluders": 5}, "colluders=5"),
+    ],
+)
+def test_terms_that_protect_nobody_are_refused(change, match):
+    with pytest.raises(ValueError, match=match):
+        dataclasses.replace(terms(5), **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"mode": "yes"}, "^mode='yes': must be one of off, simulated, on"),
+        ({"threshold": 0.4}, "^threshold=0.4: "),
+        ({"threshold": 1.0}, "^threshold=1.0: "),
+        ({"threshold": "a"}, "^threshold='a': must be float or int"),
+        ({"minimum": 0}, "^minimum=0: "),
+        ({"neighbours": 5}, "^neighbours=5: "),
+        ({"colluders": -1}, "^colluders=-1: "),
+        ({"dropouts": 0.5}, "^dropouts=0.5: "),
+        ({"server": "nice"}, "^server='nice': must be one of honest, lying"),
+    ],
+)
+def test_bad_settings_are_refused_in_words(change, match):
+    with pytest.raises(ValueError, match=match):
+        SecureSumSettings(**change)
+
+
+def test_minimum_and_threshold_follow_from_shares_of_the_cohort():
+    agreed = SecureSumSettings("on").terms("r", 1, range(50), 3, 6)
+    assert (agreed.threshold, agreed.minimum, agreed.neighbours) == (34, 34, None)
+    agreed = SecureSumSettings("on", minimum=0.9).terms("r", 1, range(50), 3, 6)
+    assert (agreed.threshold, agreed.minimum) == (34, 45)
+    agreed = SecureSumSettings("on", neighbours=20).terms("r", 1, range(50), 3, 6)
+    assert (agreed.threshold, agreed.minimum) == (15, 34)
+    # More neighbours than there are others means all of them.
+    assert SecureSumSettings("on", neighbours=20).terms("r", 1, range(9), 3, 6).neighbours is None
+
+
+# The state on disk ------------------------------------------------------------------------------
+
+
+def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
+    file = StateFile(tmp_path / "deep" / "7.json")
+    party = SecureClient.join(terms(3), 0)
+    party.advertise()
+    file.begin(party)
+    assert {stat.S_IMODE(p.stat().st_mode) for p in file.path.parent.iterdir()} == {0o600}
+    again = StateFile(file.path).load("test", 1)
+    assert again == party
+    again.require_due(Phase.SHARE)
+    assert sorted(p.name for p in file.path.parent.iterdir()) == ["7.joined", "7.json"]
+
+
+def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_path):
+    file = StateFile(tmp_path / "0.json")
+    party = SecureClient.join(terms(3, round=4), 0)
+    file.begin(party)
+    party.advertise()
+    with pytest.raises(SecureSumError):
+        party.share(b"nonsense")
+    file.save(party)
+    stored = file.path.read_text()
+    for secret in (party.seed, party.mask, party.channel):
+        assert secret.hex() not in stored
+    with pytest.raises(SecureSumError, match="dropped out of"):
+        file.load("test", 4)
+    file.begin(SecureClient.join(terms(3, round=1, run="a later run"), 0))
+    for again in (terms(3, round=4), terms(4, round=4), terms(3, round=1, run="a later run")):
+        with pytest.raises(SecureSumError, match="was joined before"):
+            file.begin(SecureClient.join(again, 0))
+    file.begin(SecureClient.join(terms(3, round=3), 0))
+
+
+def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(tmp_path):
+    file = StateFile(tmp_path / "0.json")
+    assert file.answered("test", 1, "q") is None
+    party = SecureClient.join(terms(3), 0)
+    file.save(party, "q", b"an answer")
+    assert StateFile(file.path).answered("test", 1, "q") == b"an answer"
+    for other in (("test", 1, "r"), ("test", 2, "q"), ("later", 1, "q")):
+        assert file.answered(*other) is None
+    file.save(party)
+    assert file.answered("test", 1, "q") is None
+
+
+def test_a_sum_that_was_not_joined_or_is_damaged_has_no_state(tmp_path):
+    file = StateFile(tmp_path / "0.json")
+    with pytest.raises(SecureSumError, match="has not joined"):
+        file.load("test", 1)
+    file.begin(SecureClient.join(terms(3), 0))
+    with pytest.raises(SecureSumError, match="has not joined"):
+        file.load("test", 2)
+    file.path.write_text("{")
+    with pytest.raises(SecureSumError, match="damaged"):
+        file.load("test", 1)
