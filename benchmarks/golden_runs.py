@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sqlite3
 import sys
 import tempfile
@@ -38,8 +39,11 @@ RUNS = {
     "nbafl paper": ["strategy=nbafl"],
     "nbafl worst": ["strategy=nbafl", "privacy.sensitivity=worst", "privacy.calibration=proven"],
     "nbafl dpsgd": ["strategy=nbafl", "privacy.sensitivity=dpsgd", "privacy.calibration=proven"],
-    "nbafl sums": ["strategy=nbafl", "privacy.sensitivity=worst", *SUMS],
-    "kd_dpfl": ["experiment=digits_kd_dpfl"],
+    "kd_dpfl": ["experiment=digits_kd_dpfl", "federation.num_clients=23"],
+    "kd_dpfl randomised response": [
+        *("experiment=digits_kd_dpfl", "federation.num_clients=23"),
+        *("strategy.labelling.mechanism=rr", "strategy.soft=true"),
+    ],
     "dpfl_bnn": ["experiment=digits_dpfl_bnn"],
     "dpfl_bnn messages": [
         *("experiment=digits_dpfl_bnn", "privacy.secure_aggregation=off", "privacy.threat=local"),
@@ -53,29 +57,46 @@ RUNS = {
     "dp_fedavg": ["strategy=dp_fedavg"],
     "dp_fedavg poisson": ["experiment=digits_dp_fedavg", "federation.num_rounds=2"],
     "dp_ftrl": ["strategy=dp_ftrl"],
-    "distributed local": ["strategy=fedavg", "protection=distributed", "privacy.threat=local"],
-    "distributed sums": ["strategy=fedavg", "protection=distributed", *SUMS],
-    "dpsgd_fedavg": ["strategy=dpsgd_fedavg"],
-    "class_statistics": ["strategy=class_statistics", *LINEAR, *SUMS, "federation.public=100"],
+    "distributed local": [
+        "strategy=fedavg",
+        "protection=distributed",
+        "privacy=local",
+        "privacy.threat=local",
+    ],
+    "distributed sums": ["strategy=fedavg", "protection=distributed", "privacy=local", *SUMS],
+    "dpsgd_fedavg": ["strategy=dpsgd_fedavg", "model=mlp"],
+    "class_statistics": ["strategy=class_statistics", *LINEAR, *SUMS, "federation.num_rounds=1"],
     "clustering": ["strategy=clustering", "model=clustering", "privacy.epsilon=inf"],
     "rows of clients": [
         "strategy=clustering",
         "model=clustering",
         "evaluation=protected_clustering",
     ],
-    "mindspore": ["strategy=fedavg", "evaluation=mindspore"],
+    "mindspore": ["strategy=fedavg", "model=mlp", "evaluation=mindspore"],
     "counts": ["strategy=fedavg", "evaluation=protected_counts"],
     "counts in sums": [
-        *("strategy=fedavg", "protection=distributed", *SUMS, "evaluation=protected_counts"),
+        *(
+            "strategy=fedavg",
+            "protection=distributed",
+            "privacy=local",
+            *SUMS,
+            "evaluation=protected_counts",
+        ),
         "evaluation.counts.noise=gaussian",
     ],
     "canaries": [
         "strategy=fedavg",
         "protection=distributed",
+        "privacy=local",
         "privacy.threat=local",
         "audit=canaries",
     ],
 }
+
+
+def _timeless(body: str) -> str:
+    """An entry without the digest of its sum's terms, which hold fresh keys."""
+    return re.sub('"terms":"[0-9a-f]+"', "", body)
 
 
 def digests(words: list[str]) -> dict[str, str]:
@@ -89,8 +110,8 @@ def digests(words: list[str]) -> dict[str, str]:
         charges: list[str] = []
         for file in sorted(folder.path.rglob("ledger.sqlite")):
             with sqlite3.connect(file) as ledger:
-                query = "SELECT client, round, purpose, body FROM entries ORDER BY 1, 2, 3, 4"
-                charges += [repr(row) for row in ledger.execute(query)]
+                query = "SELECT client, round, purpose, body FROM entries WHERE kind = 'charge' ORDER BY 1, 2, 3"
+                charges += [repr((*row[:3], _timeless(row[3]))) for row in ledger.execute(query)]
         statement = (folder.path / "privacy.json").read_bytes()
         model = load_file(folder.path / "model.safetensors")
         rows = [json.loads(line) for line in (folder.path / "rounds.jsonl").open()]
