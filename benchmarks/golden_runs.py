@@ -110,7 +110,8 @@ def digests(words: list[str]) -> dict[str, str]:
         charges: list[str] = []
         for file in sorted(folder.path.rglob("ledger.sqlite")):
             with sqlite3.connect(file) as ledger:
-                query = "SELECT client, round, purpose, body FROM entries WHERE kind = 'charge' ORDER BY 1, 2, 3"
+                charged = "FROM entries WHERE kind = 'charge' ORDER BY 1, 2, 3"
+                query = f"SELECT client, round, purpose, body {charged}"
                 charges += [repr((*row[:3], _timeless(row[3]))) for row in ledger.execute(query)]
         statement = (folder.path / "privacy.json").read_bytes()
         model = load_file(folder.path / "model.safetensors")
