@@ -35,8 +35,8 @@ from fl_app.run.clients import build_trainer
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
+from murmur.common import experiment_rng
 from murmur.learning.data.public_pool import split_public
-from murmur.learning.seeding import experiment_rng
 from murmur.privacy.accounting import gaussian
 
 TRAINING_SET, EXAMPLES = 60_000, 100

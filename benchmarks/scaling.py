@@ -28,7 +28,7 @@ from flwr.proto.recorddict_pb2 import RecordDict as Wire
 
 from benchmarks.loopback import POLL_SECONDS, Federation, wait_for
 from benchmarks.machine import describe_machine
-from murmur.learning.contribution import Sum, WeightCodec
+from murmur.learning.codec import Sum, WeightCodec
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import RandomizedResponseEvent
 from murmur.privacy.noise import NoiseGenerator

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe_machine
 from fl_app.device.node_settings import NodeSettings
 from fl_app.device.secure_node import SecureNode
-from murmur.learning.contribution import BitCodec, Sum
+from murmur.learning.codec import BitCodec, Sum
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.blame import Blame
 from murmur.round.secure_journal import Journal

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec
+from murmur.common import experiment_rng
+from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
-from murmur.learning.seeding import experiment_rng
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import Event

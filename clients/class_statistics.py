@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
-from murmur.learning.contribution import Codec
+from murmur.learning.codec import Codec
 from murmur.learning.linear_model import require_linear
 from murmur.papers.class_statistics.coordinates import located
 from murmur.papers.class_statistics.moments import moments

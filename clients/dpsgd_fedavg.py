@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task
-from murmur.learning.contribution import Codec, WeightCodec
+from murmur.learning.codec import Codec, WeightCodec
+from murmur.learning.kernels.per_sample import SENSITIVITY
 from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample import SENSITIVITY
 from murmur.learning.training.per_sample_trial import require_separate_examples
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian

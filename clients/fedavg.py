@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, ClientSetup, Task, TaskError, vector_canary
 from clients.local_sgd import LocalSgdClient
-from murmur.learning.contribution import Codec, Parts, WeightCodec
-from murmur.learning.grid_codec import vector_codec
+from murmur.learning.codec import Codec, Parts, WeightCodec, vector_codec
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clients.base import Task, TaskError
 from clients.fedavg import FedAvgClient
-from murmur.learning.contribution import WeightCodec
+from murmur.learning.codec import WeightCodec
 from murmur.privacy.noise import NoiseGenerator
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task
+from murmur.common import require_positive
 from murmur.learning.training.batches import count_steps
 from murmur.learning.training.stack import Share
-from murmur.privacy.checks import require_positive
 
 
 class LocalSgdClient(Client):

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, ClientSetup, LocalData, Task, TaskError
 from clients.local_sgd import LocalSgdClient
-from murmur.learning.contribution import Codec
+from murmur.common import experiment_rng
+from murmur.learning.codec import Codec
 from murmur.learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
-from murmur.learning.seeding import experiment_rng
 from murmur.papers.privatekt.answers import ABSTAINED, Answers, LabelQuery, way_of
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
-from murmur.learning.contribution import Codec
-from murmur.learning.grid_codec import GridCodec
+from murmur.learning.codec import Codec, GridCodec
 from murmur.papers.protected_results.counts import ProtectedCounts
 from murmur.papers.protected_results.result import CLEAN_TOTAL
 from murmur.papers.protected_results.settings import ResultSettings

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
-from murmur.learning.contribution import Parts
+from murmur.learning.codec import Parts
 from murmur.learning.training.batches import count_steps
 from murmur.privacy.events import Event
 

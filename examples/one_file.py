@@ -18,8 +18,8 @@ from clients.base import Client, TaskError
 from fl_app.config.composition import compose
 from fl_app.engines.inline import run_config
 from fl_app.run.results import RunFolder
-from murmur.learning.contribution import BitCodec
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
+from murmur.learning.codec import BitCodec
 from murmur.privacy.mechanisms import BinaryRandomizedResponse
 from strategies.base import CohortStrategy
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, Integers
+from murmur.common import experiment_rng
+from murmur.learning.codec import Codec, Integers
 from murmur.learning.evaluation import area_under_curve, evaluate_logits
-from murmur.learning.seeding import experiment_rng
 from murmur.round.privacy_report import PrivacyReport
 from murmur.round.setup import ServerSetup
 from murmur.round.weights import Weights

@@ -20,8 +20,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import MalformedError, Sum
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
+from murmur.learning.codec import MalformedError, Sum
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.round.answers import accept, exposed
 from murmur.round.blame import Blame

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, Integers
+from murmur.learning.codec import Codec, Integers
 from murmur.learning.label_spreading import LabelSpreading
 from murmur.learning.linear_model import require_linear, to_parameters
 from murmur.papers.class_statistics.coordinates import coordinates, unit

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.common import experiment_rng, require_count
 from murmur.learning.clustering import (
     assignments,
     clustering_accuracy,
@@ -26,8 +27,6 @@ from murmur.learning.clustering import (
     place_centroids,
     reconstruction_loss,
 )
-from murmur.learning.seeding import experiment_rng
-from murmur.privacy.checks import require_count
 from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg

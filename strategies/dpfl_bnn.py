@@ -25,8 +25,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import BitCodec, Integers, MalformedError, Sum, WeightCodec
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
+from murmur.learning.codec import BitCodec, Integers, MalformedError, Sum, WeightCodec
 from murmur.papers.dpfl_bnn.claim import claimed_epsilon
 from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
 from murmur.privacy.events import Event, NonPrivateEvent

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Integers, Parts, WeightCodec
-from murmur.learning.grid_codec import GridCodec, vector_codec
+from murmur.learning.codec import GridCodec, Integers, Parts, WeightCodec, vector_codec
 from murmur.privacy.events import Event
 from murmur.privacy.protection import Protection
 from murmur.privacy.statement import Exposure

@@ -28,11 +28,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, Integers, LabelCodec, WeightCodec
-from murmur.learning.grid_codec import GridCodec
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
+from murmur.learning.codec import Codec, GridCodec, Integers, LabelCodec, WeightCodec
+from murmur.learning.kernels.per_sample import SENSITIVITY
 from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample import SENSITIVITY
 from murmur.learning.voting import plurality
 from murmur.papers.kd_dpfl.scheme import Scheme
 from murmur.privacy.events import Event

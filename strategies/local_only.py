@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Integers, WeightCodec
+from murmur.learning.codec import Integers, WeightCodec
 from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg

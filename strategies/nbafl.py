@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Integers
-from murmur.learning.grid_codec import GridCodec
-from murmur.learning.training.per_sample import SENSITIVITY
+from murmur.learning.codec import GridCodec, Integers
+from murmur.learning.kernels.per_sample import SENSITIVITY
 from murmur.papers.nbafl.closed_forms import seen_by_outsider
 from murmur.papers.nbafl.noise import NbaflNoise
 from murmur.privacy.accounting import Adjacency, Threat, Unit

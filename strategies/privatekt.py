@@ -27,14 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, Integers
+from murmur.common import experiment_rng, require_count
+from murmur.learning.codec import Codec, Integers
 from murmur.learning.linear_model import require_linear, to_parameters
-from murmur.learning.seeding import experiment_rng
 from murmur.learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
 from murmur.papers.privatekt.answers import LabelQuery, SharedLabels, Votes, way_of
 from murmur.papers.privatekt.distillation import Distillation, SelfTraining
 from murmur.papers.privatekt.ridge_learner import RidgeLearner, targets_of
-from murmur.privacy.checks import require_count
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.privacy.mechanisms import project_simplex
 from murmur.round.setup import ServerSetup

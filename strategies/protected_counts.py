@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from murmur.learning.contribution import Codec, Integers
-from murmur.learning.grid_codec import GridCodec
+from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.papers.protected_results.counts import ProtectedCounts
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event

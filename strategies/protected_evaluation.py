@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.clustering_scores import METRICS, judge, rank_correlation
-from murmur.learning.contribution import Codec, Integers
-from murmur.learning.grid_codec import GridCodec
+from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.papers.protected_results.result import CLEAN_TOTAL
 from murmur.papers.protected_results.rows import Decoded, project
 from murmur.papers.protected_results.settings import ResultSettings

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Parts
+from murmur.learning.codec import Parts
 from murmur.round.setup import ServerSetup
 from strategies.algorithm import Parameters
 from strategies.fedavg import FedAvg

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import Canary, Client, Task, has_canaries
-from murmur.learning.contribution import Sum
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
+from murmur.learning.codec import Sum
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.canaries import CanaryAudit
 from murmur.privacy.one_run import LEAST_CANARIES

@@ -30,7 +30,7 @@ from fl_app.audit.neighbours import Source
 from fl_app.audit.views import Messages, node_data
 from fl_app.device.node import Node
 from fl_app.engines.inline import InlineGrid, identify
-from murmur.learning.contribution import Codec, Sum
+from murmur.learning.codec import Codec, Sum
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.answers import accept
 from murmur.round.client_evaluation import PROTECTED

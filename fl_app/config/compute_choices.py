@@ -10,7 +10,7 @@ from typing import Literal
 
 from omegaconf import DictConfig
 
-from murmur.learning.training.fused_kernels import available
+from murmur.learning.kernels.fused_kernels import available
 
 
 def decide(config: DictConfig) -> None:
@@ -32,7 +32,7 @@ def decided(config: DictConfig) -> list[str]:
 
 def fastest_precision() -> Literal["fp32", "bf16"]:
     """Bf16 where this processor computes in it."""
-    from murmur.learning.training.half_precision import (
+    from murmur.learning.kernels.half_precision import (
         has_bfloat16,
     )  # PyTorch, only where it is asked for
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from fl_app.device.terms import DeviceTerms
+from murmur.common import require_count
 from murmur.privacy.budget import Budget
-from murmur.privacy.checks import require_count
 from murmur.round.schedule import Schedule
 from murmur.secure_sum.settings import MODES, SecureSumSettings
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, Sum
-from murmur.learning.rows import Rows
+from murmur.learning.codec import Codec, Rows, Sum
 from murmur.privacy.events import Event
 
 

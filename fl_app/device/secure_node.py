@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from clients.base import TaskError
 from fl_app.device.collector import Collector, PlainSum, Planned
 from fl_app.device.node_settings import DeviceError, NodeSettings
-from murmur.learning.contribution import Codec
+from murmur.learning.codec import Codec
 from murmur.privacy.events import Event, SummedEvent
 from murmur.round.secure_question import RECORD, question
 from murmur.secure_sum import (

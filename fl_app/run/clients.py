@@ -16,7 +16,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population
 from murmur.learning.data.datasets import Dataset
-from murmur.learning.training.fused_kernels import available
+from murmur.learning.kernels.fused_kernels import available
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
 from murmur.privacy.budget import Budget

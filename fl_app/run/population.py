@@ -19,11 +19,11 @@ from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings
 from fl_app.device.terms import DeviceTerms
+from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.partitions import label_counts
 from murmur.learning.data.public_pool import split_public
 from murmur.learning.features import Components, Features, featured
-from murmur.learning.seeding import experiment_rng
 
 _PARTS = 10  # a pilot holds out one part in so many of the public examples
 

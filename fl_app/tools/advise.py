@@ -200,7 +200,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
     if rounds == 0:
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
-    from murmur.learning.seeding import experiment_rng
+    from murmur.common import experiment_rng
     from murmur.papers.nbafl.estimated_constants import EstimatedConstants, Shards
 
     train = people.dataset.train

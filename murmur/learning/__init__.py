@@ -29,7 +29,7 @@ from typing import Any
 
 _MODULES = {
     "murmur.learning.clustering": ("autoencoder",),
-    "murmur.learning.contribution": ("BitCodec", "LabelCodec", "Sum", "WeightCodec"),
+    "murmur.learning.codec": ("BitCodec", "LabelCodec", "Sum", "WeightCodec"),
     "murmur.learning.data.datasets": ("digits", "medmnist", "torchvision_dataset"),
     "murmur.learning.data.examples": ("DataError", "Dataset", "Examples"),
     "murmur.learning.data.own_data": ("csv", "image_folder", "npz"),
@@ -43,7 +43,7 @@ _MODULES = {
     "murmur.learning.evaluation": ("Evaluation", "area_under_curve", "evaluate_logits"),
     "murmur.learning.features.fixed": ("pca", "scattering"),
     "murmur.learning.models": ("cnn_16", "cnn_small", "cnn_tanh", "mlp"),
-    "murmur.learning.seeding": ("experiment_rng",),
+    "murmur.common": ("experiment_rng",),
     "murmur.learning.training.trainer": ("Trainer",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

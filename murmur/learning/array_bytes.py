@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import MalformedError
+from murmur.learning.codec import MalformedError
 
 # Format version 1.0, as `numpy.save` writes it: magic, length of the header, header.
 _START = re.compile(rb"\x93NUMPY\x01\x00(?P<length>..)", re.DOTALL)

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from murmur.learning.kernels.flat import FlatModel
 from murmur.learning.layers import Flatten
-from murmur.learning.training.flat import FlatModel
 from murmur.learning.training.gradient import AutogradBackend
 from murmur.learning.training.trainer import Trainer
 

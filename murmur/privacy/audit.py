@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.checks import require_probability
+from murmur.common import require_probability
 
 _MOST_SYMBOLS = 512
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from murmur.privacy.checks import require_count
+from murmur.common import require_count
 from murmur.privacy.events import Event, RepeatedEvent, SummedEvent
 
 _MOST = 64.0  # how many times the budget one participation may name

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
-from murmur.privacy.checks import require_count, require_positive
+from murmur.common import require_count, require_positive
 from murmur.privacy.neighbours import Adjacency, Unit
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtrc, ndtr, ndtri
 
+from murmur.common import require_probability
 from murmur.privacy.accounting.search import decreasing_root
-from murmur.privacy.checks import require_probability
 from murmur.privacy.trade_off import epsilon_of_mu, require_delta
 
 _SHARES = (1, 2, 4, 8)  # all, or the surest half, quarter or eighth of the canaries are guessed

@@ -9,8 +9,7 @@ from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from murmur.learning.array_bytes import array_from_bytes
-from murmur.learning.contribution import MalformedError, Sum
-from murmur.learning.rows import Rows
+from murmur.learning.codec import MalformedError, Rows, Sum
 from murmur.round.client_placement import ClientPlacement
 from murmur.round.secure_sum import SecureRound
 from murmur.round.untrusted_text import said

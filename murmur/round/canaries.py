@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Sum
+from murmur.learning.codec import Sum
 from murmur.privacy.statement import Exposure
 
 

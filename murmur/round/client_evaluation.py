@@ -21,11 +21,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, Integers, MalformedError, Sum
-from murmur.learning.rows import Rows
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng, require_count
+from murmur.learning.codec import Codec, Integers, MalformedError, Rows, Sum
 from murmur.privacy.accounting import Threat, Unit, epsilon
-from murmur.privacy.checks import require_count
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
 from murmur.privacy.statement import Exposure
 from murmur.round.answers import accept, exposed

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from murmur.learning.contribution import Sum
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
+from murmur.learning.codec import Sum
 from murmur.round.blame import Blame
 from murmur.round.secure_groups import groups_of
 from murmur.round.secure_journal import Journal

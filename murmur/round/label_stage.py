@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, MalformedError, Sum
+from murmur.learning.codec import Codec, MalformedError, Sum
 from murmur.round.answers import Weigh, accept, exposed
 from murmur.round.client_placement import ClientPlacement
 from murmur.round.message_size import message_size

@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from murmur.learning.contribution import Codec
+from murmur.learning.codec import Codec
 from murmur.round.weights import Weigh
 
 _HEADER = 128  # of an array in NumPy's format

@@ -29,7 +29,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid import http_grid
 
-from murmur.learning.contribution import Codec
+from murmur.learning.codec import Codec
 
 _TOO_LARGE = "a reply is larger than this round's contributions can be"
 

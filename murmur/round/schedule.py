@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.mechanisms.sampled_gaussian import poisson_sample
 from murmur.privacy.noise import NoiseGenerator

@@ -21,7 +21,7 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, MalformedError, Sum
+from murmur.learning.codec import Codec, MalformedError, Sum
 from murmur.privacy.events import Event
 from murmur.round.blame import Blame
 from murmur.round.secure_exchange import SecureExchange

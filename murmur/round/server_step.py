@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.checks import require_positive
+from murmur.common import require_positive
 
 Parameters = NDArray[np.float32]
 Moment = NDArray[np.float64]

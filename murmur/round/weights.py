@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from murmur.learning.contribution import MalformedError
+from murmur.learning.codec import MalformedError
 
 Weigh = Callable[[int], int]
 

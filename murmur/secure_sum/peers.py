@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from murmur.privacy.durable_file import replace_durably
+from murmur.common import replace_durably
 from murmur.privacy.framing import framed
 from murmur.secure_sum.identity import IDENTITY_BYTES
 from murmur.secure_sum.terms import SecureSumError, Terms

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from murmur.privacy.checks import require_count
+from murmur.common import require_count
 from murmur.secure_sum.graphs import HONEST, LYING, PRIVACY_BITS, SERVERS, ring_for
 from murmur.secure_sum.owner import OwnerRules
 from murmur.secure_sum.peers import keys_digest, read_peers

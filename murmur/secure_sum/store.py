@@ -17,7 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from murmur.privacy.durable_file import replace_durably
+from murmur.common import replace_durably
 from murmur.privacy.framing import framed
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.terms import SecureSumError, Terms

@@ -13,8 +13,8 @@ from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from murmur.learning.contribution import BitCodec, WeightCodec
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
+from murmur.learning.codec import BitCodec, WeightCodec
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.network import bnn
 from murmur.papers.dpfl_bnn.weight_bits import COORDINATES

@@ -126,7 +126,7 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
 
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
 def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
-    monkeypatch.setattr("murmur.learning.training.half_precision.has_bfloat16", lambda: has)
+    monkeypatch.setattr("murmur.learning.kernels.half_precision.has_bfloat16", lambda: has)
     composition._compose.cache_clear()
     try:
         assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen

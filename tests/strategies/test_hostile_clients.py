@@ -21,7 +21,7 @@ from fl_app.config.composition import compose
 from fl_app.device.secure_node import MaskedVectors
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
-from murmur.learning.contribution import LabelCodec, Sum
+from murmur.learning.codec import LabelCodec, Sum
 from murmur.round.client_placement import SimulatedPlacement
 from murmur.round.label_stage import LabelStage
 from murmur.round.secure_question import RECORD

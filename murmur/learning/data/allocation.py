@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.checks import require_integer, require_number
+from murmur.common import require_integer, require_number
 
 _TURNS = 16
 

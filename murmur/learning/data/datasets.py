@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from murmur.learning.checks import require_integer
+from murmur.common import experiment_rng, require_integer
 from murmur.learning.data.archives import (
     array_examples,
     read_cifar10,
@@ -23,7 +23,6 @@ from murmur.learning.data.archives import (
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.data.sources import SOURCES, Source, locate, verify
-from murmur.learning.seeding import experiment_rng
 
 __all__ = [
     "DataError",

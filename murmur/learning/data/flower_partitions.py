@@ -3,7 +3,7 @@
 Ours (``murmur.learning.data.partitions``) stay the default where both have one: they need neither
 the package nor a table in Arrow, so that a run of many clients starts sooner; they give every
 client an example, or say why not; and they draw from the run's own stream
-(``murmur.learning.seeding``).
+(``murmur.common``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from murmur.learning.checks import require_integer, require_number
+from murmur.common import require_integer, require_number
 from murmur.learning.data.archives import array_examples, damaged, read_npz
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.classes import number_classes, require_labels

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.checks import require_integer
+from murmur.common import require_integer
 from murmur.learning.data.allocation import (
     apportion,
     count_classes,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.checks import require_integer, require_number
+from murmur.common import require_integer, require_number
 from murmur.learning.data.allocation import (
     apportion,
     count_classes,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.checks import require_number
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng, require_number
 
 Rows = NDArray[np.int64]
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from murmur.common import seeded_torch
 from murmur.learning.features.components import Features
 from murmur.learning.pretrained import Headless
-from murmur.learning.seeding import seeded_torch
 
 
 def backbone(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.half_precision import computes_half, has_bfloat16
+from murmur.learning.kernels.manual_gradients import ManualBackend, supports
 from murmur.learning.layers import Flatten
-from murmur.learning.training.flat import FlatModel
 from murmur.learning.training.gradient import AutogradBackend, Backend
-from murmur.learning.training.half_precision import computes_half, has_bfloat16
-from murmur.learning.training.manual_gradients import ManualBackend, supports
 
 Precision = Literal["fp32", "bf16", "auto"]
 

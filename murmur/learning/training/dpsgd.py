@@ -26,9 +26,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from murmur.learning.kernels.per_sample import CHUNK, SENSITIVITY, PerSampleGradients
 from murmur.learning.training.batches import index_tensor, target_matrix
 from murmur.learning.training.memory import as_tensor
-from murmur.learning.training.per_sample import CHUNK, SENSITIVITY, PerSampleGradients
 from murmur.learning.training.per_sample_trial import require_constants
 from murmur.learning.training.trainer import Images, Indices, Labels, Trainer
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from murmur.learning.training.flat import FlatModel
+from murmur.learning.kernels.flat import FlatModel
 from murmur.learning.training.optimiser import Optimisation
 
 

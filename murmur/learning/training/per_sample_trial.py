@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.training.per_sample import PerSampleGradients, trained, without_dropout
+from murmur.learning.kernels.per_sample import PerSampleGradients, trained, without_dropout
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import draws, made_up
 

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.resident import ResidentImages
 from murmur.learning.layers import Dropout
 from murmur.learning.training.batches import count_steps, index_tensor, require_classes
-from murmur.learning.training.flat import FlatModel
 from murmur.learning.training.optimiser import Optimisation
-from murmur.learning.training.resident import ResidentImages
 
 _DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 

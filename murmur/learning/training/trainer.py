@@ -11,11 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from murmur.common import seeded_torch
 from murmur.learning.evaluation import Evaluation, evaluate_logits
 from murmur.learning.inference import Inference
 from murmur.learning.initialisation import initialise
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.resident import ResidentImages
 from murmur.learning.layers import Dropout
-from murmur.learning.seeding import seeded_torch
 from murmur.learning.training.backends import Precision, backend_for
 from murmur.learning.training.batches import (
     BatchLoader,
@@ -23,10 +25,8 @@ from murmur.learning.training.batches import (
     index_tensor,
     target_matrix,
 )
-from murmur.learning.training.flat import FlatModel
 from murmur.learning.training.memory import as_tensor
 from murmur.learning.training.optimiser import Optimisation, Optimiser
-from murmur.learning.training.resident import ResidentImages
 from murmur.learning.training.stack import Stack, stackable
 from murmur.learning.training.trial import changed_buffers
 
@@ -57,7 +57,7 @@ class Trainer:
         precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
             first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
         fused: whether a network's first convolution, its pooling and its activation are computed
-            by one compiled kernel; see ``murmur.learning.training.fused_kernels``.
+            by one compiled kernel; see ``murmur.learning.kernels.fused_kernels``.
 
     Raises:
         ValueError: a setting is outside its range or the images are too small for the model.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from torch import Tensor, nn
 
-from murmur.learning.seeding import seeded_torch
+from murmur.common import seeded_torch
 
 if TYPE_CHECKING:
     from murmur.learning.training.trainer import Trainer

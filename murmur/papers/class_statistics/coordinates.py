@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.common import experiment_rng
 from murmur.learning.one_thread import one_thread
-from murmur.learning.seeding import experiment_rng
 
 
 def coordinates(graph: Any, count: int) -> NDArray[np.float32]:

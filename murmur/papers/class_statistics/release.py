@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.grid_codec import LARGEST, GridCodec
+from murmur.learning.codec import LARGEST, GridCodec
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate

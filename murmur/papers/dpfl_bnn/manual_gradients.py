@@ -13,11 +13,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.layers import Flatten
-from murmur.learning.training.flat import FlatModel
-from murmur.learning.training.gradient import Backend
-from murmur.learning.training.manual_gradients import Plan
-from murmur.learning.training.manual_layers import (
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.manual_gradients import Plan
+from murmur.learning.kernels.manual_layers import (
     ActivationStage,
     Affine,
     ConvolutionStage,
@@ -25,8 +23,10 @@ from murmur.learning.training.manual_layers import (
     LinearStage,
     Stage,
 )
+from murmur.learning.kernels.pooling import max_pool_stage
+from murmur.learning.layers import Flatten
+from murmur.learning.training.gradient import Backend
 from murmur.learning.training.optimiser import Optimisation, Optimiser
-from murmur.learning.training.pooling import max_pool_stage
 from murmur.papers.dpfl_bnn.layers import BatchNorm, BinaryConv2d, BinaryLinear, Scale, Sign, sign
 
 _aten = torch.ops.aten

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from murmur.privacy.checks import require_positive
+from murmur.common import require_positive
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from murmur.common import require_count
 from murmur.privacy.accounting.calibrate import label_epsilon
-from murmur.privacy.checks import require_count
 from murmur.privacy.events import Event, NonPrivateEvent, Release
 from murmur.privacy.mechanisms import RandomizedResponse
 from murmur.privacy.mechanisms.noisy_votes import NoisyVotes

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.checks import require_count, require_positive
+from murmur.common import require_count, require_positive
 from murmur.privacy.events import DiscreteGaussianEvent, Event, Release, RepeatedEvent
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.clipping import clip_l2

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from murmur.learning.contribution import Codec, LabelCodec, WeightCodec
+from murmur.common import require_count
+from murmur.learning.codec import Codec, GridCodec, LabelCodec, WeightCodec
 from murmur.learning.data.examples import LocalData
-from murmur.learning.grid_codec import GridCodec
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.kd_dpfl.labelling import Labelling
-from murmur.privacy.checks import require_count
 from murmur.privacy.noise import NoiseGenerator
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from murmur.privacy.checks import require_positive
+from murmur.common import require_positive
 
 
 @dataclass(frozen=True)

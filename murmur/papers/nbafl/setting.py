@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from murmur.common import require_count, require_positive
 from murmur.privacy.budget import Budget
-from murmur.privacy.checks import require_count, require_positive
 from murmur.privacy.events import Assumption
 
 SENSITIVITIES = ("paper", "worst", "erm", "dpsgd")

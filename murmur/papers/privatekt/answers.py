@@ -23,8 +23,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Codec, Integers, LabelCodec
-from murmur.learning.grid_codec import GridCodec
+from murmur.learning.codec import Codec, GridCodec, Integers, LabelCodec
 from murmur.papers.privatekt.own_labels import OwnLabelCodec
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, Hiding, NonPrivateEvent

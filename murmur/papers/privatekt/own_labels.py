@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.contribution import Integers, MalformedError, require_array
+from murmur.learning.codec import Integers, MalformedError, require_array
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.grid_codec import LARGEST, GridCodec
+from murmur.common import require_positive
+from murmur.learning.codec import LARGEST, GridCodec
 from murmur.papers.protected_results.settings import UNITS
 from murmur.privacy.budget import Budget
-from murmur.privacy.checks import require_positive
 from murmur.privacy.events import Event, Release
 from murmur.privacy.mechanisms import DiscreteLaplace
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian

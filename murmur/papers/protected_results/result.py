@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.common import require_positive, require_probability
 from murmur.papers.protected_results.rows import Decoded, Protection, Rows
-from murmur.privacy.checks import require_positive, require_probability
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.privacy.mechanisms import (
     DiscreteLaplace,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from murmur.common import require_positive, require_probability
 from murmur.papers.protected_results.result import (
     ChosenLabel,
     LabelResponse,
@@ -17,7 +18,6 @@ from murmur.papers.protected_results.result import (
     SplitResult,
 )
 from murmur.papers.protected_results.rows import ProtectedResult
-from murmur.privacy.checks import require_positive, require_probability
 from murmur.privacy.events import Release
 from murmur.privacy.neighbours import Adjacency, Unit
 

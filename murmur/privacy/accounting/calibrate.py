@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
+from murmur.common import require_count
 from murmur.privacy.accounting import fine_gaussian, gaussian, hockey_stick, rdp, zcdp
 from murmur.privacy.accounting.compose import epsilon as epsilon_of
 from murmur.privacy.accounting.flatten import flatten
 from murmur.privacy.accounting.search import decreasing_root, require_budget
 from murmur.privacy.accounting.threat import Threat, View
-from murmur.privacy.checks import require_count
 from murmur.privacy.events import (
     DiscreteGaussianEvent,
     Event,

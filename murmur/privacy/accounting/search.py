@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from murmur.privacy.checks import require_positive, require_probability
+from murmur.common import require_positive, require_probability
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmur.privacy.durable_file import replace_durably
+from murmur.common import replace_durably
 from murmur.privacy.ledger.entry import LedgerError
 from murmur.privacy.ledger.signature import Signer
 

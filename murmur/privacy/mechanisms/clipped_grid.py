@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.checks import require_positive
+from murmur.common import require_positive
 
 CLIP_STEPS = 1 << 20
 """The clipping norm in grid steps."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.checks import require_finite, require_positive
+from murmur.common import require_finite, require_positive
 
 
 def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.checks import require_positive
+from murmur.common import require_positive
 from murmur.privacy.events import LaplaceEvent
 from murmur.privacy.mechanisms.categorical import BITS, TOTAL, Categorical
 from murmur.privacy.mechanisms.fixed_point import CONTEXT, exp_neg, round_up, to_decimal

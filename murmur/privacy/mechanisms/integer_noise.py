@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.checks import require_positive
+from murmur.common import require_positive
 from murmur.privacy.mechanisms.quantization import quantize_nearest, require_grid
 from murmur.privacy.noise import NoiseGenerator
 

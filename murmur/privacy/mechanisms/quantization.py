@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.checks import require_finite, require_positive
+from murmur.common import require_finite, require_positive
 
 _LARGEST = 2.0**52  # up to here every integer is a double and rounding is exact
 _SUM_TOLERANCE = 1e-6

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.checks import require_finite, require_positive
+from murmur.common import require_finite, require_positive
 from murmur.privacy.events import RandomizedBitsEvent
 from murmur.privacy.mechanisms.fixed_point import ONE, log_ratio, round_up, to_decimal
 from murmur.privacy.noise import NoiseGenerator

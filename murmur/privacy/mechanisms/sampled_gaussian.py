@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.checks import require_count, require_positive
+from murmur.common import require_count, require_positive
 from murmur.privacy.events import (
     DiscreteGaussianEvent,
     Event,

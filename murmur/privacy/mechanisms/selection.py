@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.checks import require_finite, require_positive
+from murmur.common import require_finite, require_positive
 from murmur.privacy.events import PureEvent
 from murmur.privacy.mechanisms.bernoulli_exp import flip_exp
 from murmur.privacy.mechanisms.fixed_point import ONE

@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.common import require_positive, require_probability
 from murmur.privacy.budget import Budget
-from murmur.privacy.checks import require_positive, require_probability
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.clipping import clip_l2

@@ -11,7 +11,7 @@ from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from murmur.learning.contribution import LabelCodec
+from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger
 from murmur.round.secure_question import question

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.device.refused import REFUSED
-from murmur.learning.contribution import WeightCodec
+from murmur.learning.codec import WeightCodec
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.secure_question import question as question_to_sum
 from murmur.secure_sum import (

@@ -14,7 +14,7 @@ from fl_app.device.node_settings import NodeSettings
 from fl_app.device.secure_node import MaskedVectors
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import findings
-from murmur.learning.contribution import Codec
+from murmur.learning.codec import Codec
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import SummedEvent
 from murmur.privacy.noise import NoiseGenerator

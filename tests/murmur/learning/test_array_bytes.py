@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from murmur.learning.array_bytes import array_from_bytes
-from murmur.learning.contribution import MalformedError
+from murmur.learning.codec import MalformedError
 
 
 def saved(values):

@@ -16,7 +16,7 @@ from murmur.learning.clustering import (
     reconstruction_loss,
     target_distribution,
 )
-from murmur.learning.contribution import WeightCodec
+from murmur.learning.codec import WeightCodec
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from murmur.learning.contribution import MalformedError, Sum
-from murmur.learning.grid_codec import LARGEST, GridCodec
+from murmur.learning.codec import LARGEST, GridCodec, MalformedError, Sum
 
 
 def test_a_sum_does_not_depend_on_how_clients_are_grouped():

@@ -7,8 +7,8 @@ from scipy import stats
 from torch import nn
 
 from murmur.learning.initialisation import initialise
+from murmur.learning.kernels.flat import FlatModel
 from murmur.learning.models import cnn_groupnorm
-from murmur.learning.training.flat import FlatModel
 
 
 def rng() -> np.random.Generator:

@@ -7,7 +7,7 @@ import pytest
 
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
-from murmur.learning.contribution import MalformedError
+from murmur.learning.codec import MalformedError
 from murmur.papers.privatekt.answers import ABSTAINED, LabelQuery, way_of
 from murmur.papers.privatekt.own_labels import OwnLabelCodec
 from murmur.privacy.accounting import Threat, epsilon

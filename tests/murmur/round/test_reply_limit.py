@@ -19,7 +19,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import http_grid
 
-from murmur.learning.contribution import BitCodec
+from murmur.learning.codec import BitCodec
 from murmur.round.reply_limit import ReplyLimit, inflated_size, limit_replies
 
 MEGABYTE = 2**20

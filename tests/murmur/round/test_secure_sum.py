@@ -13,7 +13,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.device.secure_node import SecureNode
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.experiment import Experiment
-from murmur.learning.contribution import BitCodec, LabelCodec, WeightCodec
+from murmur.learning.codec import BitCodec, LabelCodec, WeightCodec
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from murmur.common import experiment_rng
 from murmur.learning.data.allocation import apportion, draw_counts, symmetric_dirichlet
 from murmur.learning.data.partitions import (
     IID,
@@ -12,7 +13,6 @@ from murmur.learning.data.partitions import (
     Shards,
     label_counts,
 )
-from murmur.learning.seeding import experiment_rng
 
 CLASSES = 10
 MNIST_LIKE = np.tile(np.arange(CLASSES), 4800)

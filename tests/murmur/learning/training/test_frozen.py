@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.per_sample import SENSITIVITY, PerSampleGradients
 from murmur.learning.pretrained import torchvision_model
 from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.flat import FlatModel
-from murmur.learning.training.per_sample import SENSITIVITY, PerSampleGradients
 from murmur.learning.training.per_sample_trial import require_separate_examples
 from murmur.learning.training.stack import stackable
 from murmur.learning.training.trainer import Trainer

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from murmur.learning.seeding import experiment_rng
+from murmur.common import experiment_rng
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.layers import BatchNorm, BinaryLinear, sign
 from murmur.papers.dpfl_bnn.network import bnn, refresh_statistics

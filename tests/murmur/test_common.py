@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from murmur.learning.seeding import experiment_rng, seeded_torch
+from murmur.common import experiment_rng, seeded_torch
 
 
 def test_same_arguments_give_the_same_stream():

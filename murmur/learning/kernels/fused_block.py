@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.training.fused_kernels import Geometry, compiled
-from murmur.learning.training.manual_layers import Affine, Stage, move, pair
+from murmur.learning.kernels.fused_kernels import Geometry, compiled
+from murmur.learning.kernels.manual_layers import Affine, Stage, move, pair
 
 _LANES = 8  # of the narrowest vector
 _LARGEST = (25, 75)  # taps of a channel, which are to fit the registers, and of all channels

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from murmur.learning.training.manual_layers import Affine, ConvolutionStage, LinearStage, move
-from murmur.learning.training.patches import is_strided
+from murmur.learning.kernels.manual_layers import Affine, ConvolutionStage, LinearStage, move
+from murmur.learning.kernels.patches import is_strided
 
 HALF = torch.bfloat16
 # By PyTorch's names: AVX-512 and AMX on x86, the same of Arm.

@@ -12,6 +12,7 @@ already summed array is possible at all.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -286,3 +287,119 @@ def require_array(array: NDArray, dtype: type, shape: tuple[int, ...]) -> None:
         raise MalformedError(
             f"expected {np.dtype(dtype).name}{list(shape)}, got {array.dtype}{list(array.shape)}"
         )
+
+
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class GridCodec:
+    """``size`` integers in steps of ``grid``: int32 on the wire, 64 bits when summed.
+
+    Attributes:
+        size: number of entries d.
+        grid: what one step stands for.
+        bound: the largest absolute value of an entry, at most 2³¹ − 1.
+        spread: how much of the bound is there for independent noise around 0, many standard
+            deviations of it; n entries then need √n times that and no more. For contributions of
+            weight 1.
+    """
+
+    size: int
+    grid: float = 1.0
+    bound: int = LARGEST
+    spread: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bound <= LARGEST:
+            raise ValueError(f"bound={self.bound}: must lie in 1..{LARGEST}")
+        if not 0 <= self.spread <= self.bound:
+            raise ValueError(f"spread={self.spread}: must lie in 0..{self.bound}, the bound")
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(size,)."""
+        return (self.size,)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Four for each integer."""
+        return 4 * self.size
+
+    def pack(self, release: NDArray) -> NDArray[np.int32]:
+        """Integers (size,) as int32; what is beyond the bound is cut to it."""
+        return np.clip(release, -self.bound, self.bound).astype(np.int32)
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """The integers, times ``weight``."""
+        require_array(packed, np.int32, self.shape)
+        return self._within(packed.astype(np.int64), 1) * weight
+
+    def check_total(self, total: NDArray, weight: int) -> Integers:
+        """Every sum lies within weight · bound."""
+        require_array(total, np.int64, self.shape)
+        return self._within(total, weight)
+
+    def limits(self, weight: int) -> tuple[int, int]:
+        """± weight · bound, of which noise grows by the root of the weight."""
+        noise = math.isqrt(self.spread**2 * weight - 1) + 1 if self.spread else 0
+        most = (self.bound - self.spread) * weight + noise
+        return -most, most
+
+    @property
+    def capacity(self) -> int:
+        """Total weight W with W · bound below 2⁶⁰, which leaves room for the server's noise."""
+        return 2**60 // self.bound
+
+    def mean(self, total: NDArray, weight: float) -> NDArray[np.float64]:
+        """What ``total`` stands for, divided by ``weight``."""
+        return total * (self.grid / weight)
+
+    def _within(self, values: Integers, weight: int) -> Integers:
+        least, greatest = self.limits(weight)
+        if values.size and not least <= int(values.min()) <= int(values.max()) <= greatest:
+            raise MalformedError(
+                f"an integer exceeds what a weight of {weight} can sum to, {greatest} grid steps"
+            )
+        return values
+
+
+def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:
+    """The form of vectors (size,): integers up to ``bound``, or real numbers where it is None."""
+    return WeightCodec(size) if bound is None else GridCodec(size, bound=bound)
+
+
+@dataclass
+class Rows:
+    """The rows of a node's, or of the server's, clients."""
+
+    codec: Codec
+    clients: list[int] = field(default_factory=list)
+    _packed: list[NDArray] = field(default_factory=list)
+
+    def add(self, client: int, packed: NDArray) -> None:
+        """Take one client's packed release; MalformedError if no honest client sends it."""
+        self.codec.expand(packed, 1)
+        self._packed.append(packed)
+        self.clients.append(client)
+
+    def add_all(self, clients: list[int], packed: NDArray) -> None:
+        """Take what a node has stacked, all of it or, if one row is malformed, nothing."""
+        if packed.ndim < 1 or len(packed) != len(clients):
+            raise MalformedError(f"{list(packed.shape)} for {len(clients)} clients: a row for each")
+        for row in packed:
+            self.codec.expand(row, 1)
+        self._packed.extend(packed)
+        self.clients.extend(clients)
+
+    def packed(self) -> NDArray:
+        """The rows as they travel (clients, ...), at least one."""
+        return np.stack(self._packed)
+
+    def integers(self) -> tuple[list[int], Integers]:
+        """Clients in ascending order, and their rows (clients, ...)."""
+        order = np.argsort(self.clients)
+        rows = [self.codec.expand(self._packed[place], 1) for place in order]
+        shape = (0, *self.codec.shape)
+        stacked = np.stack(rows) if rows else np.zeros(shape, np.int64)
+        return [self.clients[place] for place in order], stacked

@@ -16,17 +16,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.layers import Dropout, Flatten
-from murmur.learning.training.flat import FlatModel
-from murmur.learning.training.fused_block import FusedBlock, FusedStage
-from murmur.learning.training.gradient import Backend
-from murmur.learning.training.half_precision import (
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.fused_block import FusedBlock, FusedStage
+from murmur.learning.kernels.half_precision import (
     HalfConvolutionStage,
     HalfLinearStage,
     computes_half,
     half_layer,
 )
-from murmur.learning.training.manual_layers import (
+from murmur.learning.kernels.manual_layers import (
     ActivationStage,
     Affine,
     BiasStage,
@@ -37,8 +35,10 @@ from murmur.learning.training.manual_layers import (
     Stage,
     pair,
 )
-from murmur.learning.training.patches import PatchConvolutionStage, is_strided
-from murmur.learning.training.pooling import max_pool_stage
+from murmur.learning.kernels.patches import PatchConvolutionStage, is_strided
+from murmur.learning.kernels.pooling import max_pool_stage
+from murmur.learning.layers import Dropout, Flatten
+from murmur.learning.training.gradient import Backend
 
 # Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
 _PLANS_KEPT = 8

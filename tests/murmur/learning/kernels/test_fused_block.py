@@ -9,13 +9,13 @@ from torch import nn
 
 from murmur.learning import models
 from murmur.learning.initialisation import initialise
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.fused_block import FusedBlock
+from murmur.learning.kernels.fused_kernels import compiled
+from murmur.learning.kernels.manual_gradients import ManualBackend
 from murmur.learning.layers import Flatten, HalvingPool
 from murmur.learning.models import Network
-from murmur.learning.training.flat import FlatModel
-from murmur.learning.training.fused_block import FusedBlock
-from murmur.learning.training.fused_kernels import compiled
 from murmur.learning.training.gradient import AutogradBackend
-from murmur.learning.training.manual_gradients import ManualBackend
 from murmur.learning.training.trainer import Trainer
 
 pytest.importorskip("llvmlite", reason="the extra `fast` is not installed")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from murmur.learning.contribution import BitCodec, LabelCodec, MalformedError, Sum, WeightCodec
+from murmur.learning.codec import BitCodec, LabelCodec, MalformedError, Sum, WeightCodec
 
 CODECS = [LabelCodec(3, 10), BitCodec(11), WeightCodec(5)]
 

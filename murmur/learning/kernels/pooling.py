@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.training.manual_layers import Stage, pair
+from murmur.learning.kernels.manual_layers import Stage, pair
 
 _aten = torch.ops.aten
 

@@ -9,11 +9,11 @@ from torch import nn
 
 from murmur.learning import models
 from murmur.learning.initialisation import initialise
+from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.kernels.manual_gradients import ManualBackend, supports
 from murmur.learning.layers import Dropout, Flatten
 from murmur.learning.models import Network
-from murmur.learning.training.flat import FlatModel
 from murmur.learning.training.gradient import AutogradBackend
-from murmur.learning.training.manual_gradients import ManualBackend, supports
 
 GRAY, COLOUR = (1, 28, 28), (3, 29, 31)
 

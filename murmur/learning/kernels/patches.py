@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.training.manual_layers import Affine, Stage, pair
+from murmur.learning.kernels.manual_layers import Affine, Stage, pair
 
 
 class PatchConvolutionStage(Stage):

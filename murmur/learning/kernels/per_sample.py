@@ -12,8 +12,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from murmur.learning.kernels.flat import FlatModel
 from murmur.learning.layers import Dropout
-from murmur.learning.training.flat import FlatModel
 
 SENSITIVITY = 1 << 18
 """L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""

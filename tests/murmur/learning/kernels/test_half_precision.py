@@ -7,9 +7,9 @@ import pytest
 from torch import nn
 
 from murmur.learning import models
+from murmur.learning.kernels.half_precision import HalfConvolutionStage, HalfLinearStage
 from murmur.learning.layers import Flatten
 from murmur.learning.models import Network
-from murmur.learning.training.half_precision import HalfConvolutionStage, HalfLinearStage
 from murmur.learning.training.trainer import Trainer
 
 SHAPE = (1, 20, 20)

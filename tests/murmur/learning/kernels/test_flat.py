@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from murmur.learning.initialisation import initialise
+from murmur.learning.kernels.flat import FlatModel
 from murmur.learning.layers import Flatten
-from murmur.learning.training.flat import FlatModel
 
 
 def small() -> nn.Sequential:

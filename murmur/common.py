@@ -1,0 +1,121 @@
+"""What privacy and learning both need: checks of arguments, durable files, random numbers.
+
+Randomness: the experiment's is derived from (seed, purpose, round, client) and nothing else. A
+result must not depend on scheduling, on the number of workers or on which other parts drew before;
+so nothing shares a generator. Whoever needs randomness names its purpose and gets a stream of its
+own. Privacy noise never comes from here: see ``murmur.privacy.noise``.
+
+NumPy and PyTorch are imported where they are used: a ledger does without them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def require_positive(name: str, value: float) -> None:
+    """Raise ValueError unless ``value`` is finite and above 0."""
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name}={value}: must be finite and above 0")
+
+
+def require_count(name: str, value: int) -> None:
+    """Raise ValueError unless ``value`` is at least 1."""
+    if value < 1:
+        raise ValueError(f"{name}={value}: must be at least 1")
+
+
+def require_probability(name: str, value: float) -> None:
+    """Raise ValueError unless ``value`` lies strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name}={value}: must lie in (0, 1)")
+
+
+def require_finite(name: str, x: NDArray[Any]) -> None:
+    """Raise ValueError if ``x`` holds NaN or infinities."""
+    import numpy as np  # a ledger, whose events are checked here, does without
+
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name}: holds NaN or infinities, which no clipping can bound")
+
+
+def require_integer(name: str, value: object, least: int) -> None:
+    """Raises ValueError unless ``value`` is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name}={value}: must be an integer of at least {least}")
+
+
+def require_number(name: str, value: object, least: float, most: float) -> None:
+    """Raises ValueError unless ``value`` is a number in [``least``, ``most``]; a NaN is not."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name}={value}: must be a number in [{least:g}, {most:g}]")
+    if not least <= float(value) <= most:
+        raise ValueError(f"{name}={value}: must lie in [{least:g}, {most:g}]")
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content``, whole or not at all; the caller syncs the folder."""
+    draft = path.with_name(path.name + ".tmp")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
+    """A generator that is a pure function of its four arguments, on every platform.
+
+    Philox-4x64, keyed by the first 128 bits of SHA-256 over the arguments. The hash makes any two
+    distinct arguments independent streams; adding a purpose never changes an existing one.
+
+    Args:
+        seed: the run's seed, any integer of at least 0.
+        purpose: what the randomness is for, such as ``"partition"`` or ``"local-training"``.
+        round: the round it belongs to, 0 where the run has it only once.
+        client: the client's id, 0 where it belongs to no client.
+
+    Raises:
+        ValueError: an argument is negative, not an integer, or the purpose is empty.
+    """
+    import numpy as np
+
+    for name, value in (("seed", seed), ("round", round), ("client", client)):
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+            raise ValueError(f"{name}={value!r}: must be an integer of at least 0")
+    if not purpose:
+        raise ValueError(f"purpose={purpose!r}: must name what the randomness is for")
+    # The purpose goes last, so that no separator inside it can imitate another argument.
+    message = f"murmur/experiment/1:{seed}:{round}:{client}:{purpose}".encode()
+    key = np.frombuffer(hashlib.sha256(message).digest()[:16], dtype="<u8").astype(np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+@contextmanager
+def seeded_torch(seed: int) -> Iterator[None]:
+    """PyTorch's global generators as fresh from ``seed`` inside, and as they were afterwards.
+
+    For layers that know no other generator, such as ``nn.Dropout``.
+    """
+    import torch
+
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=devices):
+        # Not torch.manual_seed, which prints and keeps the call stack for every absent accelerator:
+        # a third of a small client's time.
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed_all(seed)
+        yield
