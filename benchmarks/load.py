@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.loopback import Federation, wait_for
 from fl_app.run.results import RunFolder
 from fl_app.tools.export import export
+from tests.federation.loopback import Federation, wait_for
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 MIB = 2**20

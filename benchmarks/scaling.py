@@ -26,7 +26,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Wire
 
-from benchmarks.loopback import POLL_SECONDS, Federation, wait_for
 from benchmarks.machine import describe_machine
 from murmur.learning.codec import Sum, WeightCodec
 from murmur.privacy.accounting import Adjacency, Threat, Unit
@@ -35,6 +34,7 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Statement, by_participations
 from murmur.round.answers import accept
 from murmur.round.schedule import Schedule
+from tests.federation.loopback import POLL_SECONDS, Federation, wait_for
 
 COHORT, MIB = 1000, 2**20
 MODELS = {"linear on 8×8": 650, "MLP 784–256–10": 203_530, "PrivateKT's CNN": 1_682_890}

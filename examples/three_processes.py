@@ -12,9 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.loopback import Federation, wait_for
 from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
+from tests.federation.loopback import Federation, wait_for
 
 DEVICES = 2
 WORDS = [

@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
-from benchmarks.loopback import PROJECT, Federation, wait_for
 from fl_app.engines.packing import copy_app
 from fl_app.tools.export import export
 from tests.deploy.hub import Hub
+from tests.federation.loopback import PROJECT, Federation, wait_for
 
 MNIST = [
     "dataset=mnist",

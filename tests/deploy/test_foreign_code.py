@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.loopback import NAME, wait_for
 from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
+from tests.federation.loopback import NAME, wait_for
 
 pytestmark = pytest.mark.federation
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.loopback import PROJECT, free_port, wait_for
 from fl_app.tools.checkup import superlink
 from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
+from tests.federation.loopback import PROJECT, free_port, wait_for
 
 TEXT = (PROJECT / "deploy" / "README.md").read_text()
 # What it is for: where, and the line that says it; then the commands.

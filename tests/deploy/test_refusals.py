@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from benchmarks.loopback import script
+from tests.federation.loopback import script
 
 pytestmark = pytest.mark.federation
 

@@ -9,9 +9,9 @@ import flwr
 import pytest
 from safetensors.numpy import load_file
 
-from benchmarks.loopback import BIN, PROJECT, Federation, wait_for
 from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS
+from tests.federation.loopback import BIN, PROJECT, Federation, wait_for
 
 pytestmark = pytest.mark.federation
 WORDS = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.threat_table import page, rows_of
+from docs.threat_table import page, rows_of
 from fl_app.config.groups import groups
 from fl_app.config.help_text import CONF
 from tests.fl_app.device.test_hostile_server import CASES, EVALUATE, honest
@@ -30,7 +30,7 @@ def test_every_algorithms_own_file_says_what_it_sends(name):
 
 
 def test_the_page_has_the_rows_of_all_algorithms_and_evaluations():
-    assert page() == TEXT, "run python -m benchmarks.threat_table"
+    assert page() == TEXT, "run python -m docs.threat_table"
     assert first_cells("`evaluation=`") == set(groups()["evaluation"])
 
 

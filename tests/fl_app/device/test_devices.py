@@ -12,7 +12,6 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 from safetensors.numpy import load_file
 
-from benchmarks.loopback import POLICY
 from fl_app.client_app import app as client_app
 from fl_app.config.run_config import to_run_config
 from fl_app.device.refused import REFUSED
@@ -25,6 +24,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.round import redelivery
 from murmur.round.errors import RunError
 from tests.clock import Clock
+from tests.federation.loopback import POLICY
 from tests.fl_app.running import run_inline
 from tests.node_keys import openssh, told
 

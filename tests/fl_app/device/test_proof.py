@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import fl_app.device.proof
-from benchmarks.loopback import free_port, wait_for
-from benchmarks.supernode import SECRET, SuperNode
 from fl_app.config.run_config import to_run_config
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
 from fl_app.device.proof import PATH, NotProvenError, proof
 from fl_app.device.serving import Device
+from tests.federation.loopback import free_port, wait_for
+from tests.federation.supernode import SECRET, SuperNode
 from tests.fl_app.device_under_test import Device as Files
 from tests.fl_app.device_under_test import model_size, question
 

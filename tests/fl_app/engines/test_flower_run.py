@@ -14,11 +14,11 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from benchmarks.killed_processes import kills
-from benchmarks.loopback import wait_for
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
 from fl_app.engines.flower import SuperLink, parts
 from fl_app.run.results import RunFolder
+from tests.federation.killed_processes import kills
+from tests.federation.loopback import wait_for
 from tests.fl_app.running import SMALL, run_inline
 
 PROJECT = Path(__file__).resolve().parents[3]

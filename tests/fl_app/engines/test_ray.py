@@ -13,10 +13,10 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from benchmarks.loopback import wait_for
 from fl_app.engines.ray import RayEngine, RayPool
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
+from tests.federation.loopback import wait_for
 from tests.fl_app.running import SMALL, run_inline
 
 WORDS = [word for word in SMALL if not word.startswith("engine")]

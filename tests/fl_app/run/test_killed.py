@@ -1,13 +1,13 @@
 """A run killed at any instant, and resumed, ends as one that was never interrupted: bit for bit.
 
-Kills of the processes of other engines: ``tests/fl_app/engines``, ``benchmarks.kills``.
+Kills of the processes of other engines: ``tests/fl_app/engines``, ``tests.federation.kills``.
 """
 
 import pytest
 
-from benchmarks.killed_calls import kills
-from benchmarks.killed_runs import RUNS
 from fl_app.config.groups import groups
+from tests.federation.killed_calls import kills
+from tests.federation.killed_runs import RUNS
 
 KILLS = 2  # for each; `make test-long` kills each 20 times
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.sum_attacks import ATTACKS, run
 from murmur.secure_sum import Phase
+from research.attacks.sums import ATTACKS, run
 
 SMALL = [
     "federation.num_rounds=2",

@@ -6,7 +6,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks.sum_attacks import ATTACKS, attacked
 from murmur.secure_sum import (
     Phase,
     SecureClient,
@@ -19,6 +18,7 @@ from murmur.secure_sum.bindings import Party, about_dealing
 from murmur.secure_sum.keys import encoded, point, public_key, scalar
 from murmur.secure_sum.messages import join, join_ids, part
 from murmur.secure_sum.shares import Dealing
+from research.attacks.sums import ATTACKS, attacked
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 
 

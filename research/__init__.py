@@ -1,0 +1,1 @@
+"""Studies of papers, attacks and frontiers: a folder each, with its commands."""

@@ -1,0 +1,1 @@
+"""Attacks on releases, audits of every ε, and planted bugs."""

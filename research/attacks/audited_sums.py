@@ -1,0 +1,97 @@
+"""``murmur audit`` of secure sums that were once charged for less than they tell.
+
+    python -m research.attacks.audited_sums [--only NAME ...]
+
+Digits. Every sum goes through nodes, ledgers, masks and the server's unmasking. For each client
+that is attacked, with all others asked alike and with all others asked for no noise, a line: what
+its ledger charges, and what the attack shows with 99.9% confidence. The exit status is 1 where that
+is more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.machine import describe_machine
+from fl_app.config.composition import compose
+from fl_app.device.node import Node
+from fl_app.device.node_settings import NodeSettings
+from fl_app.run.experiment import Experiment
+from fl_app.tools.audit import findings
+from murmur.privacy.accounting import Threat
+
+COMMON = (
+    "engine=inline",
+    "dataset=digits",
+    "model=linear",
+    "strategy.local.epochs=1",
+    "privacy.secure_aggregation=on",
+)
+# By name: settings, and how often each neighbour is seen.
+CASES: dict[str, tuple[tuple[str, ...], int]] = {
+    "rows of its own": (
+        (
+            *("strategy=privatekt", "strategy.answers=disjoint", "strategy.target=posterior"),
+            *("strategy.K=3", "privacy.epsilon=3"),
+            *("federation.num_clients=100", "federation.num_rounds=4"),
+        ),
+        8_000,
+    ),
+    "weights": (
+        (
+            *("strategy=nbafl", "privacy.sensitivity=worst", "privacy.epsilon=4"),
+            *("partition=quantity_skew", "federation.num_clients=12", "federation.num_rounds=1"),
+        ),
+        200,
+    ),
+    "other terms": (
+        (
+            *("strategy=privatekt", "strategy.answers=votes", "strategy.K=5"),
+            *("privacy.threat=secure_aggregation", "privacy.epsilon=1"),
+            *("federation.num_clients=12", "federation.num_rounds=1"),
+        ),
+        200,
+    ),
+    "noise in a training": (
+        (
+            *("strategy=dpsgd_fedavg", "strategy.local.lot_size=200", "privacy.epsilon=4"),
+            *("federation.num_clients=12", "federation.num_rounds=1"),
+        ),
+        100,
+    ),
+}
+
+
+def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | None]]:
+    """Who saw what, what it is charged for, and what was shown; None: no sum came about."""
+    config = compose([*COMMON, *words])
+    with tempfile.TemporaryDirectory() as scratch:
+        node = Node(config, NodeSettings.simulation(Path(scratch)))
+        strategy = Experiment(config).strategy
+        for exposure, bound, found in findings(strategy, node, runs, Threat.SECURE_AGGREGATION):
+            _, _, about = exposure.adversary.partition(": ")
+            more = f", {bound.releases} releases" if bound.releases > 1 else ""
+            yield about + more, bound.epsilon, None if found is None else found.shown
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
+    beaten = False
+    print(describe_machine())
+    print("| case | attacked | charged | shown, at least |\n|---|---|---|---|")
+    for name in parser.parse_args().only:
+        for about, charged, shown in rows(*CASES[name]):
+            said = "no sum" if shown is None else f"{shown:.3g}"
+            print(f"| {name} | {about} | {charged:.3g} | {said} |", flush=True)
+            beaten = beaten or (shown is not None and shown > charged)
+    return int(beaten)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""DPFL-BNN's figures."""

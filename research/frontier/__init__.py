@@ -1,0 +1,1 @@
+"""Accuracy against a total ε, by threat."""

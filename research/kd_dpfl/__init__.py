@@ -1,0 +1,1 @@
+"""KD-DPFL, against its baselines."""

@@ -1,0 +1,1 @@
+"""NbAFL's figures."""

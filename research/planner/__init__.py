@@ -1,0 +1,1 @@
+"""How well `murmur advise` foretells."""

@@ -1,0 +1,1 @@
+"""PrivateKT's figures."""

@@ -1,0 +1,88 @@
+"""What a picture shows is the mean and the spread over seeds of what was measured."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.pictures import band, canvas, curve, rows, save
+from research import sweep_picture
+
+
+def test_numbers_stand_where_they_belong_and_others_at_equal_distances():
+    _, [one, other] = canvas(2)
+    curve(one, ["1", "5", "10"], [[0.2, 0.4], [0.6, 0.6], [0.8, 1.0]])
+    curve(other, ["1", "5", "inf"], [[0.2], [0.6], [0.8]])
+    [line] = one.containers
+    assert line.lines[0].get_xydata().tolist() == [[1, pytest.approx(0.3)], [5, 0.6], [10, 0.9]]
+    low, high = line.lines[1]
+    assert high.get_ydata()[0] - low.get_ydata()[0] == pytest.approx(2 * np.std([0.2, 0.4], ddof=1))
+    [alone] = other.containers
+    assert alone.lines[0].get_xdata().tolist() == [0, 1, 2]
+    assert [label.get_text() for label in other.get_xticklabels()] == ["1", "5", "∞"]
+    assert not alone.has_yerr
+
+
+def test_a_band_reaches_from_least_to_most_and_rows_keep_their_order():
+    _, [one, other] = canvas(2)
+    band(one, [1, 2], [[0.1, 0.3], [0.5, 0.9]], "a line")
+    [area] = one.collections
+    assert area.get_datalim(one.transData).ymax == pytest.approx(0.9)
+    assert one.lines[0].get_ydata().tolist() == pytest.approx([0.2, 0.7])
+    rows(other, {"IID": {"first": [0.5], "second": [0.7]}, "skewed": {"second": [0.4]}})
+    assert [label.get_text() for label in other.get_yticklabels()] == ["first", "second"]
+    bottom, top = other.get_ylim()
+    assert bottom > top, "the first row is on top"
+
+
+def test_a_picture_has_a_legend_only_where_lines_have_names(tmp_path):
+    for label in (None, "a name"):
+        figure, [axes] = canvas()
+        curve(axes, ["1", "2"], [[0.1], [0.2]], label)
+        save(figure, tmp_path / "deep" / "one.png")
+        assert (axes.get_legend() is not None) == (label is not None)
+    assert (tmp_path / "deep" / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A sweep of two budgets and two seeds; one of the jobs is not finished."""
+    jobs = []
+    for epsilon in ("1", "inf"):
+        for seed in (1, 2):
+            key = f"{epsilon}-{seed}"
+            words = [f"privacy.epsilon={epsilon}", f"seed={seed}", f"strategy.K={2 * seed}"]
+            jobs.append({"key": key, "overrides": words})
+            (tmp_path / key).mkdir()
+            accuracies = [0.1, 0.2 * seed, 0.3 * seed]
+            lines = [json.dumps({"round": n, "accuracy": a}) for n, a in enumerate(accuracies)]
+            (tmp_path / key / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+            if key != "inf-2":
+                (tmp_path / key / "metrics.json").write_text(
+                    json.dumps({"seconds": 3.0, "rounds": 2})
+                )
+    (tmp_path / "sweep.json").write_text(json.dumps({"overrides": [], "jobs": jobs}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["privacy.epsilon"], ["| 1 | 0.375 ± 0.177 | 2 seeds |", "| ∞ | 0.250 | 1 seeds |"]),
+        (["strategy.K", "--log"], ["| 2 | 0.250 ± 0.000 | 2 seeds |", "| 4 | 0.500 | 1 seeds |"]),
+        (
+            ["round", "--lines", "privacy.epsilon"],
+            ["= 1\naccuracy after the last round: 0.450", "= ∞\naccuracy after the last"],
+        ),
+    ],
+)
+def test_a_sweeps_picture_is_of_its_finished_runs(sweep, monkeypatch, capsys, words, printed):
+    picture = sweep / "picture.png"
+    words = [*words, str(sweep), "--picture", str(picture)]
+    monkeypatch.setattr(sys, "argv", ["sweep_picture", *words])
+    sweep_picture.main()
+    found = capsys.readouterr().out
+    for words in (*printed, "3 runs of 3 s each"):
+        assert words in found
+    assert picture.stat().st_size < 80_000
