@@ -3,7 +3,7 @@
 Every row is a run of Murmur itself in this process, appended to FILE as a line of JSON; a row that
 is there already is not run again. ``--only REGEX`` runs the rows whose name (METHOD | SETTING | ε |
 SEED) it finds, ``--show`` prints the tables (Markdown), ``--picture FILE`` draws them, and
-``--choose`` compares candidates (``frontier_candidates``) on validation data. Needs
+``--choose`` compares ``candidates`` on validation data. Needs
 ``MURMUR_DATA``.
 """
 
