@@ -38,7 +38,7 @@ def unit(features: NDArray[np.floating]) -> Rows:
 
 
 def centre(total: NDArray[np.float64], records: int, deviation: float) -> NDArray[np.float64]:
-    """c (d,) from the noisy sum S (d,) of ``records`` unit vectors, shrunk by what noise explains.
+    """C (d,) from the noisy sum S (d,) of ``records`` unit vectors, shrunk by what noise explains.
 
     ``deviation``: s₁, of the noise on an entry of S.
     """
@@ -51,7 +51,7 @@ def centre(total: NDArray[np.float64], records: int, deviation: float) -> NDArra
 
 
 def centred(rows: Rows, middle: NDArray[np.float64], constant: float, radius: float) -> Rows:
-    """u (n, 1 + d) of unit ``rows`` (n, d): of length at most 1, whatever ``middle`` is.
+    """U (n, 1 + d) of unit ``rows`` (n, d): of length at most 1, whatever ``middle`` is.
 
     Args:
         rows: f/‖f‖.
@@ -88,7 +88,7 @@ def unpacked(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
 class Discriminants:
     """A linear rule on u's features: class k scores ``weights[k] · v + offsets[k]``.
 
-    ``weights`` (C, d), ``offsets`` (C,), ``counts`` (C,): the records that each class seems to have.
+    ``weights`` (C, d), ``offsets`` (C,), ``counts`` (C,): records that each class seems to have.
     """
 
     weights: NDArray[np.float64]

@@ -7,8 +7,8 @@ A client sends one gradient a round and takes no local step:
     W ← W + (L/T)/N · (Σ g_i + noise)
 
 Symbols: f = the run's features (``conf/features``), b = ``constant``, n_i = a client's examples,
-p = ``balance``, C = the clipping norm, L = ``length``, the length of all steps together, T = rounds,
-N = clients of a round. The model is linear: its bias is b·W₀, the row of W that the constant meets.
+p = ``balance``, C = the clipping norm, L = ``length``, that of all steps together, T = rounds, N =
+clients of a round. The model is linear: its bias is b·W₀, the row of W that the constant meets.
 
 For a given L, without momentum, the noise that ends in W has deviation L·σ₁/N, where σ₁ is that of
 one round that has the whole budget, whatever T is. T is free, L and C are the knobs.
@@ -67,7 +67,7 @@ def start_from_names(names: NDArray[np.float32], scale: float) -> NDArray[np.flo
         scale: s, the length of each class's weights.
 
     Raises:
-        ValueError: two names have the same features as all others, so that nothing tells them apart.
+        ValueError: a name has the mean features of all, so that nothing tells it apart.
     """
     away = names.astype(np.float64) - names.mean(axis=0, dtype=np.float64)
     lengths = np.linalg.norm(away, axis=1, keepdims=True)
@@ -86,7 +86,7 @@ def start_from_rates(
 
 
 def signal_to_noise(clients: int, mu: float, parameters: int) -> float:
-    """r = N·C/(σ₁√p): how far the sum of N clients that agree stands above its noise.
+    """R = N·C/(σ₁√p): how far the sum of N clients that agree stands above its noise.
 
     C cancels, since σ₁ = 2C/μ·√(1/0.85) with 10% dropouts and 5% colluders. Above 50 privacy costs
     nothing; at 2 about a tenth of the score.

@@ -11,6 +11,7 @@ Values that the list lacks, and numbers below or above the range, have bins of t
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ class Column:
 
     @property
     def size(self) -> int:
-        """How many bins there are: of a list one more than values, of a range two more than bins."""
+        """How many bins there are: one more than values of a list, two more than a range's bins."""
         if self.values:
             return len(self.values) + 1
         return self.bins + 2
@@ -86,7 +87,7 @@ class Column:
         if self.values:
             return [*self.values, "any other"]
         edges = np.linspace(self.low, self.high, self.bins + 1)
-        inside = [f"{a:g} to {b:g}" for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        inside = [f"{a:g} to {b:g}" for a, b in itertools.pairwise(edges)]
         return [*inside, f"below {self.low:g}", f"above {self.high:g}"]
 
 
@@ -121,7 +122,7 @@ class Bins:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of columns, lists, ranges and pairs: two federations with one have the same map."""
+        """SHA-256 of columns, lists, ranges and pairs; the same digest is the same map."""
         told = [[c.name, c.values, c.low, c.high, c.bins] for c in self.columns]
         return hashlib.sha256(json.dumps([told, self.crossed]).encode()).hexdigest()
 

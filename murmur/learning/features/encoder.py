@@ -149,7 +149,7 @@ class Encoder:
         return self(tokens_of(self.folder, texts, length))
 
     def of_nothing(self, length: int) -> NDArray[np.float32]:
-        """m (d,): the mean vector of random words of the vocabulary."""
+        """M (d,): the mean vector of random words of the vocabulary."""
         vocabulary = sorted(word for word in _tokenizer(self.folder).get_vocab() if word.isalpha())
         drawn = experiment_rng(0, "random words").choice(vocabulary, (_RANDOM_TEXTS, _WORDS))
         return self.texts([" ".join(words) for words in drawn], length).mean(axis=0)
