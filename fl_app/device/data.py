@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.device.terms import DeviceTerms, pool_digest
 from fl_app.run.population import Population
-from murmur.learning.data import own_data
+from murmur.learning.data import own_data, tables
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
