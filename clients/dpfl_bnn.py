@@ -15,19 +15,18 @@ mixed once for each round, and evaluation changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
-from murmur.common import experiment_rng, require_count
+from murmur.common import Count, Positive, experiment_rng, settings
 from murmur.learning.codec import BitCodec, Codec, WeightCodec
 from murmur.learning.evaluation import evaluate_logits
+from murmur.papers.dpfl_bnn.bits import ReleaseSettings
 from murmur.papers.dpfl_bnn.network import refresh_statistics
-from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.noise import NoiseGenerator
 
@@ -36,24 +35,16 @@ REFRESHED_ON = 600  # of a client's examples; enough for 16 to 100 channels' mea
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class LocalTraining:
+@settings
+class LocalAdam:
     """``steps`` batches by Adam, at a rate that falls by ``decay`` every ``decay_every`` rounds."""
 
-    steps: int
-    batch_size: int
-    learning_rate: float
-    decay: float
-    decay_every: int
+    steps: Count
+    batch_size: Count
+    learning_rate: Positive
+    decay: Annotated[float, Field(gt=0, le=1)]  # 1 keeps the rate
+    decay_every: Count
     beta1: float
-
-    def __post_init__(self) -> None:
-        require_count("steps", self.steps)
-        require_count("batch_size", self.batch_size)
-        if self.decay_every < 1:
-            raise ValueError(f"decay_every={self.decay_every}: must be at least 1 round")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"decay={self.decay}: must lie in (0, 1]; 1 keeps the rate")
 
     def rate(self, number: int) -> float:
         """Learning rate of round ``number``, from 1."""
@@ -65,9 +56,9 @@ class DPFLBNNClient(Client):
 
     ``flip``: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
     code, which protects nothing and is recorded as such. For the simulation's report:
-    ``examples`` of the test set for each client, None: all; and the normalisation's ``statistics``,
-    ``refreshed`` on the client's own data for the weights looked at, or ``running``, as left by
-    training.
+    ``evaluate_examples`` of the test set for each client, None: all; and of the normalisation the
+    ``evaluate_statistics``: ``refreshed`` on the client's own data for the weights looked at, or
+    ``running``, as left by training.
     """
 
     threats = ("local", "secure_aggregation")
@@ -81,36 +72,26 @@ class DPFLBNNClient(Client):
         gamma: float | None,
         upload: str,
         noise: bool,
-        flip: str,
-        beta: float,
-        budget: Mapping[str, Any],
-        local: Mapping[str, Any],
-        examples: int | None,
-        statistics: str,
+        flip: Literal["bit", "tensor"],
+        beta: Annotated[float, Field(ge=0, le=1)],
+        budget: ReleaseSettings,
+        local: LocalAdam,
+        evaluate_examples: int | None,
+        evaluate_statistics: Literal["refreshed", "running"],
     ) -> None:
         super().__init__(setup)
-        if not 0 <= beta <= 1:
-            raise ValueError(f"beta={beta}: must lie in [0, 1], the share of the mean in W̄")
-        if flip not in ("bit", "tensor"):
-            raise ValueError(f"flip={flip!r}: must be 'bit' or 'tensor'")
-        if statistics not in ("refreshed", "running"):
-            raise ValueError(f"statistics={statistics!r}: must be 'refreshed' or 'running'")
-        self.beta, self.flip = beta, flip
-        self.examples, self.refresh = examples, statistics == "refreshed"
-        self.local = LocalTraining(**local)
+        self.beta = beta
+        self.flip = flip
+        self.examples = evaluate_examples
+        self.refresh = evaluate_statistics == "refreshed"
+        self.local = local
         if flip == "tensor" and setup.budget.is_private:
             raise ValueError(
                 "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
             )
-        self.release = plan(
-            self.trainer.num_parameters,
-            setup.budget,
-            gamma=gamma,
-            upload=upload,
-            noise=noise,
-            **budget,
-        )
-        clipped = self.release.sensitivity < self.trainer.num_parameters
+        size = self.trainer.num_parameters
+        self.release = budget.plan(size, setup.budget, gamma, upload, noise)
+        clipped = self.release.sensitivity < size
         if flip == "tensor" and (clipped or upload != "sign"):
             raise ValueError(
                 "flip='tensor': reproduces the authors' code, which uploads the signs of all "
@@ -153,9 +134,11 @@ class DPFLBNNClient(Client):
             optimizer="adam",
             betas=(self.local.beta1, 0.999),
         )
-        trained, statistics = self.trainer.parameters(), self.trainer.buffers()
+        trained = self.trainer.parameters()
+        statistics = self.trainer.buffers()
         if not (np.isfinite(trained).all() and np.isfinite(statistics).all()):
-            trained, statistics = weights, normalisation  # diverged: as if it had not trained
+            trained = weights  # diverged: as if it had not trained
+            statistics = normalisation
         state = {"weights": trained, "normalisation": statistics}
         self.setup.memory.save(task.client, task.round, state)
         return trained
@@ -163,8 +146,7 @@ class DPFLBNNClient(Client):
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """Weights of random signs; of this round's coordinates, where not all are sent."""
         signs = vector_canary(self.trainer.num_parameters, 1, self.setup.seed, name, 1).direction
-        drawn = experiment_rng(self.setup.seed, COORDINATES, task.round)
-        sent = self.release.coordinates(drawn)
+        sent = self.release.coordinates(self.setup.seed, task.round)
         weights = signs.astype(np.float32)
         return Canary(weights, -weights, signs if sent is None else signs[sent])
 
@@ -174,9 +156,7 @@ class DPFLBNNClient(Client):
             return update
         if self.flip == "tensor":
             return self._flip_tensors(update, noise)
-        coordinates = self.release.coordinates(
-            experiment_rng(self.setup.seed, COORDINATES, task.round)
-        )
+        coordinates = self.release.coordinates(self.setup.seed, task.round)
         if coordinates is None:
             return self.release.privatize(update, task.model, noise)
         return self.release.privatize(update[coordinates], task.model[coordinates], noise)
