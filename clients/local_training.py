@@ -8,6 +8,7 @@ stack (``murmur.learning.training.stack``), which then finds its results ready.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class LocalTraining:
     def __init__(self, trainer: Trainer, sgd: LocalSgd, proximal_mu: float = 0.0) -> None:
         self.trainer = trainer
         self.sgd = sgd
-        self.how = {
+        self.how: dict[str, Any] = {
             "batch_size": sgd.batch_size,
             "lr": sgd.learning_rate,
             "epochs": sgd.epochs,

@@ -41,12 +41,12 @@ def build(
     if "_target_" not in settings:
         raise ConfigError(f"{path}: names no class (`_target_`)")
     if knobs is not None:
-        group = OmegaConf.to_container(knobs, resolve=True)
+        group: Any = OmegaConf.to_container(knobs, resolve=True)
         settings |= {name: group[name] for name in knobs_of(settings, group, path)}
     return _build(settings, path, *args, **extra)
 
 
-def knobs_of(settings: Mapping[str, Any], group: Mapping[str, Any], path: str) -> list[str]:
+def knobs_of(settings: Mapping[Any, Any], group: Mapping[str, Any], path: str) -> list[str]:
     """Names of the knobs of ``group`` that the class of ``settings`` takes beside these."""
     hints = _hints(_locate(str(settings["_target_"]), path))
     taken: list[str] = []
@@ -62,6 +62,8 @@ def knobs_of(settings: Mapping[str, Any], group: Mapping[str, Any], path: str) -
 
 def _hints(factory: Any) -> dict[str, Any]:
     """The types of a callable's parameters, by name."""
+    if is_settings(factory):
+        return typing.get_type_hints(factory, include_extras=True)
     function = factory.__init__ if inspect.isclass(factory) else factory
     hints = typing.get_type_hints(function, include_extras=True)
     names = list(inspect.signature(factory).parameters)
@@ -138,6 +140,8 @@ def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
         if key not in parameters and not takes_any:
             raise ConfigError(f"{path}.{key}={value}: unknown; {nearest(key, parameters)}")
         hint = hints.get(key, Any)
+        if is_settings(hint):
+            continue  # has checked itself
         try:
             TypeAdapter(hint, config={"strict": True}).validate_python(value)
         except ValidationError as error:

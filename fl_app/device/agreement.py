@@ -209,7 +209,7 @@ def _with_knobs(config: DictConfig) -> DictConfig:
     OmegaConf.set_readonly(found, False)
     OmegaConf.set_struct(found, False)
     for group in ("strategy", "evaluation"):
-        client = OmegaConf.to_container(found[group])["client"]  # type: ignore[call-overload,index]
+        client = _plain(found[group].client, resolve=False)
         if client is not None:
             for knob in knobs_of(client, found[group], group):
                 OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
@@ -225,8 +225,8 @@ def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
                 yield key, value
 
 
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+def _plain(value: Any, resolve: bool = True) -> Any:
+    return OmegaConf.to_container(value, resolve=resolve) if OmegaConf.is_config(value) else value
 
 
 def _overlap(key: str, place: str) -> bool:

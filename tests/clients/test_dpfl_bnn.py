@@ -16,8 +16,8 @@ from fl_app.device.node_settings import NodeSettings
 from murmur.common import experiment_rng
 from murmur.learning.codec import BitCodec, WeightCodec
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.dpfl_bnn.bits import COORDINATES
 from murmur.papers.dpfl_bnn.network import bnn
-from murmur.papers.dpfl_bnn.weight_bits import COORDINATES
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.privacy.noise import NoiseGenerator

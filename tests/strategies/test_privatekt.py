@@ -11,7 +11,7 @@ from murmur.learning.linear_model import to_parameters
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
-from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.papers.privatekt import LabelQuery, way_of
 from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator

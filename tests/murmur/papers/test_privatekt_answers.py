@@ -8,8 +8,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import MalformedError
-from murmur.papers.privatekt.answers import ABSTAINED, LabelQuery, way_of
-from murmur.papers.privatekt.own_labels import OwnLabelCodec
+from murmur.papers.privatekt import ABSTAINED, LabelQuery, OwnLabelCodec, way_of
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Hiding

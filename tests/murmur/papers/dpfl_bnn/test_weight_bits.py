@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from murmur.papers.dpfl_bnn.weight_bits import WeightBits, hamming_clip, plan
+from murmur.papers.dpfl_bnn.bits import WeightBits, hamming_clip, plan
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import (

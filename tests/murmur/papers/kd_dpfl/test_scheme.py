@@ -4,10 +4,8 @@ import math
 
 import pytest
 
-from murmur.papers.kd_dpfl.grouping import large_clients
-from murmur.papers.kd_dpfl.labelling import Labelling
-from murmur.papers.kd_dpfl.plan import Needs, make_plan
-from murmur.papers.kd_dpfl.scheme import Scheme
+from murmur.papers.kd_dpfl.budget import Needs, Scheme, large_clients, make_plan
+from murmur.papers.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent, RepeatedEvent

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.papers.nbafl.closed_forms import seen_by_outsider
-from murmur.papers.nbafl.noise import NbaflNoise
+from murmur.papers.nbafl.noise import NbaflNoise, seen_by_outsider
 from murmur.privacy.accounting import epsilon, gaussian
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, RepeatedEvent

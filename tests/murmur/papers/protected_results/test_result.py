@@ -5,10 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from murmur.papers.protected_results.counts import ProtectedCounts
-from murmur.papers.protected_results.result import ChosenLabel, LabelResponse, LaplaceResult
-from murmur.papers.protected_results.rows import project
-from murmur.papers.protected_results.settings import PRIVACY, ResultSettings, epsilon_for_error
+from murmur.papers.protected_results import (
+    PRIVACY,
+    ChosenLabel,
+    LabelResponse,
+    LaplaceResult,
+    ProtectedCounts,
+    ResultSettings,
+    epsilon_for_error,
+    project,
+)
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import (
