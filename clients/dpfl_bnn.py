@@ -51,15 +51,22 @@ class LocalAdam:
         return self.learning_rate * self.decay ** ((number - 1) // self.decay_every)
 
 
-class DPFLBNNClient(Client):
-    """Answers with the noisy bits of its own binary weights.
+@settings
+class Personal:
+    """``beta``: share of the server's mean when a client mixes it into its weights.
 
-    ``flip``: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
-    code, which protects nothing and is recorded as such. For the simulation's report:
-    ``evaluate_examples`` of the test set for each client, None: all; and of the normalisation the
-    ``evaluate_statistics``: ``refreshed`` on the client's own data for the weights looked at, or
-    ``running``, as left by training.
+    For a simulation's report: ``evaluate_examples`` of the test set for each client, None: all; and
+    of the normalisation the ``evaluate_statistics``: ``refreshed`` on the client's own data for the
+    weights looked at, or ``running``, as left by training.
     """
+
+    beta: Annotated[float, Field(ge=0, le=1)]
+    evaluate_examples: int | None
+    evaluate_statistics: Literal["refreshed", "running"]
+
+
+class DPFLBNNClient(Client):
+    """Answers with the noisy bits of its own binary weights."""
 
     threats = ("local", "secure_aggregation")
     purposes = ("train", EVALUATE)
@@ -69,34 +76,15 @@ class DPFLBNNClient(Client):
         self,
         setup: ClientSetup,
         *,
-        gamma: float | None,
-        upload: str,
-        noise: bool,
-        flip: Literal["bit", "tensor"],
-        beta: Annotated[float, Field(ge=0, le=1)],
-        budget: ReleaseSettings,
+        release: ReleaseSettings,
+        personal: Personal,
         local: LocalAdam,
-        evaluate_examples: int | None,
-        evaluate_statistics: Literal["refreshed", "running"],
     ) -> None:
         super().__init__(setup)
-        self.beta = beta
-        self.flip = flip
-        self.examples = evaluate_examples
-        self.refresh = evaluate_statistics == "refreshed"
+        self.personal = personal
         self.local = local
-        if flip == "tensor" and setup.budget.is_private:
-            raise ValueError(
-                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
-            )
-        size = self.trainer.num_parameters
-        self.release = budget.plan(size, setup.budget, gamma, upload, noise)
-        clipped = self.release.sensitivity < size
-        if flip == "tensor" and (clipped or upload != "sign"):
-            raise ValueError(
-                "flip='tensor': reproduces the authors' code, which uploads the signs of all "
-                "weights; set upload=sign, budget.hamming=null and budget.mask=1"
-            )
+        self.flip = release.flip
+        self.release = release.plan(self.trainer.num_parameters, setup.budget)
         self.fresh = self.trainer.buffers()
 
     def codec(self, task: Task) -> Codec:
@@ -167,7 +155,7 @@ class DPFLBNNClient(Client):
         memory = self.setup.memory.load(task.client, as_of)
         if memory is None:
             return model, self.fresh
-        beta = np.float32(self.beta)
+        beta = np.float32(self.personal.beta)
         # The unclipped mean: values beyond ±1 are part of debiasing's unbiased estimate.
         mixed = beta * task.model + (1 - beta) * memory["weights"]
         return np.clip(mixed, -1, 1), memory["normalisation"]
@@ -180,9 +168,10 @@ class DPFLBNNClient(Client):
         if self.setup.test is None:
             raise TaskError("test: the report needs a test set on the client")
         images, labels = self.setup.test
-        if self.examples is not None and self.examples < len(labels):
+        examples = self.personal.evaluate_examples
+        if examples is not None and examples < len(labels):
             rng = experiment_rng(self.setup.seed, "test examples", client=task.client)
-            chosen = np.sort(rng.choice(len(labels), self.examples, replace=False))
+            chosen = np.sort(rng.choice(len(labels), examples, replace=False))
             images, labels = images[chosen], labels[chosen]
         weights, normalisation = self._mixed(task, task.round)
         every = -(-len(data) // REFRESHED_ON)
@@ -190,7 +179,7 @@ class DPFLBNNClient(Client):
         for model in (weights, task.model):
             self.trainer.load(model)
             self.trainer.load_buffers(normalisation)
-            if self.refresh:
+            if self.personal.evaluate_statistics == "refreshed":
                 refresh_statistics(self.trainer, data.images[data.indices[::every]])
             logits = self.trainer.logits(images, batch_size=256)
             accuracies.append(evaluate_logits(logits, labels).accuracy)

@@ -24,6 +24,11 @@ class LocalOnlyClient(Client):
     """Answers with its own model's accuracy on the shared test set."""
 
     def __init__(self, setup: ClientSetup, *, local: LocalSgd, proximal_mu: float) -> None:
+        if setup.budget.is_private:
+            raise ValueError(
+                f"epsilon={setup.budget.epsilon}: without protection no finite budget can be kept; "
+                "set privacy=none"
+            )
         super().__init__(setup)
         self.training = LocalTraining(self.trainer, local, proximal_mu)
 

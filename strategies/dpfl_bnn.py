@@ -18,13 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
-from pydantic import Field
 
 from murmur.learning.codec import BitCodec, Integers, MalformedError, Sum, WeightCodec
 from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
@@ -56,32 +54,26 @@ class DPFLBNN(CohortStrategy):
         self,
         setup: ServerSetup,
         *,
-        gamma: float | None,
-        upload: str,
-        noise: bool,
-        flip: Literal["bit", "tensor"],
+        release: ReleaseSettings,
         debias: bool,
         scale_only: bool,
-        evaluate_every: Annotated[int, Field(ge=0)],
-        budget: ReleaseSettings,
+        evaluate_every: int,
     ) -> None:
         super().__init__(setup)
+        if evaluate_every < 0:
+            raise ValueError(f"evaluate_every={evaluate_every}: must be at least 0 rounds")
         if debias and scale_only:
             raise ValueError("debias=True: contradicts scale_only=True; set one of them to false")
-        if (debias and not noise) or (scale_only and noise):
+        if (debias and not release.noise) or (scale_only and release.noise):
             raise ValueError(
-                f"noise={noise}: debias needs the noise that it undoes, scale_only goes without"
+                f"noise={release.noise}: debias needs the noise that it undoes, scale_only goes "
+                "without"
             )
-        if flip == "tensor" and setup.budget.is_private:
-            raise ValueError(
-                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
-            )
-        size = self.trainer.num_parameters
-        self.release = budget.plan(size, setup.budget, gamma, upload, noise)
-        gamma = self.release.gamma if noise else gamma
+        self.release = release.plan(self.trainer.num_parameters, setup.budget)
+        gamma = self.release.gamma if release.noise else release.gamma
         if gamma is None and (debias or scale_only):
             raise ValueError("gamma=None: debias and scale_only need the γ to scale by")
-        self.flip = flip
+        self.flip = release.flip
         self.evaluate_every = evaluate_every
         self.scale = 1.0
         if gamma is not None and (debias or scale_only):

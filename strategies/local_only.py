@@ -20,6 +20,11 @@ class LocalOnly(CohortStrategy):
     algorithm = "clients that train alone"
 
     def __init__(self, setup: ServerSetup) -> None:
+        if setup.budget.is_private:
+            raise ValueError(
+                f"epsilon={setup.budget.epsilon}: without protection no finite budget can be kept; "
+                "set privacy=none"
+            )
         super().__init__(setup)
         self.accuracy: float | None = None  # of the last round that counted
 

@@ -148,47 +148,69 @@ def hamming_clip(
 
 
 @settings
-class ReleaseSettings:
-    """The release as a user writes it (``conf/strategy/dpfl_bnn``).
+class Calibration:
+    """How γ follows from a budget, and what limits the loss (``hamming``, ``mask``: WeightBits).
 
-    Attributes:
-        calibration: of γ: ``proven``, against the budget's threat; or ``claimed``, by the paper's
-            theorem 1, which counts one bit only.
-        hamming: see ``WeightBits``.
-        mask: see ``WeightBits``.
+    ``calibration``: ``proven``, against the budget's threat; or ``claimed``, by the paper's theorem
+    1, which counts one bit only.
     """
 
     calibration: Literal["proven", "claimed"]
     hamming: int | None
     mask: float
 
-    def plan(
-        self, weights: int, budget: Budget, gamma: float | None, upload: str, noise: bool
-    ) -> WeightBits:
-        """The release of ``weights`` numbers under the ``budget`` of one client.
 
-        ``gamma``: None for the largest γ that keeps a finite budget, where it must not be given;
-        None and an infinite budget mean no noise. ``noise``: False for a control without.
+@settings
+class ReleaseSettings:
+    """The release as a user writes it (``conf/strategy/dpfl_bnn``).
+
+    Attributes:
+        gamma: γ; None for the largest that keeps a finite budget, where it must not be given; None
+            and an infinite budget mean no noise.
+        upload: see ``WeightBits``.
+        noise: False for a control without.
+        flip: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
+            code, which protects nothing and is recorded as such.
+        budget: how γ is calibrated.
+    """
+
+    gamma: float | None
+    upload: Literal["sign", "stochastic"]
+    noise: bool
+    flip: Literal["bit", "tensor"]
+    budget: Calibration
+
+    def plan(self, weights: int, budget: Budget) -> WeightBits:
+        """The release of ``weights`` numbers under the ``budget`` of one client.
 
         Raises:
             ValueError: a setting is out of range, or contradicts another.
         """
-        if gamma is not None and budget.is_private:
+        if self.flip == "tensor" and budget.is_private:
             raise ValueError(
-                f"gamma={gamma}: fixes the noise, so the budget privacy.epsilon="
+                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
+            )
+        if self.gamma is not None and budget.is_private:
+            raise ValueError(
+                f"gamma={self.gamma}: fixes the noise, so the budget privacy.epsilon="
                 f"{budget.epsilon:g} might not be kept; set privacy=fixed, or gamma=null to have "
                 "it calibrated"
             )
-        if budget.is_private and not noise:
+        if budget.is_private and not self.noise:
             raise ValueError(
                 f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises "
                 "one; set privacy=fixed"
             )
-        used = gamma if noise else None
-        bits = WeightBits(weights, used, upload, self.hamming, self.mask)  # type: ignore[arg-type]
+        gamma = self.gamma if self.noise else None
+        bits = WeightBits(weights, gamma, self.upload, self.budget.hamming, self.budget.mask)
+        if self.flip == "tensor" and (bits.sensitivity < weights or self.upload != "sign"):
+            raise ValueError(
+                "flip='tensor': reproduces the authors' code, which uploads the signs of all "
+                "weights; set upload=sign, budget.hamming=null and budget.mask=1"
+            )
         if not budget.is_private:
             return bits
-        return replace(bits, gamma=_calibrated(budget, bits, self.calibration))
+        return replace(bits, gamma=_calibrated(budget, bits, self.budget.calibration))
 
 
 @lru_cache(maxsize=16)
