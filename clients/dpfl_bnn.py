@@ -24,7 +24,7 @@ from pydantic import Field
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from murmur.common import Count, Positive, experiment_rng, settings
 from murmur.learning.codec import BitCodec, Codec, WeightCodec
-from murmur.learning.evaluation import evaluate_logits
+from murmur.learning.metrics import evaluate_logits
 from murmur.papers.dpfl_bnn.bits import ReleaseSettings
 from murmur.papers.dpfl_bnn.network import refresh_statistics
 from murmur.privacy.events import Event, NonPrivateEvent

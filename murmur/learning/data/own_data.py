@@ -14,13 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from murmur.common import require_integer, require_number
-from murmur.learning.data.archives import array_examples, damaged, read_npz
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
-from murmur.learning.data.classes import number_classes, require_labels
+from murmur.learning.data.cells import number_classes, require_labels
+from murmur.learning.data.csv_file import names_files, read_table, shaped
 from murmur.learning.data.examples import DataError, Dataset, described
-from murmur.learning.data.image_files import class_files, read_images, split_folders
+from murmur.learning.data.files import (
+    array_examples,
+    class_files,
+    damaged,
+    read_images,
+    read_npz,
+    split_folders,
+)
 from murmur.learning.data.splits import split_test
-from murmur.learning.data.tables import names_files, read_table, shaped
 
 # Names of (images, labels, test images, test labels): our own, MedMNIST's and Keras's.
 _NPZ_NAMES = (
@@ -51,7 +57,7 @@ def image_folder(
         size: pixels that every picture is resized to: a side, or [height, width].
         channels: 1 (grey) or 3 (RGB).
         classes: the names in the order of their labels. None: the folders' names, sorted, numbers
-            in their order (``murmur.learning.data.classes``).
+            in their order (``murmur.learning.data.cells``).
         test_fraction: share of the pictures held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``murmur.learning.data.cache.cache_folder``.
