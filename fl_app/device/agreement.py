@@ -31,6 +31,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from fl_app.config.building import knobs_of
 from fl_app.config.composition import SERVER_MAY_SET, finished, installed
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
@@ -110,7 +111,7 @@ def _agreed(
 ) -> DictConfig:
     words = dict(_words(overrides))
     base = _base(tuple((group, words.pop(group)) for group in CHOICES if group in words))
-    limits, read = _limits(base), _read(base)
+    limits = _limits(base)
     config = copy.deepcopy(base)
     terms: dict[str, Any] = {"shape": shape, "classes": classes, "sizes": sizes}
     terms = {key: list(v) if isinstance(v, tuple) else v for key, v in terms.items()}
@@ -121,7 +122,7 @@ def _agreed(
                 terms[key.rpartition(".")[2]] = value
             else:
                 OmegaConf.update(config, key, value)
-        elif any(_overlap(key, place) for place in read) or _is_unknown(key, base):
+        elif any(_overlap(key, place) for place in _read(base)) or _is_unknown(key, base):
             raise ConfigError(
                 f"{key}: is not a server's to set on a device; it may set {', '.join(limits)}"
             )
@@ -176,7 +177,9 @@ def _limits(base: DictConfig) -> dict[str, Any]:
 
 def _read(base: DictConfig) -> set[str]:
     """Every place that the client's half is built from."""
-    plain, found, waiting = OmegaConf.to_container(base), set(_READ), list(_READ)
+    plain = OmegaConf.to_container(_with_knobs(base))
+    found = set(_READ)
+    waiting = list(_READ)
     while waiting:
         node: Any = plain
         for part in waiting.pop().split("."):
@@ -197,16 +200,33 @@ def _is_unknown(key: str, base: DictConfig) -> bool:
     return False
 
 
+def _with_knobs(config: DictConfig) -> DictConfig:
+    """``config`` in which both clients have what they take from their group, as conf/ would say it.
+
+    That is ``strategy.client.K: ${strategy.K}`` for a client whose constructor takes ``K``.
+    """
+    found = copy.deepcopy(config)
+    OmegaConf.set_readonly(found, False)
+    OmegaConf.set_struct(found, False)
+    for group in ("strategy", "evaluation"):
+        client = _plain(found[group].client, resolve=False)
+        if client is not None:
+            for knob in knobs_of(client, found[group], group):
+                OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
+    return found
+
+
 def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
     """What the client's half is built from, and its values."""
+    config = _with_knobs(config)
     for place in _READ:
         for key, value in _flat(place, _plain(OmegaConf.select(config, place))):
             if key != "model.start":  # what the server sends is the model itself
                 yield key, value
 
 
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+def _plain(value: Any, resolve: bool = True) -> Any:
+    return OmegaConf.to_container(value, resolve=resolve) if OmegaConf.is_config(value) else value
 
 
 def _overlap(key: str, place: str) -> bool:
