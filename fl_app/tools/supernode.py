@@ -10,7 +10,8 @@ Flower 1.41's own comes to a halt, its process still there so that no supervisor
   message that has come is an error to the server here, and the next message is waited for. What
   else goes wrong ends the process.
 
-It also proves to `murmur device` that it is the one that knows their secret: fl_app.device.flower_runtime.
+It also proves to `murmur device` that it is the one that knows their secret
+(``fl_app.device.flower_runtime``).
 """
 
 from __future__ import annotations
