@@ -23,7 +23,7 @@ import h11
 import httpcore
 import httpx
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 
 PATH = "/v1/murmur/proof"
 _NONCE = _MAC = 32

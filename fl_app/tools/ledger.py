@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
+from murmur.common import printable
 from murmur.learning.private_file import private
 from murmur.privacy.accounting import UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
@@ -25,7 +26,6 @@ from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.ledger.upgrade import upgrade
 from murmur.privacy.policy import Policy
-from murmur.privacy.untrusted_text import printable
 
 
 def main(argv: list[str]) -> int:

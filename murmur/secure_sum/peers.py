@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from murmur.common import replace_durably
-from murmur.privacy.framing import framed
+from murmur.common import framed, replace_durably
 from murmur.secure_sum.identity import IDENTITY_BYTES
 from murmur.secure_sum.terms import SecureSumError, Terms
 

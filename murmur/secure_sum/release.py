@@ -12,8 +12,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from murmur.common import framed
 from murmur.privacy.events import Event, Hiding
-from murmur.privacy.framing import framed
 
 
 def release_digest(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 from murmur.secure_sum.graphs import LYING, PRIVACY_BITS, SERVERS, least_threshold
 
 

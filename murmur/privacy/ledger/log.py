@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from murmur.privacy import forks
+from murmur.common import this_process
 from murmur.privacy.ledger import schema, snapshots
 from murmur.privacy.ledger.entry import Entry, LedgerError
 from murmur.privacy.ledger.header import Header
@@ -55,7 +55,7 @@ class Log:
         self._busy_seconds = busy_seconds
         self._key_and_anchor = KeyAndAnchor(path)
         self._thread_lock = threading.RLock()
-        self._process = forks.process()
+        self._process = this_process()
         self._database: sqlite3.Connection | None = None
         try:
             with self._reasons():
@@ -143,7 +143,7 @@ class Log:
     def close(self) -> None:
         """Let go of the files."""
         with self._thread_lock:
-            if self._database is not None and self._process == forks.process():
+            if self._database is not None and self._process == this_process():
                 self._database.close()
             self._database = None
             self._key_and_anchor.close()
@@ -152,7 +152,7 @@ class Log:
     def _connection(self) -> sqlite3.Connection:
         if self._database is None:
             raise LedgerError("it was closed")
-        if self._process != forks.process():
+        if self._process != this_process():
             raise LedgerError("it was opened in another process; open it again in this one")
         return self._database
 

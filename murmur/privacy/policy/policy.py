@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import (
+    Adjacency,
+    ComposedEvent,
+    Event,
+    NonPrivateEvent,
+    SummedEvent,
+    Unit,
+    releases,
+)
 from murmur.privacy.policy.mechanisms import elements, mechanism_of
 from murmur.privacy.policy.refusal import Refusal
-from murmur.privacy.releases import releases
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
 _ROUNDING = 1e-9

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
-from murmur.privacy.events import Event
-from murmur.privacy.neighbours import Adjacency
+from murmur.privacy.events import Adjacency, Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
 

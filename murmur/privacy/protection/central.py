@@ -23,17 +23,18 @@ from numpy.typing import NDArray
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, sampled_noise_multiplier
 from murmur.privacy.events import (
+    Adjacency,
     Assumption,
     ComposedEvent,
     Event,
     NonPrivateEvent,
     Release,
     RepeatedEvent,
+    Unit,
 )
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.clipped import Clipped, Integers
 from murmur.privacy.statement import Exposure, by_participations

@@ -35,16 +35,17 @@ from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import (
+    Adjacency,
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
     NonPrivateEvent,
     Release,
     RepeatedEvent,
+    Unit,
 )
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.central import MODELS, TRUSTED, ServerNoise
 from murmur.privacy.protection.clipped import Integers
