@@ -19,7 +19,7 @@ from pathlib import Path
 
 import fl_app.console
 from murmur.common import printable
-from murmur.learning.private_file import private
+from murmur.learning.array_file import private
 from murmur.privacy.accounting import UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError
