@@ -20,7 +20,7 @@ import fl_app
 import fl_app.console
 from fl_app.config import plugins
 from fl_app.config.errors import ConfigError, nearest
-from murmur.privacy.untrusted_text import printable
+from murmur.common import printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -29,7 +29,7 @@ from importlib.metadata import version
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 
 SUPPORTED = "1.41."
 

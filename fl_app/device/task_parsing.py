@@ -12,9 +12,9 @@ from flwr.app import RecordDict
 
 from clients.base import Task
 from fl_app.device.node_settings import DeviceError
+from murmur.common import framed
 from murmur.learning.array_file import array_from_bytes
 from murmur.learning.codec import MalformedError
-from murmur.privacy.framing import framed
 
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64

@@ -28,7 +28,7 @@ from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.run.server import build_strategy
 from fl_app.tracking import Tracker
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.releases import assumptions_of
+from murmur.privacy.events import assumptions_of
 from murmur.round.client_placement import SimulatedPlacement
 from murmur.round.setup import Round
 

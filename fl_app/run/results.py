@@ -41,6 +41,7 @@ from murmur.learning.array_file import private, private_folder, replace_file
 
 if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
     from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 
 
 class RunFolder:
@@ -170,7 +171,7 @@ class RunFolder:
     def save_statement(self, statement: Statement) -> None:
         """``privacy.json`` for programs and ``privacy.txt`` for people."""
         self._write("privacy.json", json.dumps(statement.to_dict(), indent=2).encode())
-        self._write("privacy.txt", (statement.text() + "\n").encode())
+        self._write("privacy.txt", (render(statement) + "\n").encode())
 
     def guarantees(self) -> list[dict[str, Any]]:
         """The guarantees of the saved statement."""

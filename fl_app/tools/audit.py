@@ -41,10 +41,8 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import Threat
-from murmur.privacy.events import RepeatedEvent, SummedEvent
-from murmur.privacy.neighbours import Unit
+from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.releases import releases
 from murmur.privacy.statement import Exposure, Guarantee, Statement
 from murmur.round.evaluation_report import with_evaluation
 from strategies.base import CohortStrategy

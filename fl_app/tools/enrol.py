@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from murmur.privacy.untrusted_text import printable
+from murmur.common import printable
 from murmur.round.enrolment import Enrolment, parse_ids
 
 

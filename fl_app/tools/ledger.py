@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
+from murmur.common import printable
 from murmur.learning.array_file import private
 from murmur.privacy.accounting import UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.policy import Policy
-from murmur.privacy.untrusted_text import printable
 
 
 def main(argv: list[str]) -> int:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from murmur.privacy.untrusted_text import printable
+from murmur.common import printable
 
 if TYPE_CHECKING:
     from flwr.app import Error, Message

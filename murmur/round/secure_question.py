@@ -6,7 +6,7 @@ import hashlib
 
 from flwr.app import RecordDict
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 
 RECORD = "secure_sum"
 

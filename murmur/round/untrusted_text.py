@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from murmur.privacy.untrusted_text import printable
+from murmur.common import printable
 
 _LONGEST = 300
 

@@ -21,8 +21,7 @@ from typing import Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import replace_durably
-from murmur.privacy.framing import framed
+from murmur.common import framed, replace_durably
 from murmur.secure_sum.keys import POINT_BYTES, Entropy, agree, derive, point
 from murmur.secure_sum.terms import SecureSumError, Terms, context, join_ids
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 from murmur.secure_sum.keys import (
     KEY_BYTES,
     ORDER,

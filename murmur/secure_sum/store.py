@@ -17,8 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from murmur.common import replace_durably
-from murmur.privacy.framing import framed
+from murmur.common import framed, replace_durably
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.terms import SecureSumError, Terms
 

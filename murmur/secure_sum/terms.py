@@ -17,9 +17,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from murmur.common import Count, settings
+from murmur.common import Count, framed, settings
 from murmur.privacy.events import Event, Hiding
-from murmur.privacy.framing import framed
 from murmur.secure_sum.graphs import LYING, PRIVACY_BITS, Server, least_threshold
 
 _NotNegative = Annotated[int, Field(ge=0)]

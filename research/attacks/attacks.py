@@ -42,9 +42,9 @@ from murmur.learning.data.examples import LocalData
 from murmur.learning.kernels.per_sample import SENSITIVITY
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.learning.training.trainer import Trainer
+from murmur.privacy.audit import Success, success
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.success import Success, success
 from murmur.round.answers import accept
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
-from murmur.privacy.accounting.search import decreasing_root
+from murmur.privacy.search import decreasing_root
 
 
 def claimed_epsilon(gamma: float, rounds: int, delta: float) -> float:

@@ -18,9 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Event, Hiding, NonPrivateEvent, RandomizedBitsEvent, Release
+from murmur.privacy.events import (
+    Adjacency,
+    Event,
+    Hiding,
+    NonPrivateEvent,
+    RandomizedBitsEvent,
+    Release,
+    Unit,
+)
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 COORDINATES = "uploaded coordinates"
@@ -191,8 +198,8 @@ def plan(
 def _calibrated(budget: Budget, bits: WeightBits, calibration: str) -> float:
     """The largest γ that keeps ``budget``; server and clients of one process share the search."""
     from murmur.papers.dpfl_bnn.claim import claimed_gamma
+    from murmur.privacy.accounting import Threat
     from murmur.privacy.accounting.calibrate import bits_gamma
-    from murmur.privacy.accounting.threat import Threat
 
     releases = budget.releases
     if calibration == "claimed":

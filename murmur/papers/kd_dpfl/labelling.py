@@ -13,11 +13,10 @@ from functools import lru_cache
 
 from murmur.common import require_count
 from murmur.privacy.accounting.calibrate import label_epsilon
-from murmur.privacy.events import Event, NonPrivateEvent, Release
+from murmur.privacy.events import Adjacency, Event, NonPrivateEvent, Release, Unit
 from murmur.privacy.mechanisms import RandomizedResponse
 from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.privacy.neighbours import Adjacency, Unit
 
 MECHANISMS = ("dpsgd_teacher", "pate", "rr", "none")
 FEWEST_TEACHERS = 50

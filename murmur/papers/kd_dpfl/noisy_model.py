@@ -16,11 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import require_count, require_positive
-from murmur.privacy.events import DiscreteGaussianEvent, Event, Release, RepeatedEvent
+from murmur.privacy.events import (
+    Adjacency,
+    DiscreteGaussianEvent,
+    Event,
+    Release,
+    RepeatedEvent,
+    Unit,
+)
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 _SENSITIVITY = 2.0 * CLIP_STEPS
@@ -70,7 +76,7 @@ class NoisyModel:
 def _sigma(epsilon: float, delta: float, rounds: int) -> float:
     """Least σ in grid steps, a whole number."""
     from murmur.privacy.accounting import epsilon as epsilon_of
-    from murmur.privacy.accounting.calibrate import least_noise
+    from murmur.privacy.search import least_noise
 
     def cost(multiplier: float) -> float:
         one = DiscreteGaussianEvent(multiplier * _SENSITIVITY, _SENSITIVITY)

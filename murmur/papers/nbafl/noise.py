@@ -26,12 +26,11 @@ from functools import cached_property
 
 from murmur.papers.nbafl import closed_forms
 from murmur.papers.nbafl.setting import NbaflSetting
-from murmur.privacy.accounting import fine_gaussian
+from murmur.privacy.accounting import gaussian
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
-from murmur.privacy.accounting.search import decreasing_root
-from murmur.privacy.events import Event, Hiding, NonPrivateEvent, Release
+from murmur.privacy.events import Adjacency, Event, Hiding, NonPrivateEvent, Release, Unit
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.search import decreasing_root
 
 # Noise goes beyond 16σ with probability 1e-57. An upload's entries are 32-bit integers.
 _REACH = 16.0
@@ -137,7 +136,7 @@ class NbaflNoise(NbaflSetting):
         settings, count = (self.epsilon, self.delta, self.participations), self.participations
         each = discrete_noise_multiplier(*settings)
         sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
-        if sigma < fine_gaussian.FINEST * _grid(self.clip, sigma):
+        if sigma < gaussian.FINEST * _grid(self.clip, sigma):
             each = discrete_noise_multiplier(*settings, fine=False)
             sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         return sigma

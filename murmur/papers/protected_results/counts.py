@@ -23,10 +23,9 @@ from murmur.common import require_positive
 from murmur.learning.codec import LARGEST, GridCodec
 from murmur.papers.protected_results.settings import UNITS
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Event, Release
+from murmur.privacy.events import Adjacency, Event, Release, Unit
 from murmur.privacy.mechanisms import DiscreteLaplace
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 NOISES = ("laplace", "gaussian")

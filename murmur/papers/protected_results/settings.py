@@ -18,8 +18,7 @@ from murmur.papers.protected_results.result import (
     SplitResult,
 )
 from murmur.papers.protected_results.rows import ProtectedResult
-from murmur.privacy.events import Release
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import Adjacency, Release, Unit
 
 PRIVACY = ("none", "laplace", "krr", "exponential", "permute_and_flip", "split")
 UNITS = ("client", "record")

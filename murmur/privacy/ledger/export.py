@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
+from murmur.common import csv_cell
 from murmur.privacy.ledger.entry import Entry
 from murmur.privacy.ledger.ledger import Ledger
-from murmur.privacy.untrusted_text import csv_cell
 
 FIELDS = tuple(name for name in Entry._fields if name != "previous")
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from murmur.privacy import forks
+from murmur.common import this_process
 from murmur.privacy.ledger import database
 from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, check, follow
 from murmur.privacy.ledger.entry import Entry, LedgerError
@@ -65,7 +65,7 @@ class Log:
         self._busy_seconds = busy_seconds
         self._key_and_anchor = KeyAndAnchor(path)
         self._thread_lock = threading.RLock()
-        self._process = forks.process()
+        self._process = this_process()
         self._database: sqlite3.Connection | None = None
         try:
             with self._reasons():
@@ -166,7 +166,7 @@ class Log:
     def close(self) -> None:
         """Let go of the files; in a forked process the parent's connection stays untouched."""
         with self._thread_lock:
-            if self._database is not None and self._process == forks.process():
+            if self._database is not None and self._process == this_process():
                 self._database.close()
             self._database = None
             self._key_and_anchor.close()
@@ -175,7 +175,7 @@ class Log:
     def _connection(self) -> sqlite3.Connection:
         if self._database is None:
             raise LedgerError("it was closed")
-        if self._process != forks.process():
+        if self._process != this_process():
             raise LedgerError("it was opened in another process; open it again in this one")
         return self._database
 

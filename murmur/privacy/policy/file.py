@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import Adjacency, Unit
 from murmur.privacy.policy.policy import MECHANISMS
 
 _LARGEST_FILE = 64 * 1024

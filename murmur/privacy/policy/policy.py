@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from murmur.privacy import events
-from murmur.privacy.events import Event
-from murmur.privacy.neighbours import Adjacency, Unit
-from murmur.privacy.releases import releases
+from murmur.privacy.events import Adjacency, Event, Unit, releases
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
 _ROUNDING = 1e-9

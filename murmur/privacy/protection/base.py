@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 from murmur.common import require_positive, require_probability
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
-from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.clipping import clip_l2
-from murmur.privacy.neighbours import Adjacency
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
 
