@@ -18,9 +18,16 @@ def gradient(backend: Backend, flat: FlatModel, images: np.ndarray, y: np.ndarra
     """(d,) of images (B, C, H, W) and distributions (B, classes), with the same dropout always."""
     same_dropout(flat)
     flat.module.train()
-    x = backend.room(len(images)).copy_(torch.from_numpy(images))
-    with backend.training():
+    x = in_room(backend, images)
+    with backend.training(np.random.default_rng(0)):
         return model_order(backend, backend.gradient(x, torch.from_numpy(y)).clone())
+
+
+def in_room(backend: Backend, images: np.ndarray) -> torch.Tensor:
+    """A batch as ``backend`` takes it."""
+    x, seen = backend.room(len(images))
+    seen.copy_(torch.from_numpy(images))
+    return x
 
 
 def same_dropout(flat: FlatModel) -> None:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import cached_property, lru_cache, reduce
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -107,8 +108,8 @@ class Plan:
         for forward in self._forward:
             x = forward(x)
         # The loss's own value is not needed, and its gradient is softmax - target.
-        torch.softmax(self._logits, 0, out=self._residual).sub_(y.t())
-        dy = self._dy
+        torch.softmax(self._logits, 0, out=self._residual)
+        dy = self._dy.sub_(y)
         for backward in self._backward:
             dy = backward(dy, scale, retention)  # type: ignore[assignment]
 
@@ -120,29 +121,46 @@ class StagedBackend(Backend):
         super().__init__(flat, input_shape)
         self._vector = torch.empty_like(flat.vector)
         self._parameters = stored_views(flat, self._vector)
+        public = flat.views(flat.vector)
+        self._taken = _pairs(public, self._parameters)
+        self._given = _pairs(self._parameters, public)
 
     @cached_property
     def _gradient(self) -> Tensor:
         return torch.zeros_like(self._vector)
 
     @contextmanager
-    def training(self) -> Iterator[Tensor]:
-        """See ``Backend``; without autograd and its bookkeeping."""
+    def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
+        """See ``Backend``; no stage draws from PyTorch's generator, nor needs autograd."""
         with torch.inference_mode():
-            _copy(self._flat.views(self._flat.vector), self._parameters)
+            _copy(self._taken)
             yield self._vector
-            _copy(self._parameters, self._flat.views(self._flat.vector))
+            _copy(self._given)
+
+    def room(self, count: int) -> tuple[Tensor, Tensor]:
+        """See ``Backend``: (count, H, W, C), as stages have images."""
+        _, images = super().room(count)
+        return images.permute(0, 2, 3, 1), images
 
     def arrange(self, vector: Tensor) -> Tensor:
         """See ``Backend``."""
         arranged = torch.empty_like(self._vector)
-        _copy(self._flat.views(vector), stored_views(self._flat, arranged))
+        _copy(_pairs(self._flat.views(vector), stored_views(self._flat, arranged)))
         return arranged
 
 
-def _copy(given: dict[str, Tensor], to: dict[str, Tensor]) -> None:
-    for name, view in to.items():
-        view.copy_(given[name])
+def _pairs(given: dict[str, Tensor], to: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """(to, given) of each parameter; a matrix is transposed fastest into what is contiguous."""
+    pairs = [(to[name], part) for name, part in given.items()]
+    return [
+        (view.t(), part.t()) if view.dim() == 2 and not view.is_contiguous() else (view, part)
+        for view, part in pairs
+    ]
+
+
+def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    for view, part in pairs:
+        view.copy_(part)
 
 
 class ManualBackend(StagedBackend):
@@ -200,23 +218,23 @@ class ManualBackend(StagedBackend):
         self._half = {name for name, layer, _ in later if half and computes_half(layer)}
         self._plan = lru_cache(PLANS_KEPT)(self._build)
 
-    def room(self, count: int) -> Tensor:
-        """See ``Backend``; where rows end in a 1, that is beside each image."""
+    def room(self, count: int) -> tuple[Tensor, Tensor]:
+        """See ``Backend``: what the first stage takes; where that is rows, each may end in a 1."""
         if self._width is None:
             return super().room(count)
         channels, height, width = self._input_shape
         rows = self._vector.new_ones(count, self._width)
         images = rows[:, : channels * height * width].view(count, height, width, channels)
-        return images.permute(0, 3, 1, 2)
+        return rows, images.permute(0, 3, 1, 2)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``."""
-        self._plan(len(x), False).run(self._input(x), y, 1 / len(x), 0.0)
+        self._plan(len(x), False).run(x, y, 1 / len(x), 0.0)
         return self._gradient
 
     def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """See ``Backend``."""
-        self._plan(len(x), True).run(self._input(x), y, -lr / len(x), retention)
+        self._plan(len(x), True).run(x, y, -lr / len(x), retention)
 
     def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
         """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
@@ -233,12 +251,6 @@ class ManualBackend(StagedBackend):
             else:
                 calls.append(layer)
         return lambda x: reduce(lambda value, call: call(value), calls, x)
-
-    def _input(self, x: Tensor) -> Tensor:
-        """What the first stage takes, over the memory of ``x``: a slice of ``room``."""
-        if self._width is None:
-            return x.permute(0, 2, 3, 1)
-        return x.as_strided((len(x), self._width), (self._width, 1))
 
     def _build(self, batch: int, descend: bool) -> Plan:
         targets = self._parameters if descend else stored_views(self._flat, self._gradient)

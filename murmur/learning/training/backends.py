@@ -13,9 +13,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from murmur.common import seeded_torch
 from murmur.learning.process import KERNELS, has_bfloat16, has_kernels
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
@@ -26,9 +28,9 @@ Precision = Literal["fp32", "bf16", "auto"]
 class Backend(ABC):
     """How ``training.trainer.Trainer`` moves a model; a module may bring its own as ``backend``.
 
-    Images and targets come as everybody has them, and so do parameters, in the model's vector. What
-    a backend likes better (another order of parameters, a column of ones beside each image) it
-    arranges by itself: in ``room``, ``training`` and ``arrange``.
+    Images, targets and parameters are given as everybody has them. What a backend likes better
+    (another order of parameters, a column of ones beside each image) it arranges by itself, in
+    ``room``, ``training`` and ``arrange``, and nobody else depends on it.
 
     Args:
         flat: the model.
@@ -39,19 +41,30 @@ class Backend(ABC):
         self._flat = flat
         self._input_shape = input_shape
 
-    def room(self, count: int) -> Tensor:
-        """Memory for ``count`` images, seen as (count, C, H, W); batches are slices of it."""
+    def room(self, count: int) -> tuple[Tensor, Tensor]:
+        """Memory for ``count`` images, as this backend reads it and as it is written.
+
+        Returns:
+            What slices along the first axis are batches for ``gradient`` and ``descend``; and the
+            same memory seen as images (count, C, H, W). Here both are one, channels-last.
+        """
         channels, height, width = self._input_shape
-        return self._flat.vector.new_empty(count, height, width, channels).permute(0, 3, 1, 2)
+        images = self._flat.vector.new_empty(count, height, width, channels).permute(0, 3, 1, 2)
+        return images, images
 
     @contextmanager
-    def training(self) -> Iterator[Tensor]:
+    def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
         """The context of one call of ``Trainer.train``; gives the vector (d,) that its steps move.
 
         At the beginning it holds the model's parameters, in this backend's own order; at the end
         the model gets them.
+
+        Args:
+            rng: seeds PyTorch's generator, from which a user's own layers may draw; what it gives
+                later does not depend on that.
         """
-        with torch.no_grad():
+        seed = int(rng.bit_generator.jumped().random_raw()) >> 1  # type: ignore[attr-defined]
+        with seeded_torch(seed), torch.no_grad():
             yield self._flat.vector
 
     def arrange(self, vector: Tensor) -> Tensor:
@@ -63,7 +76,7 @@ class Backend(ABC):
         """The gradient (d,) of a batch's mean cross-entropy, valid until the next call.
 
         Args:
-            x: float32 images (B, C, H, W), a slice of ``room``.
+            x: B images, a slice of ``room``.
             y: float32 (B, classes), the target distributions.
 
         Returns:

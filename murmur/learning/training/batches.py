@@ -84,14 +84,14 @@ class BatchLoader:
     """Serves batches of images and targets.
 
     Args:
-        room: makes memory for a number of images, seen as (count, C, H, W); ``Backend.room``.
+        room: makes memory for a number of images; see ``Backend.room``.
         device: where the batches go.
     """
 
-    def __init__(self, room: Callable[[int], Tensor], device: torch.device) -> None:
+    def __init__(self, room: Callable[[int], tuple[Tensor, Tensor]], device: torch.device) -> None:
         self._room = room
         self._device = device
-        self._images = room(0)
+        self._memory, self._images = room(0)
 
     def batches(
         self,
@@ -114,7 +114,7 @@ class BatchLoader:
             rng: draws the orders.
 
         Yields:
-            Images (B, C, H, W), overwritten later, and targets (B, num_classes).
+            Images, a slice of ``room`` that is overwritten later, and targets (B, num_classes).
         """
         count = len(targets)
         one_pass = [size] * (count // size)
@@ -141,8 +141,9 @@ class BatchLoader:
 
     def _gather(self, images: Tensor, chosen: Tensor) -> Tensor:
         if len(chosen) > len(self._images):
-            self._images = self._room(len(chosen))
-        return torch.index_select(images, 0, chosen, out=self._images[: len(chosen)])
+            self._memory, self._images = self._room(len(chosen))
+        torch.index_select(images, 0, chosen, out=self._images[: len(chosen)])
+        return self._memory[: len(chosen)]
 
 
 def index_tensor(indices: Indices | None, count: int) -> Tensor | None:

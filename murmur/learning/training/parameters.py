@@ -105,7 +105,7 @@ class FlatModel:
         Raises:
             ValueError: ``vector`` has another length.
         """
-        named = dict(self.module.named_parameters())
+        named: dict[str, Tensor] = dict(self.module.named_parameters())
         if vector is not None:
             named |= self.views(torch.tensor(self._checked(vector)))
         named |= dict(self.module.named_buffers())

@@ -238,10 +238,13 @@ class Trainer:
         batches = self._loader.batches(
             source, targets.to(self._device), chosen, size=batch_size, steps=limit, rng=rng
         )
-        torch_seed = self._reseed(rng)
+        if self._dropouts:
+            bits = np.random.SFC64(rng.integers(2**63))  # a cheaper stream than ``rng`` itself
+            for layer in self._dropouts:
+                layer.bits = bits
         self.flat.train()
         backend = self._backend
-        with seeded_torch(torch_seed), backend.training() as vector:
+        with backend.training(rng) as vector:
             if pulled_to is None:
                 pulled_to = vector.clone() if proximal_mu else vector
             optimiser = None if how.is_plain else Optimiser(vector)
@@ -270,17 +273,6 @@ class Trainer:
     def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy and mean cross-entropy over all ``images``."""
         return evaluate_logits(self.logits(images), labels)
-
-    def _reseed(self, rng: np.random.Generator) -> int:
-        """Seed the model's dropout; the seed for layers that draw from PyTorch's generator.
-
-        The orders of the examples, which ``rng`` draws, do not depend on either.
-        """
-        if self._dropouts:
-            bits = np.random.SFC64(rng.integers(2**63))  # a cheaper stream than ``rng`` itself
-            for layer in self._dropouts:
-                layer.bits = bits
-        return int(rng.bit_generator.jumped().random_raw()) >> 1  # type: ignore[attr-defined]
 
     def _arranged(self, name: str, values: NDArray[np.float32] | None) -> Tensor | None:
         """A vector of the model's order (d,) in that of the backend's steps."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -147,17 +148,17 @@ class BinaryBackend(StagedBackend):
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
     @contextmanager
-    def training(self) -> Iterator[Tensor]:
+    def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
         """See ``Backend``; the normalisation's optimiser starts afresh, too."""
         self._optimiser = Optimiser(self._local)
-        with super().training() as vector:
+        with super().training(rng) as vector:
             yield vector
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``."""
         batch = len(x)
         sign(self._vector, self._signs)
-        self._plan(batch).run(x.permute(0, 2, 3, 1), y, 1 / batch, 0.0)
+        self._plan(batch).run(x, y, 1 / batch, 0.0)
         return self._gradient
 
     def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:

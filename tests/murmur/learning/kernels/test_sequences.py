@@ -13,7 +13,7 @@ from murmur.learning.layers import Dropout, Flatten, initialise
 from murmur.learning.models import Network
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
-from tests.backend_gradients import batch, gradient, same_dropout
+from tests.backend_gradients import batch, gradient, in_room, same_dropout
 
 GRAY, COLOUR = (1, 28, 28), (3, 29, 31)
 
@@ -118,8 +118,8 @@ def test_descent_is_the_gradient_step_in_one(name: str, retention: float) -> Non
     images, y = batch(shape, 6)
     expected = retention * flat.vector - 0.5 * gradient(backend, flat, images, y)
     same_dropout(flat)
-    x = backend.room(6).copy_(torch.from_numpy(images))
-    with backend.training():
+    x = in_room(backend, images)
+    with backend.training(np.random.default_rng(0)):
         backend.descend(x, torch.from_numpy(y), 0.5, retention)
     torch.testing.assert_close(flat.vector, expected, rtol=1e-5, atol=1e-6)
 

@@ -11,7 +11,7 @@ from murmur.common import experiment_rng
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.layers import BatchNorm, BinaryLinear, sign
 from murmur.papers.dpfl_bnn.network import bnn, refresh_statistics
-from tests.backend_gradients import model_order
+from tests.backend_gradients import in_room, model_order
 
 MNIST = (1, 28, 28)
 SMALL = (1, 8, 8)
@@ -71,11 +71,11 @@ def test_gradient_written_by_hand_is_autograds_straight_through_gradient(setting
         norm.weight.uniform_(-1, 1.5, generator=torch.Generator().manual_seed(1))
         norm.bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(2))
     backend = it._backend
-    x = backend.room(batch).copy_(torch.from_numpy(images))
+    x = in_room(backend, images)
     y = functional.one_hot(torch.from_numpy(labels), 4).float()
     module.train()
     statistics = it.buffers()
-    with backend.training():
+    with backend.training(np.random.default_rng(0)):
         gradient = backend.gradient(x, y).clone()
         found_local = backend._local_gradient.clone()
     moved = it.buffers()
