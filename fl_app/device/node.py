@@ -29,8 +29,8 @@ from fl_app.device.secure_node import SecureNode
 from fl_app.device.task_parsing import digest, parse_tasks
 from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
 from fl_app.run.population import Population, population
+from murmur.learning.array_file import private_folder
 from murmur.learning.features import Features
-from murmur.learning.private_file import private_folder
 from murmur.learning.process import has_compiler, keep_heap
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError
