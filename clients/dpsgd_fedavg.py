@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from clients.base import Client, ClientSetup, LocalData, Task
 from murmur.learning.codec import Codec, WeightCodec
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
+from murmur.learning.training.trial import require_separate_examples
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule, SampledGaussian
 from murmur.privacy.noise import NoiseGenerator

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpsgd_fedavg import DpSgdClient
 from murmur.learning.codec import Codec
-from murmur.learning.kernels.per_sample import SENSITIVITY
+from murmur.learning.training.dpsgd import SENSITIVITY
 from murmur.papers.kd_dpfl.scheme import Scheme
 from murmur.papers.kd_dpfl.teachers import Teacher
 from murmur.privacy.events import Event, NonPrivateEvent

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from clients.base import Canary, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_sgd import LocalSgdClient
 from murmur.learning.codec import GridCodec
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
+from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.nbafl.noise import NbaflNoise
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import clip_l2, quantize_nearest

@@ -14,7 +14,7 @@ from fl_app.device.agreement import require_same
 from fl_app.engines.lost_nodes import without_lost_nodes
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import keep_heap
 from murmur.round.errors import RunError
 from murmur.round.message_tokens import with_tokens
 from murmur.round.redelivery import with_redelivery

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Integers, WeightCodec
-from murmur.learning.kernels.per_sample import SENSITIVITY
+from murmur.learning.training.dpsgd import SENSITIVITY
 from murmur.privacy.accounting import Adjacency, Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule

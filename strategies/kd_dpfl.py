@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.codec import Codec, GridCodec, Integers, LabelCodec, WeightCodec
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.voting import plurality
 from murmur.papers.kd_dpfl.scheme import Scheme
 from murmur.privacy.events import Event

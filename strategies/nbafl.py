@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import GridCodec, Integers
-from murmur.learning.kernels.per_sample import SENSITIVITY
+from murmur.learning.training.dpsgd import SENSITIVITY
 from murmur.papers.nbafl.closed_forms import seen_by_outsider
 from murmur.papers.nbafl.noise import NbaflNoise
 from murmur.privacy.accounting import Adjacency, Threat, Unit

@@ -31,8 +31,7 @@ from fl_app.run.clients import build_client, build_evaluator, build_trainer, req
 from fl_app.run.population import Population, population
 from murmur.learning.array_file import private_folder
 from murmur.learning.features import Features
-from murmur.learning.kernels.fused_kernels import available
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import has_compiler, keep_heap
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError
 from murmur.privacy.noise import NoiseGenerator
@@ -248,7 +247,7 @@ def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:
     if settings.owner is None:
         return build(config.compute, "compute")
     owner = settings.owner
-    return ComputeSettings(owner.compute, fused=available(), precision=owner.precision)
+    return ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)
 
 
 _local = threading.local()

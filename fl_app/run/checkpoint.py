@@ -28,7 +28,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
 from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 
-FORMAT = 2  # of the file; another one is refused
+FORMAT = 3  # of the file; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"
 

@@ -73,7 +73,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
     Raises ValueError or ConfigError where the needs cannot be met.
     """
     from fl_app.run.clients import promises
-    from murmur.learning.kernels.per_sample import SENSITIVITY
+    from murmur.learning.training.dpsgd import SENSITIVITY
 
     federation: FederationSettings = build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)

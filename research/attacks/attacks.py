@@ -39,8 +39,7 @@ from fl_app.run.results import RunFolder
 from fl_app.tools.audit import first_task
 from murmur.learning.codec import Sum
 from murmur.learning.data.examples import LocalData
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.audit import Success, success
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule

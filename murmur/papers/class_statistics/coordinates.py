@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import one_thread
 
 
 def coordinates(graph: Any, count: int) -> NDArray[np.float32]:

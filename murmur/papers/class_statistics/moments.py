@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.linear_model import centred
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import one_thread
 
 
 def moments(

@@ -1,32 +1,34 @@
-"""Straight-through gradients of binary networks, by hand, on the plan of ``manual_gradients``.
+"""Straight-through gradients of binary networks, by hand, on the plan of ``kernels.sequences``.
 
-What ``training.gradient.AutogradBackend`` is for other models. The gradient is taken with respect
+What ``training.backends.AutogradBackend`` is for other models. The gradient is taken with respect
 to W^b = sign(W̄) and returned for W̄; ``after_step`` clips W̄ to [−1, 1] and moves the
 normalisation's own scale and shift, which belong to no shared vector, by the same rule.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.manual_gradients import Plan
-from murmur.learning.kernels.manual_layers import (
+from murmur.learning.kernels.sequences import Plan, StagedBackend
+from murmur.learning.kernels.stages import (
     ActivationStage,
     Affine,
     ConvolutionStage,
     FlattenStage,
     LinearStage,
     Stage,
+    max_pool_stage,
+    stored_views,
 )
-from murmur.learning.kernels.pooling import max_pool_stage
 from murmur.learning.layers import Flatten
-from murmur.learning.training.gradient import Backend
 from murmur.learning.training.optimiser import Optimisation, Optimiser
+from murmur.learning.training.parameters import FlatModel
 from murmur.papers.dpfl_bnn.layers import BatchNorm, BinaryConv2d, BinaryLinear, Scale, Sign, sign
 
 _aten = torch.ops.aten
@@ -122,7 +124,7 @@ class BatchNormStage(Stage):
         return _channels_last(dx)
 
 
-class BinaryBackend(Backend):
+class BinaryBackend(StagedBackend):
     """What ``training.trainer.Trainer`` needs of a network of ``murmur.papers.dpfl_bnn.network``.
 
     Args:
@@ -134,7 +136,7 @@ class BinaryBackend(Backend):
         channels, height, width = input_shape
         super().__init__(flat, input_shape)
         self._image = (height, width, channels)
-        self._signs = torch.empty_like(flat.vector)
+        self._signs = torch.empty_like(self._vector)
         self._norms = [m for m in flat.module.modules() if isinstance(m, BatchNorm)]
         count = 2 * sum(norm.channels for norm in self._norms)
         self._local, self._local_gradient = flat.vector.new_zeros(2, count).unbind()
@@ -142,30 +144,31 @@ class BinaryBackend(Backend):
             view[0].copy_(norm.weight)
             view[1].copy_(norm.bias)
             norm.weight.data, norm.bias.data = view[0], view[1]
-        self._optimiser = Optimiser(count, flat.vector.device)
         self._shapes = self._trace()
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
-    def guard(self) -> AbstractContextManager[object]:
-        """The context of one call of ``Trainer.train``: no autograd, and a fresh optimiser."""
-        self._optimiser.reset()
-        return torch.no_grad()
+    @contextmanager
+    def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
+        """See ``Backend``; the normalisation's optimiser starts afresh, too."""
+        self._optimiser = Optimiser(self._local)
+        with super().training(rng) as vector:
+            yield vector
 
-    def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
-        """The flat gradient (d,) of the mean cross-entropy; see ``AutogradBackend.gradient``."""
-        batch = rows.shape[0]
-        sign(self._flat.vector, self._signs)
-        self._plan(batch).run(rows.view(batch, *self._image), y, 1 / batch, 0.0)
-        return self._flat.gradient
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """See ``Backend``."""
+        batch = len(x)
+        sign(self._vector, self._signs)
+        self._plan(batch).run(x, y, 1 / batch, 0.0)
+        return self._gradient
 
-    def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """One plain step: w ← retention·w - lr·g."""
-        gradient = self.gradient(rows, y)
-        self._flat.vector.mul_(retention).sub_(gradient, alpha=lr)
+    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """See ``Backend``."""
+        gradient = self.gradient(x, y)
+        self._vector.mul_(retention).sub_(gradient, alpha=lr)
 
     def after_step(self, how: Optimisation) -> None:
         """Clip W̄ to [−1, 1]; move scale and shift of the normalisation as ``how`` says."""
-        self._flat.vector.clamp_(-1, 1)
+        self._vector.clamp_(-1, 1)
         if how.is_plain:
             self._local.sub_(self._local_gradient, alpha=how.lr)
         else:
@@ -189,8 +192,8 @@ class BinaryBackend(Backend):
         return [*shapes, tuple(x.shape[1:])]
 
     def _build(self, batch: int) -> Plan:
-        weights = self._flat.views(self._signs)
-        targets = self._flat.views(self._flat.gradient)
+        weights = stored_views(self._flat, self._signs)
+        targets = stored_views(self._flat, self._gradient)
         norms = dict(zip(self._norms, self._local_views(self._local_gradient), strict=True))
         logits = self._signs.new_empty(self._shapes[-1][0], batch).t()
         out: Tensor | None = logits
@@ -227,7 +230,7 @@ class BinaryBackend(Backend):
             case Sign():
                 return SignStage(shape, self._signs, out)
             case nn.MaxPool2d():
-                return max_pool_stage(layer, self._flat.vector, shape)
+                return max_pool_stage(layer, self._vector, shape)
             case nn.Tanh():
                 return ActivationStage(layer, out)
             case Flatten():

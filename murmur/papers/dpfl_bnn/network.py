@@ -19,7 +19,7 @@ from torch import nn
 
 from murmur.learning.layers import Flatten, HalvingPool
 from murmur.learning.models import InputShape, Network
-from murmur.learning.training.memory import as_tensor
+from murmur.learning.training.batches import as_tensor
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.layers import BatchNorm, BinaryConv2d, BinaryLinear, Scale, Sign
 from murmur.papers.dpfl_bnn.manual_gradients import BinaryBackend

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from murmur.learning import models
-from murmur.learning.initialisation import initialise
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.manual_gradients import ManualBackend, supports
-from murmur.learning.layers import Dropout, Flatten
+from murmur.learning.kernels.sequences import ManualBackend, supports
+from murmur.learning.layers import Dropout, Flatten, initialise
 from murmur.learning.models import Network
-from murmur.learning.training.gradient import AutogradBackend
+from murmur.learning.training.backends import AutogradBackend
+from murmur.learning.training.parameters import FlatModel
+from tests.backend_gradients import batch, gradient, in_room, same_dropout
 
 GRAY, COLOUR = (1, 28, 28), (3, 29, 31)
 
@@ -96,26 +96,6 @@ def model(name: str) -> tuple[FlatModel, tuple[int, int, int]]:
     return FlatModel(module), shape
 
 
-def batch(shape: tuple[int, int, int], size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(size)
-    # A part of every image is constant, so that pooling meets ties.
-    rows = rng.normal(size=(size, shape[1] * shape[2] * shape[0])).astype(np.float32)
-    rows[:, : rows.shape[1] // 2] = 0
-    y = rng.dirichlet(np.ones(10), size).astype(np.float32)
-    return torch.from_numpy(rows), torch.from_numpy(y.T.copy())
-
-
-def gradient(backend: Any, flat: FlatModel, rows: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    for layer in flat.module.modules():
-        if isinstance(layer, Dropout):
-            layer.bits = np.random.SFC64(4)
-    flat.module.train()
-    if backend.wants_ones:
-        rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1)
-    with backend.guard():
-        return backend.gradient(rows, y).clone()
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_autograd(name: str) -> None:
     flat, shape = model(name)
@@ -124,9 +104,8 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
     manual, autograd = ManualBackend(flat, shape), AutogradBackend(other, shape)
     # The last size again: buffers are reused.
     for size in (5, 1, 5):
-        rows, y = batch(shape, size)
-        ours = gradient(manual, flat, rows, y)
-        theirs = gradient(autograd, other, rows, y)
+        ours = gradient(manual, flat, *batch(shape, size))
+        theirs = gradient(autograd, other, *batch(shape, size))
         assert torch.equal(flat.vector, other.vector)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
 
@@ -136,15 +115,12 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
 def test_descent_is_the_gradient_step_in_one(name: str, retention: float) -> None:
     flat, shape = model(name)
     backend = ManualBackend(flat, shape)
-    rows, y = batch(shape, 6)
-    expected = retention * flat.vector - 0.5 * gradient(backend, flat, rows, y)
-    for layer in flat.module.modules():
-        if isinstance(layer, Dropout):
-            layer.bits = np.random.SFC64(4)
-    if backend.wants_ones:
-        rows = torch.cat([rows, torch.ones(6, 1)], dim=1)
-    with backend.guard():
-        backend.descend(rows, y, 0.5, retention)
+    images, y = batch(shape, 6)
+    expected = retention * flat.vector - 0.5 * gradient(backend, flat, images, y)
+    same_dropout(flat)
+    x = in_room(backend, images)
+    with backend.training(np.random.default_rng(0)):
+        backend.descend(x, torch.from_numpy(y), 0.5, retention)
     torch.testing.assert_close(flat.vector, expected, rtol=1e-5, atol=1e-6)
 
 

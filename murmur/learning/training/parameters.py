@@ -4,16 +4,10 @@ Federated learning treats a model as a vector: it is clipped, noised, averaged a
 it is stored as one, too: loading is one copy, an optimiser's step a handful of operations over the
 whole vector.
 
-**Order.** Parameters follow ``module.named_parameters()``; within each, the order is that of the
-layout computed fastest, and it is the public order of the vector:
-
-* ``Conv2d.weight``: (out, height, width, in), that is channels-last;
-* ``Linear.weight``: (in, out), so that weight and bias together are one matrix with the bias as its
-  last row;
-* anything else: PyTorch's own order.
-
-Everything that only needs a vector (norms, noise, averages) can ignore this. ``state_dict`` and
-``flatten`` translate to and from PyTorch's names and shapes.
+**Order.** Parameters follow ``module.named_parameters()``, each in PyTorch's own shape, its last
+axis fastest, as ``torch.nn.utils.parameters_to_vector`` has them. This order is public: it is that
+of everything that travels, of checkpoints and of golden values. A backend that computes faster in
+another one converts at its own door (``training.backends.Backend.arrange``).
 
 **Frozen parameters** (``requires_grad=False``) are no part of the vector: they stay as they were
 given, so that they are neither trained, clipped, noised nor sent.
@@ -21,7 +15,6 @@ given, so that they are neither trained, clipped, noised nor sent.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -29,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.learning.training.memory import as_tensor
+from murmur.learning.training.batches import as_tensor
 
 
 class FlatModel:
@@ -44,6 +37,8 @@ class FlatModel:
     Attributes:
         module: the module given, on ``device``.
         vector: float32 (d,), the parameters.
+        num_parameters: d.
+        num_buffers: how many numbers ``buffers`` has.
 
     Raises:
         ValueError: the module has no parameters that train, or one that is not float32.
@@ -58,9 +53,10 @@ class FlatModel:
             if parameter.dtype != torch.float32:
                 raise ValueError(f"model={kind}: {name} is {parameter.dtype}, must be float32")
         self.module = module.to(device)
-        self.vector = torch.empty(sum(p.numel() for p in parameters.values()), device=device)
-        self._orders = {name: _order(module, name) for name in parameters}
-        self._shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+        self._shapes = {name: p.shape for name, p in parameters.items()}
+        self._sizes = [shape.numel() for shape in self._shapes.values()]
+        self.num_parameters = sum(self._sizes)
+        self.vector = torch.empty(self.num_parameters, device=device)
         self._gradient: Tensor | None = None
         resting = {name: part for name, part in module.named_modules() if _rests(part)}
         self._resting = list(resting)
@@ -69,7 +65,6 @@ class FlatModel:
         self._frozen |= {name for name, b in module.named_buffers() if id(b) in kept}
         floating = [b for b in module.buffers() if b.is_floating_point()]
         self._buffers = [b for b in floating if id(b) not in kept]
-        self.num_parameters = self.vector.numel()
         self.num_buffers = sum(b.numel() for b in self._buffers)
         for name, view in self.views(self.vector).items():
             parameter = module.get_parameter(name)
@@ -78,26 +73,20 @@ class FlatModel:
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Views into ``vector`` (d,) under PyTorch's names and shapes, without a copy."""
-        result, start = {}, 0
-        for name, shape in self._shapes.items():
-            order = self._orders[name]
-            stored = [shape[axis] for axis in order]
-            stop = start + math.prod(shape)
-            inverse = [order.index(axis) for axis in range(len(order))]
-            result[name] = vector[start:stop].view(stored).permute(inverse)
-            start = stop
-        return result
+        parts = zip(self._shapes.items(), vector.split(self._sizes), strict=True)
+        return {name: part.view(shape) for (name, shape), part in parts}
 
     def train(self, module: nn.Module | None = None) -> None:
-        """Put the module, or a copy of it, in training mode, but for what rests."""
-        module = self.module if module is None else module
+        """Put the module, or ``module``, a copy of it, in training mode, but for what rests."""
+        if module is None:
+            module = self.module
         module.train()
         for name in self._resting:
             module.get_submodule(name).training = False
 
     @property
     def gradient(self) -> Tensor:
-        """float32 (d,): the accumulated gradient, laid out as ``vector``. Made on first use."""
+        """float32 (d,), into which autograd adds, in the order of ``vector``. Made on first use."""
         if self._gradient is None:
             self._gradient = torch.zeros_like(self.vector)
             for name, view in self.views(self._gradient).items():
@@ -108,17 +97,20 @@ class FlatModel:
         """Contiguous copies of the parameters, named and shaped as PyTorch does, on the CPU.
 
         Args:
-            vector: (d,) in this class's order; the present parameters where it is None.
+            vector: (d,); the present parameters where it is None.
 
         Returns:
             All parameters, frozen ones too, and the module's present buffers.
+
+        Raises:
+            ValueError: ``vector`` has another length.
         """
-        source = self.vector if vector is None else torch.tensor(self._checked(vector))
-        named = {name: p.detach() for name, p in self.module.named_parameters()}
-        named |= {name: view.detach() for name, view in self.views(source).items()}
+        named: dict[str, Tensor] = dict(self.module.named_parameters())
+        if vector is not None:
+            named |= self.views(torch.tensor(self._checked(vector)))
         named |= dict(self.module.named_buffers())
         return {
-            name: tensor.cpu().clone(memory_format=torch.contiguous_format)
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in named.items()
         }
 
@@ -137,31 +129,36 @@ class FlatModel:
                 raise ValueError(f"state_dict[{name!r}]: differs from the model's, which is frozen")
         vector = torch.empty(self.num_parameters)
         for name, view in self.views(vector).items():
-            if name not in state_dict or tuple(state_dict[name].shape) != tuple(view.shape):
-                found = tuple(state_dict[name].shape) if name in state_dict else "missing"
-                raise ValueError(f"state_dict[{name!r}]={found}: must be {tuple(view.shape)}")
-            view.copy_(state_dict[name])
+            if name not in state_dict:
+                raise ValueError(f"state_dict[{name!r}]=missing: must be {tuple(view.shape)}")
+            found = state_dict[name]
+            if found.shape != view.shape:
+                shapes = f"{tuple(found.shape)}: must be {tuple(view.shape)}"
+                raise ValueError(f"state_dict[{name!r}]={shapes}")
+            view.copy_(found)
         return vector.numpy()
 
     def load(self, vector: NDArray[np.float32]) -> None:
-        """Copy ``vector`` (d,) into the model."""
+        """Copy ``vector`` (d,) into the model; ValueError if it has another length."""
         self.vector.copy_(as_tensor(self._checked(vector)))
 
     def buffers(self) -> NDArray[np.float32]:
-        """A copy of the floating-point buffers (normalisation statistics), flat."""
+        """A copy of the floating-point buffers (normalisation statistics), (num_buffers,)."""
         if not self._buffers:
             return np.empty(0, np.float32)
         return torch.cat([b.detach().flatten() for b in self._buffers]).float().cpu().numpy()
 
     def load_buffers(self, values: NDArray[np.float32]) -> None:
-        """Copy ``values``, as ``buffers`` returns them, into the model's buffers."""
+        """Copy ``values``, as ``buffers`` returns them, into the model's buffers.
+
+        Raises:
+            ValueError: ``values`` are not (num_buffers,).
+        """
         if values.shape != (self.num_buffers,):
             raise ValueError(f"buffers={values.shape}: must have shape ({self.num_buffers},)")
-        start = 0
-        for buffer in self._buffers:
-            part = torch.tensor(values[start : start + buffer.numel()])
+        parts = torch.tensor(values).split([b.numel() for b in self._buffers])
+        for buffer, part in zip(self._buffers, parts, strict=True):
             buffer.copy_(part.view(buffer.shape))
-            start += buffer.numel()
 
     def _checked(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         if vector.shape != (self.num_parameters,):
@@ -176,14 +173,3 @@ def _rests(part: nn.Module) -> bool:
     """Whether training leaves ``part``, with all that is in it, in evaluation mode."""
     trains = [parameter.requires_grad for parameter in part.parameters()]
     return not part.training or (bool(trains) and not any(trains))
-
-
-def _order(module: nn.Module, name: str) -> tuple[int, ...]:
-    """The axes of a parameter, slowest first, as it is stored."""
-    owner, _, own_name = name.rpartition(".")
-    layer = module.get_submodule(owner)
-    if own_name == "weight" and isinstance(layer, nn.Conv2d):
-        return (0, 2, 3, 1)
-    if own_name == "weight" and isinstance(layer, nn.Linear):
-        return (1, 0)
-    return tuple(range(module.get_parameter(name).dim()))

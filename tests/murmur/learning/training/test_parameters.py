@@ -3,9 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from murmur.learning.initialisation import initialise
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.layers import Flatten
+from murmur.learning.layers import Flatten, initialise
+from murmur.learning.training.parameters import FlatModel
 
 
 def small() -> nn.Sequential:
@@ -25,17 +24,13 @@ def test_parameters_are_views_of_the_vector_and_keep_their_values() -> None:
     assert all(not p.any() for p in module.parameters())
 
 
-def test_the_order_is_channels_last_then_inputs_first() -> None:
-    flat = FlatModel(small())
+def test_the_order_is_that_of_the_models_own_parameters() -> None:
+    module = small()
+    flat = FlatModel(module)
+    assert torch.equal(flat.vector, nn.utils.parameters_to_vector(module.parameters()))
     state = flat.state_dict(np.arange(flat.num_parameters, dtype=np.float32))
-    convolution, dense = state["0.weight"], state["3.weight"]
-    # (out, height, width, in) and (in, out), each followed by its bias.
-    assert convolution[0, :, 0, 0].tolist() == [0, 1]
-    assert convolution[1, 0, 0, 1] == 1 * 18 + 2
-    assert state["0.bias"].tolist() == [54, 55, 56]
-    assert dense[:, 0].tolist() == [57, 58, 59, 60]
-    assert dense[0, 1] == 61
-    assert state["3.bias"].tolist() == [105, 106, 107, 108]
+    given = [state[name].flatten() for name, _ in module.named_parameters()]
+    assert torch.cat(given).tolist() == list(range(flat.num_parameters))
 
 
 def test_state_dict_and_flatten_are_inverse() -> None:

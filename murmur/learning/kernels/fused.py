@@ -1,39 +1,49 @@
-"""Convolution, 2×2 maximum pooling, bias and ReLU in one pass, compiled for one geometry.
+"""The first convolution of a network with its pooling, bias and ReLU as one compiled stage.
 
-Done one after the other these are bounded by memory: every pixel becomes a value for each channel,
-written and read again before three quarters are thrown away. Here the four places of a window stay
-in registers, the lanes of a vector being channels, and only the largest is written.
+Done one after the other, convolution, 2×2 maximum pooling, bias and ReLU are bounded by memory:
+every pixel becomes a value for each channel, written and read again before three quarters are
+thrown away. Here the four places of a window stay in registers, the lanes of a vector being
+channels, and only the largest is written. The stages of one layer each (``stages``) are the general
+way, and the reference that tests hold this one to.
 
 The kernels are generated as LLVM's intermediate representation and compiled by llvmlite, whose
 wheel holds the compiler (extra ``fast``). Every product and sum is an explicit fused one in a fixed
 order, so that the bits depend neither on the batch nor on the width of the processor's vectors.
+
+Read from ``FusedStage``, what a sequence sees, down to ``_Source``, which writes the code.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from importlib.util import find_spec
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from murmur.learning.kernels.stages import Affine, Stage, move, pair
+
+_LANES = 8  # of the narrowest vector
+_LARGEST_WINDOW = 25  # taps of a channel, which are to fit the registers
+_LARGEST_FILTER = 75  # taps of all channels
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 _DEAD = len(_CORNERS)  # the place written where ReLU lets no gradient through
-
-
-def available() -> bool:
-    """Whether llvmlite is installed."""
-    return find_spec("llvmlite") is not None
 
 
 @dataclass(frozen=True)
 class Geometry:
     """Of one block; images are channels-last and already padded.
 
-    ``channels_in``, ``channels``: the latter a multiple of 8. ``kernel``: (height, width).
-    ``image``: (height, width), padding included. ``relu``: whether ReLU follows.
+    Attributes:
+        channels_in: of an image.
+        channels: of the output, a multiple of 8.
+        kernel: (height, width).
+        image: (height, width), padding included.
+        relu: whether ReLU follows.
     """
 
     channels_in: int
@@ -45,7 +55,8 @@ class Geometry:
     @property
     def pooled(self) -> tuple[int, int]:
         """Height and width of the output; a last odd row or column is left out."""
-        (height, width), (kernel_y, kernel_x) = self.image, self.kernel
+        height, width = self.image
+        kernel_y, kernel_x = self.kernel
         return (height - kernel_y + 1) // 2, (width - kernel_x + 1) // 2
 
     @property
@@ -55,13 +66,111 @@ class Geometry:
         return [(c, y, x) for c in range(self.channels_in) for y in rows for x in columns]
 
 
+class FusedBlock:
+    """The layers that one stage computes.
+
+    Attributes:
+        size: how many layers.
+        geometry: of the kernels.
+        padding: (height, width).
+    """
+
+    def __init__(
+        self, layers: Sequence[nn.Module], convolution: nn.Conv2d, shape: Sequence[int]
+    ) -> None:
+        height, width, channels = shape
+        vertical, horizontal = pair(convolution.padding)  # type: ignore[arg-type]
+        self.padding = (vertical, horizontal)
+        relu = isinstance(layers[2], nn.ReLU)
+        self.size = 2 + relu
+        image = (height + 2 * vertical, width + 2 * horizontal)
+        kernel = pair(convolution.kernel_size)
+        self.geometry = Geometry(channels, convolution.out_channels, kernel, image, relu)
+
+    @classmethod
+    def beginning(cls, layers: Sequence[nn.Module], shape: Sequence[int]) -> FusedBlock | None:
+        """That of a supported sequence for images ``shape`` (H, W, C); None where there is none."""
+        first, pool = layers[:2]
+        if not isinstance(first, nn.Conv2d) or not isinstance(pool, nn.MaxPool2d):
+            return None
+        area = first.kernel_size[0] * first.kernel_size[1]
+        plain = first.stride == first.dilation == (1, 1) and pair(pool.kernel_size) == (2, 2)
+        small = area <= _LARGEST_WINDOW and area * first.in_channels <= _LARGEST_FILTER
+        if not plain or not small or first.out_channels % _LANES:
+            return None
+        return cls(layers, first, shape)
+
+
+class FusedStage(Stage):
+    """``block`` for ``batch`` images; see ``stages`` for the protocol.
+
+    Args:
+        block: the layers.
+        parameters: weight (out, in, height, width) and bias (out,) or None.
+        target: likewise, of the vector that ``backward`` moves.
+        batch: B.
+    """
+
+    def __init__(self, block: FusedBlock, parameters: Affine, target: Affine, batch: int) -> None:
+        shape = block.geometry
+        self._kernels = compiled(shape)
+        self._batch = batch
+        self._weight, bias = parameters
+        self._bias = self._weight.new_zeros(shape.channels) if bias is None else bias
+        self._target, self._bias_target = target
+        self._padded: Tensor | None = None
+        if block.padding != (0, 0):
+            height, width = shape.image
+            down, right = block.padding
+            self._padded = self._weight.new_zeros(batch, height, width, shape.channels_in)
+            self._inner = self._padded[:, down : height - down, right : width - right]
+        self._x: Tensor | None = None
+        self._y = self._weight.new_empty(batch, *shape.pooled, shape.channels)
+        self._places = torch.empty_like(self._y, dtype=torch.uint8)
+        self._taps = self._weight.new_empty(shape.channels_in, *shape.kernel, shape.channels)
+        self._gradient = torch.empty_like(self._taps)
+        self._bias_gradient = torch.empty_like(self._bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, in) to (B, H', W', out)."""
+        if self._padded is None:
+            self._x = x.contiguous()
+        else:
+            self._inner.copy_(x)
+            self._x = self._padded
+        self._taps.copy_(self._weight.permute(1, 2, 3, 0))
+        tensors = (self._x, self._taps, self._bias, self._y, self._places)
+        self._kernels.forward(self._batch, *(tensor.data_ptr() for tensor in tensors))
+        return self._y
+
+    def infer(self, images: Tensor) -> Tensor:
+        """``forward`` of images (B, in, H, W), channels-last, as PyTorch's layers have them."""
+        return self.forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    def backward(self, dy: Tensor, scale: float, retention: float) -> None:
+        """(B, H', W', out); nobody needs the images' gradient."""
+        assert self._x is not None
+        self._gradient.zero_()
+        self._bias_gradient.zero_()
+        dy = dy.contiguous()
+        tensors = (self._x, dy, self._places, self._gradient, self._bias_gradient)
+        self._kernels.backward(self._batch, *(tensor.data_ptr() for tensor in tensors))
+        self._x = None
+        move(self._target, self._gradient.permute(3, 0, 1, 2), scale, retention)
+        if self._bias_target is not None:
+            move(self._bias_target, self._bias_gradient, scale, retention)
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Machine code; addresses are of float32, but for ``places`` (bytes).
 
-    ``forward(batch, images, weights, bias, y, places)`` and
-    ``backward(batch, images, dy, places, dweights, dbias)``, which adds to the last two. Weights
-    are (taps, channels), outputs (B, height, width, channels). ``engine`` owns the code.
+    Attributes:
+        forward: ``(batch, images, weights, bias, y, places)``. Weights are (taps, channels),
+            outputs (B, height, width, channels); ``places`` says which corner of its window an
+            output is.
+        backward: ``(batch, images, dy, places, dweights, dbias)``, which adds to the last two.
+        engine: owns the code.
     """
 
     forward: Callable[..., None]
@@ -92,14 +201,22 @@ def compiled(geometry: Geometry) -> Kernels:
 
 
 class _Source:
-    """LLVM's representation of both kernels; Python's loops are what is unrolled."""
+    """LLVM's representation of both kernels; Python's loops are what is unrolled.
+
+    In its methods ``b`` is llvmlite's builder, which adds instructions one after the other, and
+    what they return stands for a value of the running program; a *chunk* is as many channels as a
+    vector has lanes.
+    """
 
     def __init__(self, geometry: Geometry) -> None:
         from llvmlite import ir
 
-        self.ir, self.geometry = ir, geometry
-        self.lanes = 16 if geometry.channels % 16 == 0 else 8
-        self.real, self.byte, self.integer = ir.FloatType(), ir.IntType(8), ir.IntType(64)
+        self.ir = ir
+        self.geometry = geometry
+        self.lanes = 2 * _LANES if geometry.channels % (2 * _LANES) == 0 else _LANES
+        self.real = ir.FloatType()
+        self.byte = ir.IntType(8)
+        self.integer = ir.IntType(64)
         self.vector = ir.VectorType(self.real, self.lanes)
         self.codes = ir.VectorType(self.byte, self.lanes)
         self.module = ir.Module()
@@ -130,7 +247,8 @@ class _Source:
                         value = pixel(c, i + down, j + right)
                         sums[at] = b.call(self._fma, [value, weight, sums[at]])
                 # Among equals the first in reading order, as in PyTorch.
-                best, place = sums[0], self._code(0)
+                best = sums[0]
+                place = self._code(0)
                 for at in range(1, len(_CORNERS)):
                     larger = b.fcmp_ordered(">", sums[at], best)
                     best = b.select(larger, sums[at], best)
@@ -147,7 +265,8 @@ class _Source:
 
     def _backward(self) -> None:
         shape, b, (batch, images, dy, places, dweights, dbias) = self._function("backward", 5)
-        zero, area = self._all(0.0), shape.kernel[0] * shape.kernel[1]
+        zero = self._all(0.0)
+        area = shape.kernel[0] * shape.kernel[1]
         with self._loop(b, batch) as image, self._loop(b, shape.channels // self.lanes) as chunk:
             channel = b.mul(chunk, self._int(self.lanes))
             # The sums of one image and input channel fit the registers.
@@ -194,7 +313,9 @@ class _Source:
     @contextmanager
     def _loop(self, b: Any, count: Any) -> Iterator[Any]:
         """What is built inside is done ``count`` times, at least once, for this index."""
-        before, head, after = b.block, b.append_basic_block(), b.append_basic_block()
+        before = b.block
+        head = b.append_basic_block()
+        after = b.append_basic_block()
         b.branch(head)
         b.position_at_end(head)
         index = b.phi(self.integer)
@@ -202,13 +323,15 @@ class _Source:
         yield index
         following = b.add(index, self._int(1))
         index.add_incoming(following, b.block)
-        limit = self._int(count) if isinstance(count, int) else count
-        b.cbranch(b.icmp_unsigned("<", following, limit), head, after)
+        if isinstance(count, int):
+            count = self._int(count)
+        b.cbranch(b.icmp_unsigned("<", following, count), head, after)
         b.position_at_end(after)
 
     def _window(self, b: Any, images: Any, image: Any, row: Any, column: Any) -> Any:
         """Reads (channel, y, x) beside a place's upper left corner, in every lane, once each."""
-        (height, width), depth = self.geometry.image, self.geometry.channels_in
+        height, width = self.geometry.image
+        depth = self.geometry.channels_in
         line = b.add(b.mul(image, self._int(height)), b.mul(row, self._int(2)))
         corner = b.add(b.mul(line, self._int(width)), b.mul(column, self._int(2)))
         origin = b.mul(corner, self._int(depth))

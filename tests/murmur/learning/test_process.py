@@ -1,4 +1,4 @@
-"""Linear algebra takes one thread where a result must not depend on the number of cores."""
+"""What a process may use: its heap, and one thread where results must not depend on the cores."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -6,7 +6,7 @@ from threading import Event
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import keep_heap, one_thread
 
 
 def threads():
@@ -43,3 +43,7 @@ def test_a_block_that_ends_gives_no_threads_to_another():
         for block in [pool.submit(first), pool.submit(second)]:
             block.result()
     assert seen == [{1}]
+
+
+def test_keeping_the_heap_is_harmless_and_repeatable():
+    assert keep_heap() is keep_heap()
