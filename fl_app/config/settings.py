@@ -185,7 +185,7 @@ class PrivacySettings:
         names = [f.name for f in fields(SecureSumSettings) if f.name not in ("mode", "peers")]
         _require_known("secure_sum", self.secure_sum, names)
         try:
-            return SecureSumSettings(self.secure_mode, **self.secure_sum)
+            return SecureSumSettings(**{"mode": self.secure_mode, **self.secure_sum})
         except ValueError as error:
             raise ValueError(f"secure_sum.{error}") from error
 
