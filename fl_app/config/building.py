@@ -4,9 +4,9 @@
 the settings against its annotations, and calls it. Types and ranges stand where the parameters do,
 as pydantic reads them:
 
-    @dataclass(frozen=True)              # pydantic.dataclasses, or any class with an __init__
+    @settings    # of murmur.common, or any function or class
     class Example:
-        quorum: float = Field(gt=0, le=1)
+        quorum: Annotated[float, Field(gt=0, le=1)]
         nodes: Annotated[int, Field(ge=1)] | None = None
         noise: Literal["os", "seeded"] = "os"
 
@@ -64,7 +64,9 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
     known = {str(key): value for key, value in settings.items()}
     factory = _locate(str(known.pop("_target_")), path)
     partial = bool(known.pop("_partial_", False))
-    parts = [name for name, value in known.items() if isinstance(value, dict) and "_target_" in value]
+    parts = [
+        name for name, value in known.items() if isinstance(value, dict) and "_target_" in value
+    ]
     for name in parts:
         extra[name] = _build(known.pop(name), name)
     _check(factory, known, path)
@@ -77,7 +79,9 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
         try:
             return factory(*args, *more, **known, **extra, **named)
         except ValueError as error:
-            raise _refused(error, path) from error
+            if _REFUSAL.match(str(error)) is None:
+                raise  # a bug in the component's own code, which needs its traceback
+            raise ConfigError(f"{path}.{error}") from error
 
     return call if partial else call()
 
@@ -130,19 +134,6 @@ def require(key: str, value: Any, hint: Any) -> None:
         raise ConfigError(f"{key}={value}: must {allowed}") from error
 
 
-def _refused(error: ValueError, path: str) -> Exception:
-    """The ConfigError for what a component has raised; what is about no setting, as it was."""
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        cause = first.get("ctx", {}).get("error")
-        if not isinstance(cause, ValueError):  # of a value that the component made itself
-            return error
-        error = cause
-    if _REFUSAL.match(str(error)) is None:
-        return error  # a bug in the class's own code, which needs its traceback
-    return ConfigError(f"{path}.{error}")
-
-
 def _allowed(hint: Any, only_range: bool) -> str:
     """What ``hint`` allows, behind "must": "be an integer of at least 1, or null".
 
@@ -187,7 +178,9 @@ def _range(hint: Any) -> str:
     low = bounds.get("gt", bounds.get("ge"))
     high = bounds.get("lt", bounds.get("le"))
     if low is not None and high is not None:
-        return f"lie in {'(' if 'gt' in bounds else '['}{low}, {high}{')' if 'lt' in bounds else ']'}"
+        return (
+            f"lie in {'(' if 'gt' in bounds else '['}{low}, {high}{')' if 'lt' in bounds else ']'}"
+        )
     if low is not None:
         return f"above {low}" if "gt" in bounds else f"at least {low}"
     if high is not None:

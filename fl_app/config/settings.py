@@ -9,18 +9,17 @@ from dataclasses import field, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from fl_app.device.terms import DeviceTerms
+from murmur.common import Count, settings
 from murmur.privacy.budget import Budget
 from murmur.round.schedule import Schedule
 from murmur.secure_sum.settings import SecureSumSettings
 
 LEAST_EPSILON = 1e-9
-Count = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True)
+@settings
 class FederationSettings:
     """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
 
@@ -45,10 +44,10 @@ class FederationSettings:
     clients_per_round: Count | None
     num_rounds: Count
     public: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, lt=1)]
-    quorum: float = Field(gt=0, le=1)
-    round_timeout: float = Field(gt=0)
+    quorum: Annotated[float, Field(gt=0, le=1)]
+    round_timeout: Annotated[float, Field(gt=0)]
     schedule: Literal["random", "rotate", "poisson"] = "random"
-    validation: int = Field(default=0, ge=0)
+    validation: Annotated[int, Field(ge=0)] = 0
     score: Literal["test", "validation"] = "test"
     pilot: Count | None = None
     devices: Mapping[str, Any] | None = None
@@ -106,7 +105,7 @@ class FederationSettings:
         return math.ceil(self.public * train_size)
 
 
-@dataclass(frozen=True)
+@settings
 class ComputeSettings:
     """``conf/compute``: what a process computes with; results depend on it by rounding at most.
 
@@ -131,7 +130,7 @@ class ComputeSettings:
             raise ValueError("precision=bf16: is for clients one by one; set compute.stack=1")
 
 
-@dataclass(frozen=True)
+@settings
 class PrivacySettings:
     """``conf/privacy``: the budget of one client, its noise, its device's policy, secure sums.
 
@@ -221,7 +220,7 @@ class PrivacySettings:
         )
 
 
-def _require_known(group: str, settings: Mapping[str, Any], names: list[str]) -> None:
-    for key, value in settings.items():
+def _require_known(group: str, given: Mapping[str, Any], names: list[str]) -> None:
+    for key, value in given.items():
         if key not in names:
             raise ValueError(f"{group}.{key}={value}: unknown; known are {', '.join(names)}")

@@ -16,8 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import tomli_w
-from pydantic import field_validator
-from pydantic.dataclasses import dataclass
 
 from fl_app.config.building import build
 from fl_app.config.composition import choices, compose
@@ -29,6 +27,7 @@ from fl_app.device.agreement import asked
 from fl_app.device.terms import pool_digest
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
+from murmur.common import settings
 from murmur.learning.private_file import private
 from murmur.round.errors import RunError
 
@@ -37,7 +36,7 @@ _FLWR = str(Path(sys.executable).parent / "flwr")
 _STARTED = re.compile(r"Successfully started run (\d+)")
 
 
-@dataclass(frozen=True)
+@settings
 class DeployEngine:
     """``conf/engine/deploy``.
 
@@ -50,22 +49,16 @@ class DeployEngine:
     superlink: str | None
     bundle: str | None = None
 
-    @field_validator("superlink")
-    @classmethod
-    def _named(cls, superlink: str | None) -> str:
-        if superlink is None:
+    def __post_init__(self) -> None:
+        if self.superlink is None:
             raise ValueError(
                 "superlink=null: must be the name of a connection in FLWR_HOME/config.toml; "
                 "`flwr config list` prints them"
             )
-        return superlink
-
-    @field_validator("bundle")
-    @classmethod
-    def _signed(cls, bundle: str | None) -> str | None:
-        if bundle is not None and not bundle.startswith("@"):
-            raise ValueError(f"bundle={bundle}: must look like @account/app==1.0.0, or be null")
-        return bundle
+        if self.bundle is not None and not self.bundle.startswith("@"):
+            raise ValueError(
+                f"bundle={self.bundle}: must look like @account/app==1.0.0, or be null"
+            )
 
     def begin(self) -> None:
         """Nothing: the SuperLink is there already."""
@@ -190,10 +183,10 @@ def copy_app(project: Path, folder: Path) -> Path:
     manifest = project / "pyproject.toml"
     if not manifest.exists():
         manifest = project / "fl_app" / "pyproject.toml"
-    settings = tomllib.loads(manifest.read_text(encoding="utf-8"))
+    project_file = tomllib.loads(manifest.read_text(encoding="utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(manifest, folder / "pyproject.toml")
-    for pattern in settings["tool"]["flwr"]["app"]["fab-include"]:
+    for pattern in project_file["tool"]["flwr"]["app"]["fab-include"]:
         for path in project.glob(pattern):
             target = folder / path.relative_to(project)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -209,9 +202,6 @@ def _visible(folder: RunFolder) -> bool:
 def _started(line: str) -> str | None:
     found = _STARTED.search(line)
     return None if found is None else found[1]
-
-
-
 
 
 def _environment() -> dict[str, str]:

@@ -17,18 +17,17 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from omegaconf import DictConfig
-from pydantic.dataclasses import dataclass
 
 from fl_app.config.run_config import to_run_config
-from fl_app.config.settings import Count
 from fl_app.device.node_settings import SIMULATED, NodeSettings, error_log
 from fl_app.run.results import RunFolder
+from murmur.common import Count, settings
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 Answer = Callable[[Message, Context], Message]  # what stands for the ClientApp
 
 
-@dataclass(frozen=True)
+@settings
 class InlineEngine:
     """``conf/engine/inline``.
 
@@ -53,7 +52,12 @@ class InlineEngine:
         from fl_app.client_app import app as client_app
 
         try:
-            serve(overrides, max(self.nodes or self.workers, folder.shares()), self.workers, client_app)
+            serve(
+                overrides,
+                max(self.nodes or self.workers, folder.shares()),
+                self.workers,
+                client_app,
+            )
         finally:
             log = error_log(folder.path)
             if self.traceback and log.exists():
@@ -82,10 +86,10 @@ def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
     from fl_app.device.node import node_for
     from fl_app.run.experiment import Experiment
 
-    settings = NodeSettings.simulation(folder.path)
+    node = NodeSettings.simulation(folder.path)
 
     def answer(message: Message, _: Context) -> Message:
-        return Message(node_for(config, settings).answer(message.content), reply_to=message)
+        return Message(node_for(config, node).answer(message.content), reply_to=message)
 
     with folder.claim(), _grid(answer, nodes, 1, {}) as grid:
         Experiment(config).run(grid, folder)

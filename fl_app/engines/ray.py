@@ -10,21 +10,19 @@ from queue import SimpleQueue
 from typing import Any
 
 from flwr.app import Context, Message
-from pydantic import NonNegativeFloat
-from pydantic.dataclasses import dataclass
 
 from fl_app.config import plugins
-from fl_app.config.settings import Count
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import Head, naming_address, require_named_cluster, start_ray
 from fl_app.run.results import RunFolder
+from murmur.common import Count, NotNegative, settings
 
 # Times that a message goes to a worker again after one died with it; its clients pay once, since
 # a client that has answered finds its answer in its ledger.
 RETRIES = 5
 
 
-@dataclass(frozen=True)
+@settings
 class RayEngine:
     """``conf/engine/ray``.
 
@@ -36,7 +34,7 @@ class RayEngine:
 
     workers: Count | None = None
     nodes: Count | None = None
-    gpus_per_worker: NonNegativeFloat = 0.0
+    gpus_per_worker: NotNegative = 0.0
 
     @property
     def count(self) -> int:
