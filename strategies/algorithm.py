@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.codec import Codec, Integers
-from murmur.learning.evaluation import area_under_curve, evaluate_logits
+from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.round.privacy_report import PrivacyReport
 from murmur.round.setup import ServerSetup
 from murmur.round.weights import Weights

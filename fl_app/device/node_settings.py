@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fl_app.device.refused import REFUSED
-from murmur.learning.private_file import private, private_folder
+from murmur.learning.array_file import private, private_folder
 from murmur.privacy.policy import Policy, Refusal
 from murmur.privacy.untrusted_text import printable
 from murmur.secure_sum import OwnerRules, PinnedPeers, SecureSumSettings, read_peers

@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 
 from clients.base import Task
 from fl_app.device.node_settings import DeviceError
-from murmur.learning.array_bytes import array_from_bytes
+from murmur.learning.array_file import array_from_bytes
 from murmur.learning.codec import MalformedError
 from murmur.privacy.framing import framed
 

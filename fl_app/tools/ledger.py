@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
-from murmur.learning.private_file import private
+from murmur.learning.array_file import private
 from murmur.privacy.accounting import UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
-from murmur.learning.array_bytes import array_from_bytes
+from murmur.learning.array_file import array_from_bytes
 from murmur.learning.codec import MalformedError, Rows, Sum
 from murmur.round.client_placement import ClientPlacement
 from murmur.round.secure_sum import SecureRound
