@@ -14,7 +14,7 @@ import numpy as np
 
 from murmur.papers.privatekt.answers import LabelQuery, way_of
 from murmur.privacy.budget import Budget
-from murmur.round.secure_sum import modulus_bits
+from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
 from murmur.secure_sum.advertisement import Advertisement
 from murmur.secure_sum.bindings import Party, box_key, word_on

@@ -15,10 +15,9 @@ from fl_app.engines.lost_nodes import without_lost_nodes
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from murmur.learning.training.memory import keep_heap
-from murmur.round.errors import RunError
-from murmur.round.message_tokens import with_tokens
-from murmur.round.redelivery import with_redelivery
-from murmur.round.reply_limit import limit_replies
+from murmur.round.grid import with_redelivery, with_tokens
+from murmur.round.limits import limit_replies
+from murmur.round.task import RunError
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01

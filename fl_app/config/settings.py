@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fl_app.device.terms import DeviceTerms
 from murmur.common import require_count
 from murmur.privacy.budget import Budget
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import MODES, SecureSumSettings
 
 LEAST_EPSILON = 1e-9
@@ -20,7 +20,7 @@ LEAST_EPSILON = 1e-9
 class FederationSettings:
     """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
 
-    ``schedule``: see ``murmur.round.schedule.Schedule``. ``validation``: training examples that
+    ``schedule``: see ``murmur.round.cohorts.Schedule``. ``validation``: training examples that
     nobody has; ``score``: whether models are scored on these or on the test set. ``pilot``:
     examples of each client of a federation that is made of labelled public examples alone; None: a
     real one. ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in

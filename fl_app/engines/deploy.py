@@ -29,7 +29,7 @@ from fl_app.engines.packing import copy_app
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
 from murmur.learning.private_file import private
-from murmur.round.errors import RunError
+from murmur.round.task import RunError
 
 PROJECT = CONF.parent
 _STARTED = re.compile(r"Successfully started run (\d+)")

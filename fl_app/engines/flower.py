@@ -36,7 +36,7 @@ from fl_app.engines.sockets import socket_folder
 from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
 from murmur.learning.private_file import private
-from murmur.round.errors import RunError
+from murmur.round.task import RunError
 
 PROJECT = CONF.parent
 CONNECTION = "private"  # its name in the Flower configuration of the run

@@ -14,9 +14,8 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from murmur.round.errors import RunError
-from murmur.round.grid_around import GridAround
-from murmur.round.untrusted_text import said
+from murmur.round.grid import GridAround
+from murmur.round.task import RunError, printable_line
 
 
 def without_lost_nodes(grid: Grid) -> Grid:
@@ -32,5 +31,7 @@ class _WholeGrid(GridAround):
         replies = list(self._grid.send_and_receive(messages, timeout=timeout))
         for reply in replies:
             if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
-                raise RunError(f"Flower's simulation lost a node: {said(reply.error.reason)}")
+                raise RunError(
+                    f"Flower's simulation lost a node: {printable_line(reply.error.reason)}"
+                )
         return replies
