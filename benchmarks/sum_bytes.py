@@ -16,12 +16,11 @@ from murmur.papers.privatekt.answers import LabelQuery, way_of
 from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
-from murmur.secure_sum.advertisement import Advertisement
-from murmur.secure_sum.bindings import Party, box_key, word_on
 from murmur.secure_sum.graphs import SERVERS
-from murmur.secure_sum.identity import sign
-from murmur.secure_sum.messages import join, join_ids, seal
+from murmur.secure_sum.identity import Advertisement, Party, box_key, sign, word_on
+from murmur.secure_sum.messages import join, seal
 from murmur.secure_sum.shares import SHARE_BYTES, Dealing
+from murmur.secure_sum.terms import join_ids
 
 
 def sent_by_one(terms: Terms) -> dict[Phase, int]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from murmur.common import experiment_rng, require_count
 from murmur.learning.codec import BitCodec, Codec, WeightCodec
-from murmur.learning.evaluation import evaluate_logits
+from murmur.learning.metrics import evaluate_logits
 from murmur.papers.dpfl_bnn.network import refresh_statistics
 from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
 from murmur.privacy.events import Event, NonPrivateEvent

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.codec import Codec, Integers
-from murmur.learning.evaluation import area_under_curve, evaluate_logits
+from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.statement import Exposure

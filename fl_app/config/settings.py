@@ -190,7 +190,7 @@ class PrivacySettings:
             if key not in known:
                 raise ValueError(f"secure_sum.{key}={value}: unknown; known are {', '.join(known)}")
         try:
-            return SecureSumSettings(self.secure_mode, **self.secure_sum)
+            return SecureSumSettings(**{"mode": self.secure_mode, **self.secure_sum})
         except ValueError as error:
             raise ValueError(f"secure_sum.{error}") from error
 

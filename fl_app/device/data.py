@@ -2,7 +2,7 @@
 
 ``data=PATH`` is a folder of pictures, an .npz or a .csv file (``murmur.learning.data.own_data``),
 or, where ``inputs`` names columns, a table: a CSV or Parquet file or a folder that ``datasets`` has
-saved (``murmur.learning.data.frames``). With several clients on one node ``{client}`` in it stands
+saved (``murmur.learning.data.tables``). With several clients on one node ``{client}`` in it stands
 for the id. All of it is that client's data.
 ``public=FILE.npz`` is the device's copy of the run's public pool, where a run has one. What data
 must be like (``shape``, ``classes``, ``sizes``) is set by the owner too: data that do not fit are
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.device.terms import DeviceTerms, pool_digest
 from fl_app.run.population import Population
-from murmur.learning.data import frames, own_data
-from murmur.learning.data.archives import read_npz
+from murmur.learning.data import own_data, tables
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
+from murmur.learning.data.files import read_npz
 from murmur.learning.features import Components, Features, fit
 from murmur.learning.features.dataset import with_components
 
@@ -172,10 +172,10 @@ def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
         "test_fraction": 0.0,
     }
     if not place.is_dir():
-        return frames.table(path=str(place), **columns)
-    if not any((place / file).is_file() for file in frames.SAVED):
+        return tables.table(path=str(place), **columns)
+    if not any((place / file).is_file() for file in tables.SAVED):
         raise DataError(f"{place}: is no folder of save_to_disk")  # nor a name on the hub
-    return frames.huggingface(path=str(place), test=None, **columns)
+    return tables.huggingface(path=str(place), test=None, **columns)
 
 
 def _classes(terms: DeviceTerms) -> list[str]:

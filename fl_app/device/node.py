@@ -27,9 +27,9 @@ from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
 from fl_app.run.population import Population, population
+from murmur.learning.array_file import private_folder
 from murmur.learning.features import Features
 from murmur.learning.kernels.fused_kernels import available
-from murmur.learning.private_file import private_folder
 from murmur.learning.training.memory import keep_heap
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from murmur.learning.private_file import private, private_folder
+from murmur.learning.array_file import private, private_folder
 from murmur.privacy.policy import Policy, Refusal
 from murmur.privacy.untrusted_text import printable
 from murmur.round.task import REFUSED
@@ -108,7 +108,7 @@ def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
             honest_clients=int(node_config.get("honest_clients", 1)),
             neighbours=None if neighbours == "all" else int(neighbours),
             threshold=float(node_config.get("threshold", 0)),
-            server=str(node_config.get("server", "lying")),
+            server=node_config.get("server", "lying"),
             peers=pinned,
         )
     except (ValueError, TypeError, OSError) as error:

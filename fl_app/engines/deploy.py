@@ -28,7 +28,7 @@ from fl_app.device.terms import pool_digest
 from fl_app.engines.packing import copy_app
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
-from murmur.learning.private_file import private
+from murmur.learning.array_file import private
 from murmur.round.task import RunError
 
 PROJECT = CONF.parent

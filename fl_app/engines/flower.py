@@ -35,7 +35,7 @@ from fl_app.engines.ray_start import ENVIRONMENT, require_named_cluster
 from fl_app.engines.sockets import socket_folder
 from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
-from murmur.learning.private_file import private
+from murmur.learning.array_file import private
 from murmur.round.task import RunError
 
 PROJECT = CONF.parent

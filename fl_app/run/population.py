@@ -22,7 +22,7 @@ from fl_app.device.terms import DeviceTerms
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.partitions import label_counts
-from murmur.learning.data.public_pool import split_public
+from murmur.learning.data.splits import split_public
 from murmur.learning.features import Components, Features, featured
 
 _PARTS = 10  # a pilot holds out one part in so many of the public examples

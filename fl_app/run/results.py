@@ -37,8 +37,7 @@ from safetensors.numpy import save
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.checkpoint import Checkpoint
-from murmur.learning.array_file import replace_file
-from murmur.learning.private_file import private, private_folder
+from murmur.learning.array_file import private, private_folder, replace_file
 
 if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
     from murmur.privacy.statement import Statement

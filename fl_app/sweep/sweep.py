@@ -30,7 +30,7 @@ from fl_app.config.job_key import digest, job_key
 from fl_app.config.overrides import expand_sweep, swept
 from fl_app.run.paths import results_root
 from fl_app.run.results import RunFolder
-from murmur.learning.private_file import private_folder
+from murmur.learning.array_file import private_folder
 
 _INLINE = "fl_app.engines.inline.InlineEngine"
 

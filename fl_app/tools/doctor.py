@@ -231,6 +231,6 @@ def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
 
 
 def _public(file: Path) -> Check:
-    from murmur.learning.data.archives import read_npz
+    from murmur.learning.data.files import read_npz
 
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")

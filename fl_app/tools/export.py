@@ -16,7 +16,7 @@ import numpy as np
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.population import image_population, population
-from murmur.learning.private_file import private
+from murmur.learning.array_file import private
 
 
 def main(argv: list[str]) -> int:

@@ -2,8 +2,8 @@
 
 ``show`` lists the clients with what each has spent (with ``--policy`` also what is left of it), or
 one client's releases; ``verify`` reads everything and says which entry is wrong, if one is;
-``export`` writes all of it, signed, for ``deploy/verify_ledger.py``; ``upgrade`` signs a ledger
-that an earlier version sealed with a secret. Exit status: 1 where a ledger cannot be trusted.
+``export`` writes all of it, signed, for ``deploy/verify_ledger.py``. Exit status: 1 where a ledger
+cannot be trusted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
-from murmur.learning.private_file import private
+from murmur.learning.array_file import private
 from murmur.privacy.accounting import UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.export import write_csv, write_json
-from murmur.privacy.ledger.upgrade import upgrade
 from murmur.privacy.policy import Policy
 from murmur.privacy.untrusted_text import printable
 
@@ -32,9 +31,6 @@ def main(argv: list[str]) -> int:
     """Run the tool with the words after ``murmur ledger``; the exit status."""
     options = _parser().parse_args(argv)
     try:
-        if options.action == "upgrade":
-            _upgrade(options)
-            return 0
         policy = _policy(options.policy)
         expected = None if policy is None else policy.ledger
         with Ledger(options.path, create=False, expected=expected) as ledger:
@@ -96,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="murmur ledger", description="Print or verify what a device's clients have released."
     )
-    parser.add_argument("action", choices=("show", "verify", "export", "upgrade"))
+    parser.add_argument("action", choices=("show", "verify", "export"))
     parser.add_argument("path", type=Path, metavar="PATH", help="the ledger's database file")
     parser.add_argument("--client", metavar="ID", help="only this client")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="say what is left of it")
@@ -124,15 +120,6 @@ def _delta(text: str) -> float:
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text} must lie in [0, 1)")
     return value
-
-
-def _upgrade(options: argparse.Namespace) -> None:
-    count = upgrade(options.path, lambda: datetime.now(UTC))
-    with Ledger(options.path, create=False) as ledger:
-        if options.json:
-            print(json.dumps({"entries": count, "id": ledger.id}))
-        else:
-            print(f"{ledger.path}: {count} entries verified, taken over and signed; id {ledger.id}")
 
 
 def _policy(path: Path | None) -> Policy | None:

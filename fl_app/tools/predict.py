@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fl_app.config.errors import ConfigError
 from fl_app.run.model_file import ModelFile
-from murmur.learning.data.archives import array_examples, read_npz
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.image_files import read_image
+from murmur.learning.data.files import array_examples, read_image, read_npz
 
 
 def main(argv: list[str]) -> int:

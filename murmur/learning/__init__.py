@@ -40,7 +40,7 @@ _MODULES = {
         "Shards",
         "label_counts",
     ),
-    "murmur.learning.evaluation": ("Evaluation", "area_under_curve", "evaluate_logits"),
+    "murmur.learning.metrics": ("Evaluation", "area_under_curve", "evaluate_logits"),
     "murmur.learning.features.fixed": ("pca", "scattering"),
     "murmur.learning.models": ("cnn_16", "cnn_small", "cnn_tanh", "mlp"),
     "murmur.common": ("experiment_rng",),

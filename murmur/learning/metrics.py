@@ -1,4 +1,8 @@
-"""Scores on a test set: those of scikit-learn and torchmetrics by name, and a user's own."""
+"""Scores: how good a model is, from its logits, and how well vectors cluster.
+
+``evaluate_logits`` has every run's accuracy and loss. ``metrics`` finds further scores by the names
+of scikit-learn and torchmetrics, or a user's own.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,67 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results on one set of examples.
+
+    Attributes:
+        accuracy: share of the examples whose largest logit is the label's, 0 to 1.
+        loss: mean cross-entropy in nats.
+        correct: number of those examples.
+        count: number of examples.
+    """
+
+    accuracy: float
+    loss: float
+    correct: int
+    count: int
+
+
+def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
+    """Accuracy and mean cross-entropy of ``logits`` (N, C) against ``labels`` (N,).
+
+    Ties go to the smallest class. The loss is summed in float64.
+
+    Raises:
+        ValueError: there is no example, the lengths differ, or a label is no class.
+    """
+    count = len(logits)
+    if count == 0 or labels.shape != (count,):
+        raise ValueError(f"labels={labels.shape}: must be ({count},), at least one, as the logits")
+    if labels.min() < 0 or labels.max() >= logits.shape[1]:
+        raise ValueError(f"labels={labels.min()}..{labels.max()}: must be below {logits.shape[1]}")
+    scores = logits.astype(np.float64)
+    scores -= scores.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(count), labels]
+    correct = int(np.count_nonzero(logits.argmax(axis=1) == labels))
+    return Evaluation(correct / count, float(losses.mean()), correct, count)
+
+
+def area_under_curve(scores: NDArray[np.floating], labels: NDArray[np.int64]) -> float:
+    """Area under the ROC curve of ``scores`` (N,) for labels 0 and 1; NaN if one is missing.
+
+    The share of pairs of a 1 and a 0 in which the 1 scores higher; ties count half.
+    """
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ones = labels == 1
+    positives = int(ones.sum())
+    negatives = int((~ones).sum())
+    if not positives or not negatives:
+        return float("nan")
+    wins = ranks[ones].sum() - positives * (positives + 1) / 2
+    return float(wins / (positives * negatives))
+
 
 Metric = Callable[[NDArray[np.float32], NDArray[np.int64]], float]
 _OWN = ("accuracy", "loss", "auc")  # of every run
@@ -43,7 +102,8 @@ def metrics(
     """
     found: dict[str, Metric] = {}
     for item in names:
-        chosen = {item: {}} if isinstance(item, str) else dict(item)
+        chosen: Mapping[str, Mapping[str, Any]]
+        chosen = {item: {}} if isinstance(item, str) else item
         for path, settings in chosen.items():
             name = path.rpartition(".")[2]
             if name in _OWN or name in found:
@@ -92,7 +152,9 @@ def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
 
 def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:
     takes = inspect.signature(function).parameters
-    second = list(takes)[1] if len(takes) > 1 else ""
+    second = ""
+    if len(takes) > 1:
+        second = list(takes)[1]
     ranks = second in ("y_proba", "y_score")
     names_classes = "labels" in takes and "labels" not in settings
     if "average" in takes and classes > 2:
@@ -113,9 +175,12 @@ def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: in
             return float(function(own, _probabilities(logits)[:, present], **rest))
         if ranks:
             said: NDArray[Any] = _probabilities(logits)
-            said = said[:, 1] if classes == 2 else said
+            if classes == 2:
+                said = said[:, 1]
         elif second == "pred_decision":
-            said = logits[:, 1] - logits[:, 0] if classes == 2 else logits
+            said = logits
+            if classes == 2:
+                said = logits[:, 1] - logits[:, 0]
         else:
             said = logits.argmax(axis=1)
             if names_classes and average == "macro":
@@ -164,7 +229,8 @@ def _try(name: str, metric: Metric, classes: int) -> None:
     labels = np.arange(4 * classes) % classes
     logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
     try:
-        value, again = metric(logits, labels), metric(logits, labels)
+        value = metric(logits, labels)
+        again = metric(logits, labels)
     except Exception as error:  # whatever a function of a library raises
         raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
     if not math.isfinite(value):
@@ -179,7 +245,8 @@ def _try_labels(name: str, metric: Metric, labels: NDArray[np.int64], classes: i
         value = metric(logits, labels)
         reason = f"gives {value}"
     except Exception as error:  # whatever a function of a library raises
-        value, reason = math.nan, str(error)
+        value = math.nan
+        reason = str(error)
     if not math.isfinite(value):
         present = np.unique(labels)
         raise ValueError(

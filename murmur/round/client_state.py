@@ -14,8 +14,13 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
-from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
-from murmur.learning.private_file import private_folder
+from murmur.learning.array_file import (
+    DamagedError,
+    from_bytes,
+    private_folder,
+    replace_file,
+    to_bytes,
+)
 
 
 class ClientStateError(ValueError):

@@ -30,7 +30,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.learning import codec as forms
-from murmur.learning.array_bytes import array_from_bytes
+from murmur.learning.array_file import array_from_bytes
 from murmur.learning.codec import Codec, Integers, MalformedError
 from murmur.round.cohorts import Weights, require_weight
 

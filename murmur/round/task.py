@@ -17,7 +17,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from murmur.learning.array_bytes import array_from_bytes
+from murmur.learning.array_file import array_from_bytes
 from murmur.learning.codec import Codec, MalformedError
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import Event

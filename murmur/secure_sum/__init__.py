@@ -7,15 +7,19 @@ See ``docs/secure-aggregation.md`` for the protocol, what it protects from, and 
 """
 
 from murmur.secure_sum.client import SecureClient
-from murmur.secure_sum.identity import identity_in, public_identity
+from murmur.secure_sum.identity import (
+    Peers,
+    PinnedPeers,
+    SeenPeers,
+    identity_in,
+    public_identity,
+    read_peers,
+)
 from murmur.secure_sum.messages import Phase
-from murmur.secure_sum.owner import OwnerRules
-from murmur.secure_sum.peers import Peers, PinnedPeers, SeenPeers, read_peers
-from murmur.secure_sum.release import release_digest
 from murmur.secure_sum.server import SecureServer
-from murmur.secure_sum.settings import SecureSumSettings
+from murmur.secure_sum.settings import OwnerRules, SecureSumSettings
 from murmur.secure_sum.store import StateFile
-from murmur.secure_sum.terms import SecureSumError, Terms
+from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
 
 __all__ = [
     "OwnerRules",

@@ -28,44 +28,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.secure_sum import masks
-from murmur.secure_sum.advertisement import ADVERTISED_BYTES, Advertisement
-from murmur.secure_sum.bindings import (
+from murmur.secure_sum.identity import (
+    ADVERTISED_BYTES,
+    SIGNATURE_BYTES,
+    Advertisement,
     Party,
+    Peers,
     about_dealing,
     box_key,
-    mask_key,
-    self_mask_key,
-    word_on,
-)
-from murmur.secure_sum.identity import (
-    SIGNATURE_BYTES,
     is_signed,
+    mask_key,
     new_identity,
     public_identity,
+    require_own_keys,
+    self_mask_key,
     sign,
+    word_on,
 )
 from murmur.secure_sum.keys import Entropy, public_key, scalar
-from murmur.secure_sum.messages import (
-    OVERHEAD,
-    Phase,
-    join,
-    join_ids,
-    open_sealed,
-    part,
-    part_ids,
-    seal,
-)
-from murmur.secure_sum.peers import Peers, require_own_keys
-from murmur.secure_sum.shares import (
-    KEY,
-    SEED,
-    SHARE_BYTES,
-    TEST_BYTES,
-    Dealing,
-    passes,
-    piece,
-)
-from murmur.secure_sum.terms import SecureSumError, Terms
+from murmur.secure_sum.messages import OVERHEAD, Phase, join, open_sealed, part, seal
+from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
+from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
 
 SEALED_BYTES = OVERHEAD + SHARE_BYTES
 _ORDER = tuple(Phase)
@@ -73,14 +56,17 @@ _Method = TypeVar("_Method", bound=Callable[..., bytes])
 
 
 def _once(phase: Phase) -> Callable[[_Method], _Method]:
-    """A phase is answered once and in order; one that fails is this client's last."""
+    """Decorates the method of a phase.
+
+    A phase is answered once and in order, and one that fails is this client's last: a second
+    attempt with other input would reveal more than one sum.
+    """
     place = _ORDER.index(phase)
 
     def decorate(method: _Method) -> _Method:
         @wraps(method)
         def guarded(self: SecureClient, *arguments: Any) -> bytes:
             self.require_due(phase)
-            # A second attempt with other input would reveal more than one sum.
             self.done = len(_ORDER)
             answer = method(self, *arguments)
             self.done = place + 1
@@ -93,12 +79,26 @@ def _once(phase: Phase) -> Callable[[_Method], _Method]:
 
 @dataclass
 class SecureClient:
-    """The state of client ``me`` between two phases, of which ``done`` are behind it.
+    """One client's state between two phases.
 
-    ``identity``: the device's long-term private key. Every method raises SecureSumError where
-    going on would be unsafe; the client then takes no further part. A state whose secrets were
-    used must never be used again: whoever stores it stores the new one before the answer leaves
-    (``store.StateFile``).
+    Every method raises SecureSumError where going on would be unsafe; the client then takes no
+    further part. A state whose secrets were used must never be used again: whoever stores it
+    stores the new one before the answer leaves (``store.StateFile``).
+
+    Attributes:
+        terms: what the sum is over, and what it needs.
+        me: this client's id.
+        identity: the device's long-term private key.
+        channel: private key of this sum, for boxes; never leaves the client.
+        mask: private key of this sum, for pairwise masks; shared among the holders.
+        seed: b_u of this client's own mask; shared among the holders.
+        done: how many phases are behind it; all of them, too, once one has failed.
+        advertised: what this client has advertised, as it travelled.
+        public: what neighbours have advertised.
+        shares: of the secrets of the clients by which it is keyed, this one's own among them.
+        asked: digest of what phase MASK came with, the same for all.
+        included: whose masks may be in the sum.
+        survivors: whose vectors are in the sum.
     """
 
     terms: Terms
@@ -108,11 +108,11 @@ class SecureClient:
     mask: bytes = field(repr=False)
     seed: bytes = field(repr=False)
     done: int = 0
-    advertised: bytes = b""  # by this client itself
-    public: dict[int, bytes] = field(default_factory=dict)  # what neighbours have advertised
-    shares: dict[int, bytes] = field(default_factory=dict, repr=False)  # of others' secrets
-    asked: bytes = b""  # digest of what phase MASK came with, the same for all
-    included: tuple[int, ...] = ()  # whose masks may be in the sum
+    advertised: bytes = b""
+    public: dict[int, bytes] = field(default_factory=dict)
+    shares: dict[int, bytes] = field(default_factory=dict, repr=False)
+    asked: bytes = b""
+    included: tuple[int, ...] = ()
     survivors: tuple[int, ...] = ()
 
     @classmethod
@@ -126,15 +126,17 @@ class SecureClient:
         """Take part in a new sum with fresh secrets.
 
         ``identity``: None for a key of this sum's only. ``entropy`` differs in tests only.
+        SecureSumError where ``me`` is not in the cohort.
         """
         if me not in terms.clients:
             raise SecureSumError(f"client {me} is not in the cohort that the server names")
-        lasting = new_identity(entropy) if identity is None else identity
-        return cls(terms, me, lasting, scalar(entropy), scalar(entropy), scalar(entropy))
+        if identity is None:
+            identity = new_identity(entropy)
+        return cls(terms, me, identity, scalar(entropy), scalar(entropy), scalar(entropy))
 
     @_once(Phase.ADVERTISE)
     def advertise(self) -> bytes:
-        """Phase 1: the public halves of all four keys, signed."""
+        """Phase 1: the public halves of all four keys, signed; ``ADVERTISED_BYTES``."""
         keys = map(public_key, (self.channel, self.mask, self.seed))
         self.advertised = Advertisement.sign(self.identity, self.terms, self.me, *keys)
         return self.advertised
@@ -143,7 +145,8 @@ class SecureClient:
     def share(self, message: bytes, peers: Peers | None = None) -> bytes:
         """Phase 2: from neighbours' public keys to a sharing, and one sealed share for each.
 
-        ``peers``: whose keys these may be; None: whosoever.
+        Fewer than ``threshold`` neighbours, a key that two clients have, or one that ``peers``
+        does not accept as its client's (None: any is), and the client gives up.
         """
         sent = self._from_neighbours(message, ADVERTISED_BYTES)
         keys = {v: Advertisement.read(ad, self.terms, v) for v, ad in sent.items()}
@@ -191,20 +194,22 @@ class SecureClient:
     def add_masks(self, vector: NDArray[np.int64], message: bytes, asked: bytes) -> bytes:
         """Phase 4: from ``vector`` (length,) and the list of those included to y_u, packed.
 
-        ``asked``: digest of what all clients are asked with this phase.
+        ``asked``: digest of what all clients are asked with this phase. ValueError for a vector of
+        another form, before which nothing was masked; the client has then given up nonetheless.
         """
         terms = self.terms
         if vector.dtype != np.int64 or vector.shape != (terms.length,):
             raise ValueError(
                 f"vector={vector.dtype}{list(vector.shape)}: must be int64[{terms.length}]"
             )
-        self.included, self.asked = self._included(message), asked
-        own = self_mask_key(self.seed, terms, self._party(self.me))
+        self.included = self._included(message)
+        self.asked = asked
+        me = self._party(self.me)
+        own = self_mask_key(self.seed, terms, me)
         total = masks.to_words(vector, terms.bits) + masks.expand(own, terms.length, terms.bits)
         for v in self._known(self.included):
-            parties = self._party(self.me), self._party(v)
             public = self._advertised(v).mask
-            key = mask_key(self.mask, public, terms, *parties, asked, self.included)
+            key = mask_key(self.mask, public, terms, me, self._party(v), asked, self.included)
             pairwise = masks.expand(key, terms.length, terms.bits)
             if v > self.me:
                 total += pairwise
@@ -214,7 +219,11 @@ class SecureClient:
 
     @_once(Phase.CONFIRM)
     def confirm(self, message: bytes) -> bytes:
-        """Phase 5: from the list of survivors to this client's signature of it."""
+        """Phase 5: from the list of survivors to this client's signature of both lists.
+
+        The survivors must be among those included, this client among them, and as many as the
+        terms ask for.
+        """
         survivors = part_ids(message, self.terms.clients)
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
@@ -225,22 +234,23 @@ class SecureClient:
 
     @_once(Phase.REVEAL)
     def reveal(self, message: bytes) -> bytes:
-        """Phase 6: from neighbours' signatures to a share of each included client's, if held."""
+        """Phase 6: from neighbours' signatures to a share of each included client's, if held.
+
+        Of b_v for a survivor v, of the mask key for another; never of both. Only where as many
+        share holders have signed the same lists as restore a secret.
+        """
         words = self._from_neighbours(message, SIGNATURE_BYTES)
-        agreed = sum(
+        confirmed = sum(
             is_signed(self._advertised(v).identity, words[v], self._word_of(v))
             for v in self._known(self.survivors)
             if v in words
         )
-        self._require_holders(agreed + 1)
-        return join(
-            {
-                v: piece(share, SEED if v in self.survivors else KEY)
-                for v, share in self.shares.items()
-                if v in self.included
-            },
-            self.terms.holders_of(self.me),
-        )
+        self._require_holders(confirmed + 1)
+        revealed = {}
+        for v in self.shares.keys() & set(self.included):
+            place = SEED if v in self.survivors else KEY
+            revealed[v] = piece(self.shares[v], place)
+        return join(revealed, self.terms.holders_of(self.me))
 
     def require_due(self, phase: Phase) -> None:
         """SecureSumError unless ``phase`` is the next one."""
@@ -251,17 +261,21 @@ class SecureClient:
             )
 
     def answer(self, phase: Phase, message: bytes, peers: Peers | None = None) -> bytes:
-        """The answer in any phase that needs no data of the client's."""
-        if phase is Phase.ADVERTISE:
-            return self.advertise()
-        if phase is Phase.SHARE:
-            return self.share(message, peers)
-        if phase is Phase.CHECK:
-            return self.check(message)
-        if phase is Phase.CONFIRM:
-            return self.confirm(message)
-        if phase is Phase.REVEAL:
-            return self.reveal(message)
+        """The answer in any phase that needs no data of the client's; ValueError in MASK.
+
+        ``message``: what the server sent with the phase. ``peers``: see ``share``.
+        """
+        match phase:
+            case Phase.ADVERTISE:
+                return self.advertise()
+            case Phase.SHARE:
+                return self.share(message, peers)
+            case Phase.CHECK:
+                return self.check(message)
+            case Phase.CONFIRM:
+                return self.confirm(message)
+            case Phase.REVEAL:
+                return self.reveal(message)
         raise ValueError(f"phase={phase}: needs the vector; call add_masks")
 
     @property
@@ -285,14 +299,17 @@ class SecureClient:
         return Party(client, self.advertised if client == self.me else self.public[client])
 
     def _box_key(self, other: Advertisement, sender: int, receiver: int) -> bytes:
-        parties = self._party(sender), self._party(receiver)
+        """Of the box that ``sender`` seals for ``receiver``, of which one is this client."""
+        parties = (self._party(sender), self._party(receiver))
         return box_key(self.channel, other.channel, self.terms, *parties)
 
     def _word_of(self, client: int) -> bytes:
-        told = self.included, self.survivors, self.asked
-        return word_on(*told, self.terms, self._party(client))
+        """What ``client`` signs in CONFIRM if it was sent what this one was sent."""
+        party = self._party(client)
+        return word_on(self.included, self.survivors, self.asked, self.terms, party)
 
     def _included(self, message: bytes) -> tuple[int, ...]:
+        """The list of those included, if a sum of theirs could be revealed."""
         included = part_ids(message, self.terms.clients)
         if self.me not in included:
             raise SecureSumError("this client is to mask for a sum that it is not in")

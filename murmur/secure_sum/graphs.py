@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-HONEST, LYING = "honest", "lying"  # a server that follows the protocol; one that does not
+Server = Literal["honest", "lying"]
+HONEST: Server = "honest"  # a server that follows the protocol
+LYING: Server = "lying"  # one that does not
 SERVERS = (HONEST, LYING)
 # A server that lies may try 2^64 names for a ring until one suits it.
 PRIVACY_BITS = {HONEST: 40, LYING: 104}
@@ -26,7 +29,8 @@ AVAILABILITY_BITS = 40
 def most_marked(clients: int, marked: int, neighbours: int, bits: int) -> int:
     """The least x with clients · P[Hyp(clients − 1, marked, neighbours) > x] ≤ 2^-bits.
 
-    How many of the ``marked`` clients any one client can have among its ``neighbours``.
+    How many of the ``marked`` clients any one client can have among its ``neighbours``, but for
+    that probability: c* where colluders are marked, d* where dropouts are.
     """
     others = clients - 1
     least = max(0, neighbours - (others - marked))
@@ -36,7 +40,9 @@ def most_marked(clients: int, marked: int, neighbours: int, bits: int) -> int:
     allowed = -bits * math.log(2) - math.log(clients)
     above = np.logaddexp.accumulate(logs[::-1])[::-1]  # log P[at least the count at hand]
     too_likely = counts[above > allowed]
-    return int(too_likely[-1]) if len(too_likely) else max(least - 1, 0)
+    if not len(too_likely):
+        return max(least - 1, 0)
+    return int(too_likely[-1])
 
 
 def gap_log2(clients: int, missing: int, neighbours: int) -> float:
@@ -47,23 +53,30 @@ def gap_log2(clients: int, missing: int, neighbours: int) -> float:
     return float(math.log2(clients) + np.log2((missing - row) / (clients - row)).sum())
 
 
-def least_threshold(server: str, clients: int, neighbours: int, colluders: int, bits: int) -> int:
-    """The least threshold of a ring that ``server`` with ``colluders`` cannot get around."""
+def least_threshold(
+    server: Server, clients: int, neighbours: int, colluders: int, bits: int
+) -> int:
+    """The least threshold of a ring that ``server`` with ``colluders`` cannot get around.
+
+    ``bits``: the probability that it fails is at most 2^-bits. For a server that follows the
+    protocol more shares are needed than colluders can hold. Against one that lies:
+
+    * two lists about one client, with t signers each, share an honest signer: 2t > k + 1 + c*
+    * no gap in the ring can be unmasked at its edge: t ≥ k/2 + 2 + c*
+    * there is one list for the whole ring: 3t ≥ 2(k + 1 + c*) + 2
+    """
     among = most_marked(clients, colluders, neighbours, bits)
     if server == HONEST:
         return among + 1
-    # Two lists with t signers each about one client share an honest one.
     one_word = (neighbours + 1 + among) // 2 + 1
-    # No gap in the ring can be unmasked at its edge.
     no_gap = neighbours // 2 + 2 + among
-    # One list for the whole ring.
     one_list = math.ceil((2 * (neighbours + 1 + among) + 2) / 3)
     return max(one_word, no_gap, one_list)
 
 
 @lru_cache(maxsize=256)
 def ring_for(
-    server: str,
+    server: Server,
     clients: int,
     colluders: int,
     dropouts: int,
@@ -72,22 +85,35 @@ def ring_for(
 ) -> tuple[int, int] | None:
     """The least even k, and a threshold, of a ring that is safe and stays available.
 
-    ``bits``: 2^-bits is how likely it fails to protect, by default what ``server`` asks for;
-    2^-``available``: how likely somebody's share holders become too few. None: there is no ring.
+    Args:
+        server: against whom it must be safe, HONEST or LYING.
+        clients: in the ring.
+        colluders: how many of them side with the server.
+        dropouts: how many of them may fall silent.
+        bits: it fails to protect with probability 2^-bits at most; None for what ``server`` asks.
+        available: with probability 2^-available at most somebody's share holders become too few.
+
+    Returns:
+        k and t; None where no ring of these clients will do.
     """
-    bits = PRIVACY_BITS[server] if bits is None else bits
+    if bits is None:
+        bits = PRIVACY_BITS[server]
     missing = min(clients, colluders + dropouts)
     for neighbours in range(2, clients - 1, 2):
         if server == HONEST and gap_log2(clients, missing, neighbours) > -bits:
             continue
         least = least_threshold(server, clients, neighbours, colluders, bits)
         greatest = neighbours - most_marked(clients, dropouts, neighbours, available)
-        if least <= greatest:
-            return neighbours, (least + greatest) // 2 if server == HONEST else least
+        if least > greatest:
+            continue
+        if server == HONEST:
+            return neighbours, (least + greatest) // 2
+        return neighbours, least
     return None
 
 
 def _log_choose(many: int, some: Iterable[int]) -> NDArray[np.float64]:
+    """Ln of the binomial coefficients of ``many`` over each of ``some``."""
     whole = math.lgamma(many + 1)
     found = [whole - math.lgamma(count + 1) - math.lgamma(many - count + 1) for count in some]
     return np.array(found)

@@ -1,25 +1,46 @@
-"""A device's long-term key (Ed25519): it signs what the device says in secure sums.
+"""Who is who in a secure sum: long-term keys, whose they are, and what is bound to them.
 
-Made once on the device and kept beside its state, readable by its owner only. Which key is whose
-is for ``peers`` to say.
+A device has one Ed25519 key, made on it and readable by its owner only, with which it signs what it
+says in sums. ``Peers`` says whose key is whose: pinned by the owner, or kept at first sight. An
+``Advertisement`` is a client's message in phase ADVERTISE, four public keys under that signature.
+Below it stands what each key, share and signature of a sum is derived from or bound to, the same
+for client and server.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.secure_sum.keys import Entropy
+from murmur.common import replace_durably
+from murmur.privacy.framing import framed
+from murmur.secure_sum.keys import POINT_BYTES, Entropy, agree, derive, point
+from murmur.secure_sum.terms import SecureSumError, Terms, context, join_ids
 
-IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64
+IDENTITY_BYTES = 32
+SIGNATURE_BYTES = 64
+_SIZES = (IDENTITY_BYTES, POINT_BYTES, POINT_BYTES, POINT_BYTES, SIGNATURE_BYTES)
+ADVERTISED_BYTES = sum(_SIZES)
+_ADVERTISEMENT = "advertisement"
+
+# Long-term keys ---------------------------------------------------------------------------------
 
 
 def identity_in(path: Path) -> bytes:
-    """The private key in the file ``path``, which is made, mode 600, if it is not there."""
+    """The private key in the file ``path``, which is made, mode 600, if it is not there.
+
+    Of two processes that make it at once the first decides. ValueError for a file that holds
+    something else.
+    """
     try:
         return bytes.fromhex(path.read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -30,31 +51,257 @@ def identity_in(path: Path) -> bytes:
         file.write(new_identity().hex())
         file.flush()
         os.fsync(file.fileno())
-    with suppress(FileExistsError):  # the first of two processes decides
+    with suppress(FileExistsError):
         os.link(draft, path)
     draft.unlink()
     return bytes.fromhex(path.read_text(encoding="ascii"))
 
 
 def new_identity(entropy: Entropy = os.urandom) -> bytes:
-    """A private key."""
+    """A private key of 32 bytes."""
     return entropy(IDENTITY_BYTES)
 
 
 def public_identity(identity: bytes) -> bytes:
-    """The public half, by which peers know the device."""
+    """The public half of a private key, 32 bytes, by which peers know the device."""
     return Ed25519PrivateKey.from_private_bytes(identity).public_key().public_bytes_raw()
 
 
 def sign(identity: bytes, about: bytes) -> bytes:
-    """A signature of ``about``."""
+    """A signature of ``about``, 64 bytes, under the private key ``identity``."""
     return Ed25519PrivateKey.from_private_bytes(identity).sign(about)
 
 
 def is_signed(public: bytes, signature: bytes, about: bytes) -> bool:
-    """Whether the owner of ``public`` has signed ``about``."""
+    """Whether the owner of ``public`` has signed ``about``; False for what is no key at all."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, about)
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+# Whose keys they are ----------------------------------------------------------------------------
+
+
+class Peers(Protocol):
+    """Says whose keys these are.
+
+    One device must not play several clients, so a key belongs to one id for good, and an id to one
+    key.
+    """
+
+    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
+        """SecureSumError unless each key in ``found`` (by client) can be that client's."""
+
+
+class PinnedPeers:
+    """``keys``: of every client beside which a device takes part, by its owner's word."""
+
+    def __init__(self, keys: Mapping[int, bytes]) -> None:
+        require_own_keys(keys)
+        self.keys = dict(keys)
+
+    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
+        """The whole cohort must be pinned, and each key be the one that is."""
+        self.require_cohort(terms)
+        if any(self.keys[client] != key for client, key in found.items()):
+            raise SecureSumError(
+                "a client's key is not the one that this device's owner has pinned for it"
+            )
+
+    def require_cohort(self, terms: Terms) -> None:
+        """SecureSumError where the terms name somebody who is not pinned, or other keys."""
+        strangers = [client for client in terms.clients if client not in self.keys]
+        if strangers:
+            raise SecureSumError(
+                f"client {strangers[0]} is not among the peers that this device's owner has pinned"
+            )
+        if terms.keys and terms.keys != keys_digest(terms.clients, self.keys):
+            raise SecureSumError("the terms are for other keys than this device's owner has pinned")
+
+
+class SeenPeers:
+    """Keys that this device has seen before, kept in the file ``path``.
+
+    For a device whose owner has pinned nobody: the first key that a server shows for a client is
+    remembered, and another one is refused from then on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
+        """A client keeps the key that it was first seen with, and nobody else may have it."""
+        known = read_peers(self.path) if self.path.exists() else {}
+        if any(known.get(client, key) != key for client, key in found.items()):
+            raise SecureSumError("a client has another key than when it was first seen")
+        both = {**known, **found}
+        require_own_keys(both)
+        if both != known:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lines = [f"{client} {key.hex()}\n" for client, key in sorted(both.items())]
+            replace_durably(self.path, "".join(lines).encode("ascii"))
+
+
+def require_own_keys(keys: Mapping[int, bytes]) -> None:
+    """SecureSumError where two clients have one key."""
+    if len(set(keys.values())) < len(keys):
+        raise SecureSumError("two clients have one key; no device may be two clients")
+
+
+def keys_digest(clients: tuple[int, ...], keys: Mapping[int, bytes]) -> str:
+    """Of each client's id and key, in hexadecimal; KeyError for a client without one."""
+    fields = [client.to_bytes(8, "big") + keys[client] for client in clients]
+    return hashlib.sha256(framed(b"keys of a cohort", *fields)).hexdigest()
+
+
+def read_peers(path: Path) -> dict[int, bytes]:
+    """A client's id and its public key in hexadecimal in each line; what follows is a remark.
+
+    ValueError for a file that is anything else, names nobody, or gives a client or key twice.
+    """
+    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    peers: dict[int, bytes] = {}
+    for words in lines:
+        if len(words) < 2 or not (words[0].isascii() and words[0].isdecimal()):
+            raise ValueError("peers: a line does not begin with a client's id and its public key")
+        client = int(words[0])
+        if client in peers:
+            raise ValueError(f"peers: client {client} is there twice")
+        try:
+            peers[client] = bytes.fromhex(words[1])
+        except ValueError as error:
+            raise ValueError(f"peers: client {client} has no public key") from error
+    if not peers or any(len(key) != IDENTITY_BYTES for key in peers.values()):
+        raise ValueError(f"peers: public keys have {IDENTITY_BYTES} bytes, one in each line")
+    if len(set(peers.values())) < len(peers):
+        raise ValueError("peers: two clients have one key; every device has a key of its own")
+    return peers
+
+
+# What a client shows, and what is bound to it -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Advertisement:
+    """A client's message in phase ADVERTISE: four public keys and their signature.
+
+    Attributes:
+        identity: the device's long-term key, which signs.
+        channel: of this sum, for boxes between two clients (``keys``).
+        mask: of this sum, for pairwise masks.
+        seed: S = b_u·G, the point behind the seed of the client's own mask.
+        signature: over the terms, the client's id and the four keys.
+    """
+
+    identity: bytes
+    channel: bytes
+    mask: bytes
+    seed: bytes
+    signature: bytes
+
+    @classmethod
+    def sign(
+        cls, identity: bytes, terms: Terms, client: int, channel: bytes, mask: bytes, seed: bytes
+    ) -> bytes:
+        """An advertisement as it travels, ``ADVERTISED_BYTES``; ``identity`` is the private key."""
+        keys = (public_identity(identity), channel, mask, seed)
+        signature = sign(identity, context(terms, _ADVERTISEMENT, client, *keys))
+        return b"".join((*keys, signature))
+
+    @classmethod
+    def of(cls, sent: bytes) -> Advertisement:
+        """The parts of what travelled; SecureSumError for another length. Nothing is checked."""
+        if len(sent) != ADVERTISED_BYTES:
+            raise SecureSumError("its public keys are malformed")
+        ends = accumulate(_SIZES, initial=0)
+        return cls(*(sent[start:end] for start, end in pairwise(ends)))
+
+    @classmethod
+    def read(cls, sent: bytes, terms: Terms, client: int) -> Advertisement:
+        """``of``, with its signature checked: SecureSumError where it is not ``client``'s."""
+        found = cls.of(sent)
+        about = context(terms, _ADVERTISEMENT, client, *found.keys)
+        if not is_signed(found.identity, found.signature, about):
+            raise SecureSumError("its public keys are not signed by its own device's key")
+        return found
+
+    def require_valid(self) -> None:
+        """SecureSumError for what is no point of the curve, and for a key that is there twice."""
+        for key in self.keys[1:]:
+            point(key)
+        if len(set(self.keys)) < len(self.keys):
+            raise SecureSumError("it advertised the same public key twice")
+
+    @property
+    def keys(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """Its four public keys."""
+        return self.identity, self.channel, self.mask, self.seed
+
+
+@dataclass(frozen=True)
+class Party:
+    """A client ``id`` and what it has advertised, as it travelled."""
+
+    id: int
+    advertised: bytes
+
+
+def box_key(private: bytes, public: bytes, terms: Terms, sender: Party, receiver: Party) -> bytes:
+    """The key of the one message that ``sender`` seals for ``receiver``.
+
+    ``private`` and ``public``: one party's private channel key and the other's public one.
+    """
+    return derive(agree(private, public), context(terms, "box", *_pair(sender, receiver)))
+
+
+def mask_key(
+    private: bytes,
+    public: bytes,
+    terms: Terms,
+    one: Party,
+    other: Party,
+    asked: bytes,
+    included: Sequence[int],
+) -> bytes:
+    """The key of the mask that two clients share, the same for both.
+
+    Clients that were asked different questions, or sent different lists, derive different keys, so
+    that their masks do not cancel.
+
+    Args:
+        private: one party's private mask key.
+        public: the other's public mask key.
+        terms: of the sum.
+        one: one party.
+        other: the other, in either order.
+        asked: digest of what the sum's clients were asked.
+        included: whose masks are in the sum.
+    """
+    low, high = sorted((one, other), key=lambda party: party.id)
+    question = (asked, join_ids(included, terms.clients))
+    about = context(terms, "pairwise mask", *_pair(low, high), *question)
+    return derive(agree(private, public), about)
+
+
+def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:
+    """The key of the mask that only ``client`` adds, from its private ``seed`` b_u."""
+    return derive(seed, context(terms, "self mask", client.id, client.advertised))
+
+
+def about_dealing(terms: Terms, dealer: Party) -> bytes:
+    """What binds a dealer's shares to one sum."""
+    return context(terms, "sharing", dealer.id, dealer.advertised)
+
+
+def word_on(
+    included: Sequence[int], survivors: Sequence[int], asked: bytes, terms: Terms, signer: Party
+) -> bytes:
+    """What ``signer`` signs in CONFIRM: both lists, and the digest of what it was asked."""
+    lists = (join_ids(ids, terms.clients) for ids in (included, survivors))
+    return context(terms, "survivors", signer.id, signer.advertised, asked, *lists)
+
+
+def _pair(one: Party, other: Party) -> tuple[int, bytes, int, bytes]:
+    return one.id, one.advertised, other.id, other.advertised

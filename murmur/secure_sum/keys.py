@@ -20,14 +20,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from murmur.secure_sum.terms import SecureSumError
 
-KEY_BYTES, POINT_BYTES = 32, 33
+KEY_BYTES = 32
+POINT_BYTES = 33
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
 Entropy = Callable[[int], bytes]
 _CURVE = ec.SECP256R1()
 
 
 def scalar(entropy: Entropy = os.urandom) -> bytes:
-    """A uniform number in 1..ORDER-1; 384 bits make the remainder's bias 2^-128."""
+    """A uniform number in 1..ORDER-1, as 32 bytes: a private key, or a coefficient.
+
+    ``entropy``: gives so many random bytes; 384 bits make the remainder's bias 2^-128.
+    """
     return to_bytes(int.from_bytes(entropy(48), "big") % (ORDER - 1) + 1)
 
 
@@ -37,7 +41,7 @@ def to_bytes(number: int) -> bytes:
 
 
 def public_key(private: bytes) -> bytes:
-    """The public half of a private key; ValueError for one outside 1..ORDER-1."""
+    """The public half, 33 bytes, of a private key; ValueError for one outside 1..ORDER-1."""
     key = ec.derive_private_key(int.from_bytes(private, "big"), _CURVE).public_key()
     return key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
 
@@ -52,7 +56,10 @@ def agree(private: bytes, public: bytes) -> bytes:
 
 
 def point(public: bytes) -> EccPoint:
-    """A public key as a point to calculate with; SecureSumError where it is not one."""
+    """A public key as a point to calculate with; SecureSumError where it is not one.
+
+    Its arithmetic takes a time that depends on the numbers: for what is public only.
+    """
     numbers = _decoded(public).public_numbers()
     return EccPoint(numbers.x, numbers.y, "P-256")
 

@@ -35,7 +35,10 @@ def expand(key: bytes, length: int, bits: int) -> Words:
 
 
 def to_words(values: NDArray[np.int64], bits: int) -> Words:
-    """Integers (n,) modulo 2^bits, or of its word's width; negative ones in two's complement."""
+    """Integers (n,) as words of ``word(bits)``, negative ones in two's complement.
+
+    What lies above the modulus stays where a word is wider: ``pack`` drops it.
+    """
     return values.astype(word(bits))
 
 

@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.secure_sum import masks
-from murmur.secure_sum.advertisement import Advertisement
-from murmur.secure_sum.bindings import (
+from murmur.secure_sum.client import SEALED_BYTES
+from murmur.secure_sum.identity import (
+    SIGNATURE_BYTES,
+    Advertisement,
     Party,
     about_dealing,
+    is_signed,
     mask_key,
     self_mask_key,
     word_on,
 )
-from murmur.secure_sum.client import SEALED_BYTES
-from murmur.secure_sum.decoding import restore
-from murmur.secure_sum.identity import SIGNATURE_BYTES, is_signed
 from murmur.secure_sum.keys import KEY_BYTES
-from murmur.secure_sum.messages import Phase, join, join_ids, part, part_ids
-from murmur.secure_sum.shares import KEY, SEED, Dealing
-from murmur.secure_sum.terms import SecureSumError, Terms
+from murmur.secure_sum.messages import Phase, join, part
+from murmur.secure_sum.shares import KEY, SEED, Dealing, restore
+from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
 
 
 class SecureServer:
@@ -39,17 +39,28 @@ class SecureServer:
     A client that is missing from a phase's replies has dropped out. Every method raises
     SecureSumError when too few clients are left for the sum ever to be revealed.
 
-    ``dropouts``: how many share holders of each client are expected to fall silent. ``asked``:
-    digest of what clients are asked in phase MASK.
+    Args:
+        terms: what the sum is over, and what it needs.
+        dropouts: how many share holders of each client are expected to fall silent.
+
+    Attributes:
+        asked: digest of what clients are asked in phase MASK; set it before their replies come.
+        conflicts: pairs (dealer, holder) of whom one has lied: these shares did not arrive.
+        dropped: who was left out without proven fault, and why.
+        accused: who sent what no honest client sends, and what that was.
+        included: whose masks may be in the sum, from ``lists`` on.
+        survivors: whose vectors are in the sum, from ``survivors_list`` on.
     """
 
     def __init__(self, terms: Terms, dropouts: int = 0) -> None:
-        self.terms, self.dropouts, self.asked = terms, dropouts, b""
+        self.terms = terms
+        self.dropouts = dropouts
+        self.asked = b""
         self.conflicts: list[tuple[int, int]] = []
         self.dropped: dict[int, str] = {}
         self.accused: dict[int, str] = {}
-        self.included: tuple[int, ...] = ()  # whose masks may be in the sum
-        self.survivors: tuple[int, ...] = ()  # whose vectors are in the sum
+        self.included: tuple[int, ...] = ()
+        self.survivors: tuple[int, ...] = ()
         self._advertised: dict[int, Advertisement] = {}
         self._dealings: dict[int, Dealing] = {}
         self._advertisements: dict[int, bytes] = {}  # as they travelled
@@ -59,12 +70,17 @@ class SecureServer:
         self._total = np.zeros(terms.length, masks.word(terms.bits))
 
     def keys(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
-        """After ADVERTISE: its neighbours' public keys for each client."""
+        """After ADVERTISE: its neighbours' public keys for each client.
+
+        ``replies``: by client, as they came. Who sent no valid advertisement, or a key that
+        somebody else sent too, is accused and left out.
+        """
         for client, sent in sorted(replies.items()):
             with self._blaming(client):
                 advertised = Advertisement.read(sent, self.terms, client)
                 advertised.require_valid()
-                self._advertised[client], self._advertisements[client] = advertised, sent
+                self._advertised[client] = advertised
+                self._advertisements[client] = sent
         # Keys are fresh and not yet published, so clients that send the same key collude.
         seen = Counter(key for ad in self._advertised.values() for key in ad.keys)
         for client, ad in list(self._advertised.items()):
@@ -72,13 +88,13 @@ class SecureServer:
                 del self._advertised[client]
                 self.accused[client] = "it advertised a public key of another client's"
         self._require(len(self._advertised), Phase.ADVERTISE)
-        return {
-            client: self._to(client, {v: replies[v] for v in self._among(client, self._advertised)})
-            for client in self._advertised
-        }
+        return {c: self._from_neighbours(c, self._advertised, replies) for c in self._advertised}
 
     def shares(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
-        """After SHARE: what its neighbours sealed for each client, and how to test it."""
+        """After SHARE: what its neighbours sealed for each client, and how to test it.
+
+        Who shares anything but the secrets behind its public keys is accused and left out.
+        """
         terms = self.terms
         size = Dealing.size(terms.threshold, terms.holders)
         for client, sent in self._expected(replies, self._advertised):
@@ -86,22 +102,21 @@ class SecureServer:
                 boxes = part(sent[size:], SEALED_BYTES, terms.neighbours_of(client))
                 if list(boxes) != self._among(client, self._advertised):
                     raise SecureSumError("it did not send shares to all of its neighbours")
-                ad, about = self._advertised[client], about_dealing(terms, self._party(client))
+                ad = self._advertised[client]
+                about = about_dealing(terms, self._party(client))
                 self._dealings[client] = Dealing.read(
                     sent[:size], terms.threshold, terms.holders, about, ad.seed, ad.mask
                 )
                 self._sealed[client] = boxes
         self._require(len(self._sealed), Phase.SHARE)
-        return {
-            client: self._to(
-                client,
-                {
-                    v: self._sealed[v][client] + self._dealings[v].test(self._place(v, client))
-                    for v in self._among(client, self._sealed)
-                },
-            )
-            for client in self._sealed
-        }
+        return {client: self._for_holder(client) for client in self._sealed}
+
+    def _for_holder(self, client: int) -> bytes:
+        """Each neighbour's box for ``client``, and the test of what is in it."""
+        found = {}
+        for v in self._among(client, self._sealed):
+            found[v] = self._sealed[v][client] + self._dealings[v].test(self._place(v, client))
+        return join(found, self.terms.neighbours_of(client))
 
     def checked(self, replies: Mapping[int, bytes]) -> None:
         """After CHECK: who holds whose shares, and between whom there are ``conflicts``."""
@@ -117,7 +132,11 @@ class SecureServer:
         self._require(len(self._held), Phase.CHECK)
 
     def lists(self, without: Container[int] = ()) -> dict[int, bytes]:
-        """Then: who is to be in the sum, for each of them; ``without`` those who were named."""
+        """Then: who is to be in the sum, for each of them.
+
+        ``without``: those who were named in earlier rounds. A dealer that keeps too few holders
+        after the expected dropouts is left out, unaccused: what it masks could not be unmasked.
+        """
         included = {c for c in self._held if c not in self.accused and c not in without}
         refused = Counter(dealer for dealer, _ in self.conflicts)
         spare = self.terms.holders - self.dropouts - self._needed
@@ -127,8 +146,6 @@ class SecureServer:
             if 0 < refused[c] > spare or self._holders(c, included) < self._needed
         ]
         while lonely:
-            # What they mask could not be unmasked. That their shares did not arrive need not be
-            # their fault.
             included.difference_update(lonely)
             self.dropped |= dict.fromkeys(lonely, "too few hold shares of its secrets")
             lonely = [c for c in sorted(included) if self._holders(c, included) < self._needed]
@@ -137,7 +154,11 @@ class SecureServer:
         return dict.fromkeys(self.included, join_ids(self.included, self.terms.clients))
 
     def add(self, client: int, packed: bytes) -> None:
-        """During MASK: add one client's masked vector to the total."""
+        """During MASK: add one client's masked vector, as it was packed, to the total.
+
+        SecureSumError for a client that was not asked or has sent one before; one whose bytes are
+        no vector of the terms' length is accused.
+        """
         if client not in self.included or client in self._masked:
             raise SecureSumError(f"client {client} was not asked for a vector, or sent two")
         with self._blaming(client):
@@ -152,7 +173,8 @@ class SecureServer:
     def take_up(self, clients: Iterable[int], total: NDArray, asked: bytes) -> None:
         """Go on after MASK where an interrupted server was, with its ``masked`` and ``asked``."""
         self.asked = asked
-        self._masked, self._total = set(clients), total.copy()
+        self._masked = set(clients)
+        self._total = total.copy()
 
     def survivors_list(self) -> dict[int, bytes]:
         """After MASK: the list of survivors, to be confirmed by each of them."""
@@ -164,16 +186,16 @@ class SecureServer:
     def confirmations(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
         """After CONFIRM: its neighbours' signatures for each client that gave its own."""
         words: dict[int, bytes] = {}
-        told = self.included, self.survivors, self.asked
+        question = (self.included, self.survivors, self.asked, self.terms)
         for client, word in self._expected(replies, self.survivors):
             with self._blaming(client):
                 identity = self._advertised[client].identity
-                about = word_on(*told, self.terms, self._party(client))
+                about = word_on(*question, self._party(client))
                 if len(word) != SIGNATURE_BYTES or not is_signed(identity, word, about):
                     raise SecureSumError("its word on the list of survivors is not signed by it")
                 words[client] = word
         self._require_holders(words.keys(), Phase.CONFIRM)
-        return {c: self._to(c, {v: words[v] for v in self._among(c, words)}) for c in words}
+        return {c: self._from_neighbours(c, words, words) for c in words}
 
     def total(self, replies: Mapping[int, bytes], signed: bool = False) -> NDArray[np.int64]:
         """After REVEAL: the exact sum (length,) of the survivors' vectors modulo 2^bits.
@@ -183,15 +205,7 @@ class SecureServer:
         held: dict[int, dict[int, bytes]] = {client: {} for client in self.included}
         for holder, sent in self._expected(replies, self.survivors):
             with self._blaming(holder):
-                revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
-                if revealed.keys() != self._held[holder] & set(self.included) or not all(
-                    self._dealings[owner].is_share(
-                        self._place(owner, holder), self._due(owner), share
-                    )
-                    for owner, share in revealed.items()
-                ):
-                    raise SecureSumError("it did not reveal the shares that it had accepted")
-                for owner, share in revealed.items():
+                for owner, share in self._revealed(holder, sent).items():
                     held[owner][self._place(owner, holder)] = share
         for owner in self.included:
             if self._needs_removal(owner):
@@ -200,36 +214,58 @@ class SecureServer:
 
     # Helpers --------------------------------------------------------------------------------
 
+    def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
+        """Shares by owner; SecureSumError unless they are those that ``holder`` had accepted."""
+        revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
+        complete = revealed.keys() == self._held[holder] & set(self.included)
+        if not complete or not all(
+            self._dealings[owner].is_share(self._place(owner, holder), self._due(owner), share)
+            for owner, share in revealed.items()
+        ):
+            raise SecureSumError("it did not reveal the shares that it had accepted")
+        return revealed
+
     def _remove(self, owner: int, held: Mapping[int, bytes]) -> None:
-        terms, ad = self.terms, self._advertised[owner]
+        """Take out of the total what stays in it of ``owner``'s masks.
+
+        ``held``: shares by holder's place. Of a survivor that is its own mask, of another its
+        masks with the survivors. SecureSumError where the shares restore no secret.
+        """
+        secret = self._restored(owner, held)
+        if self._due(owner) == SEED:
+            own = self_mask_key(secret, self.terms, self._party(owner))
+            self._total -= masks.expand(own, self.terms.length, self.terms.bits)
+            return
+        for v in self._among(owner, self.survivors):
+            public = self._advertised[v].mask
+            parties = (self._party(owner), self._party(v))
+            key = mask_key(secret, public, self.terms, *parties, self.asked, self.included)
+            pairwise = masks.expand(key, self.terms.length, self.terms.bits)
+            if v < owner:  # v added it, owner would have subtracted it
+                self._total -= pairwise
+            else:
+                self._total += pairwise
+
+    def _restored(self, owner: int, held: Mapping[int, bytes]) -> bytes:
+        """``owner``'s secret that is due; whoever dealt or held a wrong share is accused."""
         if len(held) < self._needed:
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: {len(held)} holders revealed shares of client "
                 f"{owner}'s secrets, {self._needed} are needed"
             )
-        survived = self._due(owner) == SEED
+        ad = self._advertised[owner]
+        public = ad.seed if self._due(owner) == SEED else ad.mask
         try:
-            secret, wrong = restore(held, self._needed, ad.seed if survived else ad.mask)
+            secret, wrong = restore(held, self._needed, public)
         except SecureSumError as error:
             self.accused[owner] = "it and others have shared what restores no secret"
             raise SecureSumError(
                 f"aborted in phase {Phase.REVEAL}: client {owner}: {error}"
             ) from error
         if wrong:  # an honest holder would not have held it
-            liars = (owner, *(terms.holders_of(owner)[place] for place in wrong))
+            liars = (owner, *(self.terms.holders_of(owner)[place] for place in wrong))
             self.accused |= dict.fromkeys(liars, f"a share of client {owner}'s that was wrong")
-        if survived:
-            key = self_mask_key(secret, terms, self._party(owner))
-            self._total -= masks.expand(key, terms.length, terms.bits)
-            return
-        for v in self._among(owner, self.survivors):
-            parties, told = (self._party(owner), self._party(v)), (self.asked, self.included)
-            key = mask_key(secret, self._advertised[v].mask, terms, *parties, *told)
-            pairwise = masks.expand(key, terms.length, terms.bits)
-            if v < owner:  # v added it, owner would have subtracted it
-                self._total -= pairwise
-            else:
-                self._total += pairwise
+        return secret
 
     def _party(self, client: int) -> Party:
         return Party(client, self._advertisements[client])
@@ -239,24 +275,32 @@ class SecureServer:
         return self.terms.threshold
 
     def _due(self, owner: int) -> int:
+        """Which of its two secrets may be revealed: a survivor's seed, another's mask key."""
         return SEED if owner in self.survivors else KEY
 
     def _needs_removal(self, owner: int) -> bool:
+        """Whether any mask of ``owner``'s is in the total."""
         return owner in self.survivors or bool(self._among(owner, self.survivors))
 
     def _among(self, client: int, group: Iterable[int]) -> list[int]:
+        """The neighbours of ``client`` that are in ``group``, in order."""
         chosen = set(group)
         return [v for v in self.terms.neighbours_of(client) if v in chosen]
 
     def _place(self, owner: int, holder: int) -> int:
+        """At which index ``holder`` has a share of ``owner``'s secrets."""
         return self.terms.holders_of(owner).index(holder)
 
-    def _to(self, client: int, messages: Mapping[int, bytes]) -> bytes:
-        return join(messages, self.terms.neighbours_of(client))
+    def _from_neighbours(
+        self, client: int, group: Iterable[int], messages: Mapping[int, bytes]
+    ) -> bytes:
+        """What those neighbours of ``client`` that are in ``group`` have sent, for it."""
+        near = {v: messages[v] for v in self._among(client, group)}
+        return join(near, self.terms.neighbours_of(client))
 
     @contextmanager
     def _blaming(self, client: int) -> Iterator[None]:
-        """Accuse ``client`` of what a SecureSumError says."""
+        """Accuse ``client`` of what a SecureSumError in the block says, and go on without it."""
         try:
             yield
         except SecureSumError as error:
@@ -265,9 +309,11 @@ class SecureServer:
     def _expected(
         self, replies: Mapping[int, bytes], expected: Container[int]
     ) -> Iterator[tuple[int, bytes]]:
+        """The replies of those who were asked, in the order of their ids."""
         return ((client, sent) for client, sent in sorted(replies.items()) if client in expected)
 
     def _require(self, count: int, phase: Phase) -> None:
+        """SecureSumError where fewer clients are left than a sum needs."""
         if count < self.terms.minimum:
             raise SecureSumError(
                 f"aborted after phase {phase}: {count} of {len(self.terms.clients)} clients are "
@@ -280,6 +326,7 @@ class SecureServer:
         return sum(v in left and owner in self._held[v] for v in holders)
 
     def _require_holders(self, left: Container[int], phase: Phase) -> None:
+        """SecureSumError where somebody's masks could not be removed any more."""
         for owner in self.included:
             holders = self._holders(owner, left)
             if self._needs_removal(owner) and holders < self._needed:

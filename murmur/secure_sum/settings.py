@@ -1,90 +1,64 @@
-"""``conf/privacy``: whether contributions are summed securely, and how strictly."""
+"""Who asks what of a secure sum: a run's settings make its terms, a device's owner bounds them.
+
+``SecureSumSettings`` are ``conf/privacy`` on the server; ``OwnerRules`` are in a device's
+node-config, where no server can lower them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-from murmur.common import require_count
-from murmur.secure_sum.graphs import HONEST, LYING, PRIVACY_BITS, SERVERS, ring_for
-from murmur.secure_sum.owner import OwnerRules
-from murmur.secure_sum.peers import keys_digest, read_peers
+from pydantic import Field
+
+from murmur.common import Count, settings
+from murmur.secure_sum.graphs import HONEST, LYING, PRIVACY_BITS, Server, ring_for
+from murmur.secure_sum.identity import PinnedPeers, keys_digest, read_peers
 from murmur.secure_sum.terms import Terms
 
-MODES = ("off", "simulated", "on")
-_KINDS: dict[str, tuple[type, ...]] = {
-    "threshold": (float, int),
-    "minimum": (float, int, NoneType),
-    "neighbours": (int, NoneType),
-    "colluders": (int,),
-    "groups": (int,),
-    "liars": (float, int),
-    "dropouts": (float, int),
-    "server": (str,),
-    "peers": (str, NoneType),
-}
+_Mode = Literal["off", "simulated", "on"]
+MODES: tuple[str, ...] = get_args(_Mode)
 _RINGS_FROM = 200  # clients of a cohort from which a ring is cheaper by much
 
 
-@dataclass(frozen=True)
+@settings
 class SecureSumSettings:
-    """How a cohort sums securely.
+    """How a cohort sums securely (``conf/privacy``).
 
-    ``mode``: "on", "off", or "simulated" (the sum is taken directly and only the statement speaks
-    of secure aggregation). ``threshold``: share of a client's share holders that must survive, in
-    [0.5, 1). ``minimum``: share of the cohort that must be in a sum, in (0, 1]; None: as
-    ``threshold``. ``neighbours``: see ``Terms``; None: all, and from 200 clients on, where the
-    server follows the protocol, the least ring that is safe. ``colluders``: clients that may side
-    with the server; their noise is not counted. ``server``: "lying", or "honest": whether what is
-    said of the sums is to hold against a server that lies, or for one that follows the protocol.
-    ``dropouts``: share of the clients that may fall silent in a sum. ``groups``: into how many a
-    cohort is divided anew each round, with a sum each. ``liars``: share of the federation's
-    clients that may lie, on which naming one by group testing rests; 0: nobody is named so.
-    ``peers``: file of clients' ids and long-term keys, to which the terms are bound; None: a
-    client has the key that it shows.
+    Attributes:
+        mode: "on", "off", or "simulated" (the sum is taken directly and only the statement speaks
+            of secure aggregation).
+        threshold: share of a client's share holders that must survive, in [0.5, 1).
+        minimum: share of the cohort that must be in a sum, in (0, 1]. None: as ``threshold``.
+        neighbours: see ``Terms``, even and at least 2. None: all, and from 200 clients on, where
+            the server follows the protocol, the least ring that is safe.
+        colluders: clients that may side with the server; their noise is not counted.
+        groups: into how many a cohort is divided anew each round, with a sum each.
+        liars: share of the federation's clients that may lie, on which naming one by group testing
+            rests, in [0, 0.5). 0: nobody is named so.
+        dropouts: share of the clients that may fall silent in a sum, in [0, 0.5).
+        server: "lying", or "honest": whether what is said of the sums is to hold against a server
+            that lies, or for one that follows the protocol.
+        peers: file of clients' ids and long-term keys, to which the terms are bound. None: a client
+            has the key that it shows.
+
+    Raises:
+        ValueError: a value is of another type or outside its range.
     """
 
-    mode: str = "off"
-    threshold: float = 0.67
-    minimum: float | None = None
-    neighbours: int | None = None
-    colluders: int = 0
-    groups: int = 1
-    liars: float = 0.1
-    dropouts: float = 0.1
-    server: str = LYING
+    mode: _Mode = "off"
+    threshold: Annotated[float, Field(ge=0.5, lt=1)] = 0.67
+    minimum: Annotated[float, Field(gt=0, le=1)] | None = None
+    neighbours: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
+    colluders: Annotated[int, Field(ge=0)] = 0
+    groups: Count = 1
+    liars: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
+    dropouts: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
+    server: Server = LYING
     peers: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode={self.mode!r}: must be one of {', '.join(MODES)}")
-        for name, kinds in _KINDS.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, kinds):
-                words = " or ".join("null" if k is NoneType else k.__name__ for k in kinds)
-                raise ValueError(f"{name}={value!r}: must be {words}")
-        if not 0.5 <= self.threshold < 1:
-            raise ValueError(f"threshold={self.threshold}: must lie in [0.5, 1)")
-        if self.minimum is not None and not 0 < self.minimum <= 1:
-            raise ValueError(f"minimum={self.minimum}: must lie in (0, 1], or be null")
-        if self.neighbours is not None and (self.neighbours < 2 or self.neighbours % 2):
-            raise ValueError(
-                f"neighbours={self.neighbours}: must be even and at least 2, or null for all"
-            )
-        if self.colluders < 0:
-            raise ValueError(f"colluders={self.colluders}: must be at least 0")
-        require_count("groups", self.groups)
-        if not 0 <= self.liars < 0.5:
-            raise ValueError(f"liars={self.liars}: must lie in [0, 0.5)")
-        if not 0 <= self.dropouts < 0.5:
-            raise ValueError(f"dropouts={self.dropouts}: must lie in [0, 0.5)")
-        if self.server not in SERVERS:
-            raise ValueError(f"server={self.server!r}: must be one of {', '.join(SERVERS)}")
 
     @property
     def is_on(self) -> bool:
@@ -105,10 +79,11 @@ class SecureSumSettings:
         least: int = 2,
         **bound: Any,
     ) -> Terms:
-        """The terms of one sum over ``clients``, all of a group; ``least``: as a floor of minimum.
+        """The terms of one sum over ``clients``, all of a group.
 
-        ``bound``: purpose, group, release and weights. ValueError when so few clients cannot meet
-        the settings.
+        ``length`` integers are summed modulo 2^``bits``; ``least`` is a floor of ``minimum``, and
+        ``bound`` are purpose, group, release and weights. ValueError when so few clients cannot
+        meet the settings, or the peers file lacks one of them.
         """
         cohort = tuple(sorted(clients))
         neighbours, threshold = self._graph(len(cohort))
@@ -170,7 +145,9 @@ class SecureSumSettings:
         Added to δ for each round.
         """
         neighbours, _ = self._graph(self._group(cohort))
-        return 0.0 if neighbours is None else 2.0 ** -PRIVACY_BITS[self.server]
+        if neighbours is None:
+            return 0.0
+        return 2.0 ** -PRIVACY_BITS[self.server]
 
     def graph_assumption(self, cohort: int) -> str:
         """What the graph of a sum over such a cohort assumes, as a sentence of a statement."""
@@ -189,6 +166,7 @@ class SecureSumSettings:
         )
 
     def _group(self, cohort: int) -> int:
+        """Clients in the smallest group of such a cohort."""
         return max(cohort // self.groups, 1)
 
     def _graph(self, cohort: int) -> tuple[int | None, int]:
@@ -204,9 +182,73 @@ class SecureSumSettings:
 
     def _minimum(self, cohort: int) -> int:
         share = self.threshold if self.minimum is None else self.minimum
-        least = max(2, self.colluders + 2, math.ceil(share * cohort))
+        least = max(self.colluders + 2, math.ceil(share * cohort))
         neighbours, threshold = self._graph(cohort)
-        return max(least, threshold) if neighbours is None else least
+        if neighbours is None:
+            return max(least, threshold)
+        return least
 
     def _threshold(self, holders: int) -> int:
         return math.floor(self.threshold * holders) + 1
+
+
+@settings
+class OwnerRules:
+    """A device owner's minimum requirements for every secure sum, which no server can lower.
+
+    Attributes:
+        colluders: how many of a sum's other clients the owner takes to side with the server.
+        honest_clients: how many that do not, this one included, a sum must be over at least.
+        neighbours: the fewest with whom this device shares its secrets. None: all of the cohort.
+        threshold: the least share of them that restores a secret, in [0, 1).
+        server: whether a graph may rest on the server's following the protocol ("honest").
+        peers: the clients beside which this one takes part, with their long-term keys. None:
+            whomever the server names.
+
+    Raises:
+        ValueError: a value is of another type or outside its range.
+    """
+
+    colluders: Annotated[int, Field(ge=0)] = 0
+    honest_clients: Count = 1
+    neighbours: Annotated[int, Field(ge=2)] | None = None
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    server: Server = LYING
+    peers: PinnedPeers | None = None
+
+    def accept(self, terms: Terms) -> None:
+        """What is checked before a client joins: ValueError for less than the owner asks.
+
+        SecureSumError where the terms name clients or keys that the owner has not pinned.
+        """
+        if terms.colluders < self.colluders:
+            raise ValueError(
+                f"colluders={terms.colluders}: this device's owner reckons with {self.colluders}"
+            )
+        if terms.honest < self.honest_clients:
+            raise ValueError(
+                f"a sum over {terms.honest} honest clients: this device takes part from "
+                f"{self.honest_clients} on"
+            )
+        if terms.neighbours is not None:
+            self._accept_ring(terms, terms.neighbours)
+        if terms.threshold < self.threshold * terms.holders:
+            raise ValueError(
+                f"threshold={terms.threshold} of {terms.holders}: this device's owner asks for a "
+                f"share of {self.threshold}"
+            )
+        if self.peers is not None:
+            self.peers.require_cohort(terms)
+
+    def _accept_ring(self, terms: Terms, neighbours: int) -> None:
+        if self.neighbours is None:
+            raise ValueError(f"neighbours={neighbours}: this device's owner asks for all")
+        if neighbours < self.neighbours:
+            raise ValueError(
+                f"neighbours={neighbours}: this device's owner asks for {self.neighbours}"
+            )
+        if terms.server == HONEST and self.server == LYING:
+            raise ValueError(
+                "server=honest: this device's owner asks for a graph that holds against a server "
+                "that lies"
+            )

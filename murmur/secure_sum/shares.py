@@ -10,6 +10,11 @@ s and k (but for 2^-120 an attempt). And the server checks
 p(0)·G = h(0)·G + r_s·S + r_k·K, a proof of Schnorr's kind that what is shared are the secrets
 behind the public S and K. So a dealer that shares anything else is found before anybody depends
 on it, and a holder that later reveals another share is found by its hash.
+
+A dealer and a holder that work together can agree on a share that lies off the dealer's
+polynomial: its hash fits, and no honest holder sees it. ``restore`` finds the secret nonetheless by
+Reed-Solomon decoding (Gao, "A new algorithm for decoding Reed-Solomon codes", 2003): of m shares up
+to (m − threshold) / 2 may be wrong.
 """
 
 from __future__ import annotations
@@ -34,20 +39,26 @@ from murmur.secure_sum.keys import (
 from murmur.secure_sum.terms import SecureSumError
 
 SHARE_BYTES = 2 * KEY_BYTES  # of one holder: s(i), k(i)
-SEED, KEY = 0, 1  # places in a holder's share
+SEED = 0  # place of s(i) in a holder's share
+KEY = 1  # and of k(i)
 CHALLENGE_BYTES = 32
 TEST_BYTES = CHALLENGE_BYTES + KEY_BYTES + 32  # both r, p(i), a digest of i's hashes
 # Bytes of a share's hash. Shares have 256 bits of entropy, and to reveal another one takes a
-# second preimage; a collision, which takes 2^64 attempts, gains what ``decoding`` corrects.
+# second preimage; a collision, which takes 2^64 attempts, gains what ``restore`` corrects.
 _HASH = 16
+
+_Polynomial = list[int]  # coefficients, the constant one first; [] is 0
 
 
 @dataclass(frozen=True)
 class Dealing:
     """What a dealer publishes of its sharing.
 
-    ``blind``: h(0)·G. ``answer``: p's coefficients. ``hashes``: of each holder's three shares.
-    ``about``: what the sharing is bound to: the sum, the dealer, S and K.
+    Attributes:
+        about: what the sharing is bound to: the sum, the dealer, S and K.
+        blind: h(0)·G.
+        answer: p's coefficients.
+        hashes: of each holder's three shares.
     """
 
     about: bytes
@@ -59,7 +70,15 @@ class Dealing:
     def of(
         cls, seed: bytes, key: bytes, threshold: int, holders: int, about: bytes
     ) -> tuple[Dealing, list[bytes]]:
-        """A sharing of two secrets, and each holder's share; holder ``i`` is at ``i`` + 1."""
+        """A sharing of two secrets, and each holder's share; holder ``i`` is at ``i`` + 1.
+
+        Args:
+            seed: the private b_u, 32 bytes.
+            key: the private mask key, 32 bytes.
+            threshold: so many shares restore a secret, in 1..``holders``; else ValueError.
+            holders: how many shares there are.
+            about: the sum and the dealer, to which the sharing is bound.
+        """
         if not 1 <= threshold <= holders:
             raise ValueError(f"threshold={threshold}: must lie in 1..{holders}")
         secrets = [int.from_bytes(part, "big") for part in (seed, key, scalar())]
@@ -90,9 +109,10 @@ class Dealing:
     def read(
         cls, sent: bytes, threshold: int, holders: int, about: bytes, seed: bytes, key: bytes
     ) -> Dealing:
-        """A sharing of the secrets behind the public ``seed`` and ``key``.
+        """What was ``sent``, if it is a sharing of the secrets behind the public keys.
 
-        SecureSumError if it is not one.
+        ``seed`` and ``key``: S and K, as the dealer advertised them. SecureSumError for anything
+        else; that each holder's share fits is for the holder to check (``passes``).
         """
         if len(sent) != cls.size(threshold, holders):
             raise SecureSumError("its sharing is malformed")
@@ -106,10 +126,11 @@ class Dealing:
         found = cls(framed(about, seed, key), sent[:POINT_BYTES], answer, hashes)
         r_s, r_k = _numbers(found.challenge)
         parts = [(1, point(found.blind)), (r_s, point(seed)), (r_k, point(key))]
-        if not 0 < answer[0] < ORDER or encoded(combination(parts)) != public_key(
-            to_bytes(answer[0])
-        ):
-            raise SecureSumError("what it shares are not the secrets behind its public keys")
+        lie = "what it shares are not the secrets behind its public keys"
+        if not 0 < answer[0] < ORDER:
+            raise SecureSumError(lie)
+        if encoded(combination(parts)) != public_key(to_bytes(answer[0])):
+            raise SecureSumError(lie)
         return found
 
     @property
@@ -128,13 +149,17 @@ class Dealing:
 
 
 def passes(share: bytes, test: bytes) -> bool:
-    """Whether a holder's ``share`` is the one that its dealer has published hashes of, and fits."""
+    """Whether a holder's ``share`` is the one that its dealer has published hashes of, and fits.
+
+    ``share``: s(i), k(i) as the dealer sealed them. ``test``: ``Dealing.test``, from the server.
+    False, whatever is wrong with either.
+    """
     if len(share) != SHARE_BYTES or len(test) != TEST_BYTES:
         return False
     s, k = (int.from_bytes(piece(share, place), "big") for place in (SEED, KEY))
-    challenge, answer = test[:CHALLENGE_BYTES], test[CHALLENGE_BYTES : CHALLENGE_BYTES + KEY_BYTES]
-    r_s, r_k = _numbers(challenge)
-    h = (int.from_bytes(answer, "big") - r_s * s - r_k * k) % ORDER
+    answer = int.from_bytes(test[CHALLENGE_BYTES : CHALLENGE_BYTES + KEY_BYTES], "big")
+    r_s, r_k = _numbers(test[:CHALLENGE_BYTES])
+    h = (answer - r_s * s - r_k * k) % ORDER
     found = _hashes(piece(share, SEED), piece(share, KEY), to_bytes(h))
     return hashlib.sha256(found).digest() == test[CHALLENGE_BYTES + KEY_BYTES :]
 
@@ -156,6 +181,27 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     values = (int.from_bytes(shares[index], "big") for index in chosen)
     total = sum(weight * value for weight, value in zip(weights, values, strict=True))
     return to_bytes(total % ORDER)
+
+
+def restore(
+    shares: Mapping[int, bytes], threshold: int, public: bytes
+) -> tuple[bytes, frozenset[int]]:
+    """The secret behind ``public``, and which holders' shares are wrong.
+
+    ``shares``: by holder's index from 0. Wrong shares beyond the first ``threshold`` are not looked
+    for where those suffice. SecureSumError where too many are wrong.
+    """
+    secret = combine(shares, threshold)
+    if secret.strip(b"\0") and public_key(secret) == public:
+        return secret, frozenset()
+    found = _decode({i + 1: int.from_bytes(s, "big") for i, s in shares.items()}, threshold)
+    if found is None or not found[0]:
+        raise SecureSumError("too many of its shares are wrong")
+    secret = to_bytes(found[0])
+    if public_key(secret) != public:
+        raise SecureSumError("too many of its shares are wrong")
+    wrong = {i for i, s in shares.items() if value_at(found, i + 1) != int.from_bytes(s, "big")}
+    return secret, frozenset(wrong)
 
 
 @lru_cache(maxsize=64)
@@ -199,3 +245,63 @@ def _challenge(about: bytes, blind: bytes, hashes: Sequence[bytes]) -> bytes:
 def _numbers(challenge: bytes) -> tuple[int, int]:
     half = CHALLENGE_BYTES // 2
     return int.from_bytes(challenge[:half], "big"), int.from_bytes(challenge[half:], "big")
+
+
+def _decode(points: Mapping[int, int], threshold: int) -> _Polynomial | None:
+    """The polynomial of degree below ``threshold`` through most of ``points``, if there is one.
+
+    Gao's algorithm: interpolate all points, then run Euclid's algorithm against the polynomial
+    that is 0 at all of them until the rest is short enough.
+    """
+    above: _Polynomial = [1]
+    through: _Polynomial = []
+    for x, y in points.items():  # Newton's interpolation
+        step = (y - value_at(through, x)) * pow(value_at(above, x), -1, ORDER) % ORDER
+        through = _minus(through, [-step * c for c in above])
+        above = _minus([0, *above], [x * c for c in above])
+    old, new = above, through
+    old_factor: _Polynomial = []
+    new_factor: _Polynomial = [1]
+    while 2 * (len(new) - 1) >= len(points) + threshold:
+        quotient, rest = _divide(old, new)
+        factor = _minus(old_factor, _times(quotient, new_factor))
+        old_factor = new_factor
+        new_factor = factor
+        old = new
+        new = rest
+    found, rest = _divide(new, new_factor)
+    if not found or rest or len(found) > threshold:
+        return None
+    return found
+
+
+def _minus(one: _Polynomial, other: _Polynomial) -> _Polynomial:
+    length = max(len(one), len(other))
+    padded = (p + [0] * (length - len(p)) for p in (one, other))
+    return _trimmed([(a - b) % ORDER for a, b in zip(*padded, strict=True)])
+
+
+def _times(one: _Polynomial, other: _Polynomial) -> _Polynomial:
+    product = [0] * (len(one) + len(other))
+    for i, a in enumerate(one):
+        for j, b in enumerate(other):
+            product[i + j] = (product[i + j] + a * b) % ORDER
+    return _trimmed(product)
+
+
+def _divide(one: _Polynomial, other: _Polynomial) -> tuple[_Polynomial, _Polynomial]:
+    """Quotient and rest of one / other, modulo ORDER; ``other`` is not 0."""
+    quotient = [0] * max(len(one) - len(other) + 1, 0)
+    rest = list(one)
+    inverse = pow(other[-1], -1, ORDER)
+    for place in reversed(range(len(quotient))):
+        factor = quotient[place] = rest[place + len(other) - 1] * inverse % ORDER
+        for i, c in enumerate(other):
+            rest[place + i] = (rest[place + i] - factor * c) % ORDER
+    return _trimmed(quotient), _trimmed(rest)
+
+
+def _trimmed(polynomial: _Polynomial) -> _Polynomial:
+    while polynomial and not polynomial[-1]:
+        polynomial.pop()
+    return polynomial

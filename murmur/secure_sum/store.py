@@ -24,7 +24,11 @@ from murmur.secure_sum.terms import SecureSumError, Terms
 
 
 class StateFile:
-    """The file ``path`` of one client, for the sum that it takes part in; one at a time."""
+    """The file ``path`` of one client, for the sum that it takes part in; one at a time.
+
+    Whoever answers a message loads the client, lets it answer, saves it, and only then lets the
+    answer leave: a state whose secrets were used is never used again.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,10 +57,16 @@ class StateFile:
         return restored(last["state"].encode())
 
     def answered(self, run: str, round: int, request: str) -> bytes | None:
-        """What that sum's last request was answered with, if it was ``request`` (a digest)."""
+        """What that sum's last request was answered with, if it was ``request`` (a digest).
+
+        None for any other request: it is answered by the state, or not at all.
+        """
         last = self._last()
-        asked = None if last is None else (last["run"], last["round"], last.get("request"))
-        if last is None or asked != (run, round, request):
+        if last is None or (last["run"], last["round"], last.get("request")) != (
+            run,
+            round,
+            request,
+        ):
             return None
         return bytes.fromhex(last["answer"])
 
@@ -65,7 +75,9 @@ class StateFile:
 
         ``request``: digest of what ``answer`` answers; None: nothing can be answered again.
         """
-        state = None if client.is_finished else state_bytes(client).decode()
+        state = None
+        if not client.is_finished:
+            state = state_bytes(client).decode()
         content = json.dumps(
             {
                 "run": client.terms.run,
@@ -129,4 +141,6 @@ def _plain(value: Any) -> Any:
         return value.hex()
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value

@@ -1,105 +1,132 @@
-"""What all parties of one secure sum must agree on, and who exchanges shares with whom."""
+"""What all parties of one secure sum must agree on, and what everything in it is bound to.
+
+``Terms`` names the sum: who takes part, for what, how many survivors and share holders it needs,
+and a digest of what every client is about to release. ``context`` binds each key, mask, signature
+and share to all of it, so that nothing of one sum can be used in another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
+from pydantic import Field
+
+from murmur.common import Count, settings
+from murmur.privacy.events import Event, Hiding
 from murmur.privacy.framing import framed
-from murmur.secure_sum.graphs import LYING, PRIVACY_BITS, SERVERS, least_threshold
+from murmur.secure_sum.graphs import LYING, PRIVACY_BITS, Server, least_threshold
+
+_NotNegative = Annotated[int, Field(ge=0)]
+_ClientId = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class SecureSumError(Exception):
     """A party refuses to go on: what it received is not what an honest run would send."""
 
 
-_NUMBERS = (
-    *("round", "length", "bits", "threshold", "minimum", "colluders"),
-    *("group", "least_weight", "greatest_weight"),
-)
-_WORDS = ("run", "server", "purpose", "release", "keys")
+def list_size(among: Sequence[int]) -> int:
+    """Bytes of ``join_ids``, whoever is in it."""
+    return (len(among) + 7) // 8
 
 
-@dataclass(frozen=True)
+def join_ids(ids: Iterable[int], among: Sequence[int]) -> bytes:
+    """Some of the clients ``among`` as a string of bytes: a bit for each says who is in it.
+
+    Both ends know ``among``, in the same order. ValueError for an id that is not in it.
+    """
+    chosen = set(ids)
+    if not chosen.issubset(among):
+        raise ValueError("messages of clients that cannot be in a list of these")
+    return np.packbits(np.array([client in chosen for client in among], bool)).tobytes()
+
+
+def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
+    """The inverse of ``join_ids``, in the order of ``among``.
+
+    SecureSumError for bytes of another length, and for a bit that is nobody's.
+    """
+    damaged = "a list of messages is damaged: it does not say from whom they are"
+    if len(joined) != list_size(among):
+        raise SecureSumError(damaged)
+    there = np.unpackbits(np.frombuffer(joined, np.uint8))
+    if there[len(among) :].any():
+        raise SecureSumError(damaged)
+    return tuple(client for client, is_there in zip(among, there, strict=False) if is_there)
+
+
+@settings
 class Terms:
     """One secure sum; every key, mask and message is bound to all of it.
 
-    ``run`` and ``round`` name the sum and are never used twice. ``clients``: ids of the cohort,
-    in increasing order. ``length`` integers are summed modulo 2^``bits``. ``threshold``: how many
-    shares of a secret restore it. ``minimum``: the fewest clients whose sum may be revealed.
-    ``neighbours``: how many others each client exchanges keys and shares with, an even number
-    (SecAgg+, Bell et al. 2020); None: all (Bonawitz et al. 2017). ``colluders``: how many clients
-    may side with the server without it learning more than the sum. ``server``: whether the graph
-    is meant for a server that follows the protocol or for one that lies (``graphs``).
+    Attributes:
+        run, round: name the sum, and are never used twice.
+        clients: ids of the cohort, at least 2, in increasing order.
+        length, bits: so many integers are summed modulo 2^bits.
+        threshold: how many shares of a secret restore it.
+        minimum: the fewest clients whose sum may be revealed.
+        neighbours: how many others each client exchanges keys and shares with, an even number
+            (SecAgg+, Bell et al. 2020). None: all (Bonawitz et al. 2017).
+        colluders: how many clients may side with the server without it learning more than the
+            sum.
+        server: whether the graph is meant for a server that follows the protocol ("honest") or
+            for one that lies (``graphs``).
+        purpose, group: what the sum is for, and which of its round.
+        release: digest of what each client releases (``release_digest``).
+        least_weight, greatest_weight: within which a client's weight lies.
+        keys: digest of every client's id and long-term key, where these are known beforehand
+            (``identity.keys_digest``); else empty.
 
-    ``purpose`` and ``group``: what the sum is for, and which of its round. ``release``: digest of
-    what each client releases (``release_digest``); ``least_weight``, ``greatest_weight``: within
-    which its weight lies. ``keys``: digest of every client's id and long-term key, where these are
-    known beforehand (``identity.keys_digest``); else empty.
+    Raises:
+        ValueError: a value is of another type, out of its range, or lets a coalition that the
+            terms reckon with learn more than the sum. Terms come from a server, so this is
+            checked whoever makes them.
     """
 
-    run: str
-    round: int
-    clients: tuple[int, ...]
-    length: int
-    bits: int
+    run: Annotated[str, Field(min_length=1)]
+    round: _NotNegative
+    clients: tuple[_ClientId, ...]
+    length: Count
+    bits: Annotated[int, Field(ge=1, le=64)]
     threshold: int
     minimum: int
     neighbours: int | None = None
-    colluders: int = 0
-    server: str = LYING
+    colluders: _NotNegative = 0
+    server: Server = LYING
     purpose: str = "train"
-    group: int = 0
+    group: _NotNegative = 0
     release: str = ""
-    least_weight: int = 1
-    greatest_weight: int = 1
+    least_weight: Count = 1
+    greatest_weight: Count = 1
     keys: str = ""
 
     def __post_init__(self) -> None:
-        for name in _NUMBERS:
-            if type(getattr(self, name)) is not int:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be an integer")
-        for name in _WORDS:
-            if type(getattr(self, name)) is not str:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be a word")
         n = len(self.clients)
-        if not self.run:
-            raise ValueError(f"run={self.run!r}: must be a name")
-        if self.server not in SERVERS:
-            raise ValueError(f"server={self.server!r}: must be one of {', '.join(SERVERS)}")
         if n < 2 or list(self.clients) != sorted(set(self.clients)):
             raise ValueError(
                 f"clients: {n} ids; must be at least 2, all different and in increasing order"
             )
-        if any(type(client) is not int or not 0 <= client < 2**63 for client in self.clients):
-            raise ValueError("clients: ids must be integers in 0..2^63-1")
-        if min(self.round, self.group) < 0 or self.length < 1:
-            raise ValueError(
-                f"round={self.round}, group={self.group}, length={self.length}: must be at least "
-                "0, 0 and 1"
-            )
-        if not 1 <= self.least_weight <= self.greatest_weight:
+        if self.least_weight > self.greatest_weight:
             raise ValueError(
                 f"least_weight={self.least_weight}, greatest_weight={self.greatest_weight}: must "
-                "be at least 1, and in this order"
+                "be in this order"
             )
-        if not 1 <= self.bits <= 64:
-            raise ValueError(f"bits={self.bits}: must lie in 1..64")
-        if self.neighbours is not None and (
-            type(self.neighbours) is not int or not 2 <= self.neighbours < n or self.neighbours % 2
-        ):
+        k = self.neighbours
+        if k is not None and not (2 <= k < n and k % 2 == 0):
             raise ValueError(
-                f"neighbours={self.neighbours}: must be even and lie in 2..{n - 1}, or be null "
-                "for all of the cohort"
+                f"neighbours={k}: must be even and lie in 2..{n - 1}, or be null for all of the "
+                "cohort"
             )
-        if not 0 <= self.colluders < n:
+        if self.colluders >= n:
             raise ValueError(f"colluders={self.colluders}: must lie in 0..{n - 1}")
         self._require_safe_threshold()
-        least = max(2, self.colluders + 2)
-        if self.neighbours is None:
+        least = self.colluders + 2
+        if k is None:
             least = max(least, self.threshold)  # no list of fewer is ever confirmed
         if not least <= self.minimum <= n:
             raise ValueError(
@@ -131,19 +158,23 @@ class Terms:
     @property
     def failure(self) -> float:
         """How likely, at most, the lot gave a client neighbours that do not hide it."""
-        return 0.0 if self.neighbours is None else 2.0 ** -PRIVACY_BITS[self.server]
+        if self.neighbours is None:
+            return 0.0
+        return 2.0 ** -PRIVACY_BITS[self.server]
 
     @property
     def holders(self) -> int:
         """How many clients hold shares of one client's secrets, itself included."""
-        return len(self.clients) if self.neighbours is None else self.neighbours + 1
+        if self.neighbours is None:
+            return len(self.clients)
+        return self.neighbours + 1
 
     def holders_of(self, client: int) -> tuple[int, ...]:
         """Who holds shares of ``client``'s secrets: itself and its neighbours, in order."""
         return _graph(self)[client]
 
     def neighbours_of(self, client: int) -> tuple[int, ...]:
-        """With whom ``client`` exchanges keys, shares and masks."""
+        """With whom ``client`` exchanges keys, shares and masks, in order."""
         return tuple(other for other in _graph(self)[client] if other != client)
 
     def digest(self) -> bytes:
@@ -166,9 +197,10 @@ class Terms:
 def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
     """What everything that is signed, sealed, derived or hashed in one sum is bound to.
 
-    All of the terms, the ``use``, and ``fields``, each preceded by its length.
+    All of the terms, the ``use`` (a different word for each), and ``fields``, integers as 8 bytes;
+    each is preceded by its length, so that no two lists of fields give the same bytes.
     """
-    found = [i.to_bytes(8, "big") if isinstance(i, int) else i for i in fields]
+    found = [field.to_bytes(8, "big") if isinstance(field, int) else field for field in fields]
     return framed(terms.digest(), use.encode(), *found)
 
 
@@ -184,11 +216,12 @@ def _graph(terms: Terms) -> dict[int, tuple[int, ...]]:
     if terms.neighbours is None:
         return dict.fromkeys(terms.clients, terms.clients)
     ring = _ring(terms)
-    n, half = len(ring), terms.neighbours // 2
-    return {
-        client: tuple(sorted(ring[(place + step) % n] for step in range(-half, half + 1)))
-        for place, client in enumerate(ring)
-    }
+    half = terms.neighbours // 2
+    graph = {}
+    for place, client in enumerate(ring):
+        near = (ring[(place + step) % len(ring)] for step in range(-half, half + 1))
+        graph[client] = tuple(sorted(near))
+    return graph
 
 
 @lru_cache(maxsize=64)
@@ -199,3 +232,57 @@ def _ring(terms: Terms) -> tuple[int, ...]:
         return hashlib.sha256(context(terms, "place in the ring", client)).digest()
 
     return tuple(sorted(terms.clients, key=place))
+
+
+def release_digest(
+    algorithm: str,
+    purpose: str,
+    codec: Any,
+    event: Event,
+    least_weight: int,
+    greatest_weight: int,
+    seeded: bool = False,
+) -> str:
+    """Digest, in hexadecimal, of what every client of a sum releases (``Terms.release``).
+
+    A sum hides a release among others only where these come from the same mechanism with the same
+    parameters. The server computes the digest from its own half when it makes the terms, a client
+    from what it is about to release, and whoever finds another one refuses before it is charged.
+
+    A release that a sum does not hide is charged in full whatever others release. So it counts
+    here as no more than that, and may differ between clients (by their sizes, say).
+
+    Args:
+        algorithm: its name.
+        purpose: what the sum is for ("train", "evaluate", ...).
+        codec: how the release is laid out as integers: a dataclass with a ``shape``.
+        event: what one release costs its client.
+        least_weight: the least weight that a client of the sum may have.
+        greatest_weight: the greatest one.
+        seeded: whether the noise follows from the run's seed. Whoever asks others for such noise
+            knows it, so that it hides nobody.
+    """
+    plain = event.to_dict()
+    if not _is_hidden(plain):
+        plain = {"hiding": Hiding.NOT}
+    form = {"shape": list(codec.shape), **asdict(codec)}
+    fields = (
+        *(algorithm.encode(), purpose.encode(), type(codec).__name__.encode()),
+        *(_canonical(form), _canonical(plain)),
+        *(weight.to_bytes(8, "big") for weight in (least_weight, greatest_weight)),
+        bytes([seeded]),
+    )
+    return hashlib.sha256(framed(b"release in a sum", *fields)).hexdigest()
+
+
+def _canonical(plain: dict[str, Any]) -> bytes:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _is_hidden(plain: Any) -> bool:
+    """Whether a sum hides any release in the JSON of an event."""
+    if isinstance(plain, list):
+        return any(map(_is_hidden, plain))
+    if not isinstance(plain, dict):
+        return False
+    return plain.get("hiding", Hiding.NOT) != Hiding.NOT or any(map(_is_hidden, plain.values()))

@@ -10,10 +10,10 @@ from PIL import Image
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.device.terms import DeviceTerms
-from murmur.learning.data import frames, own_data
+from murmur.learning.data import own_data, tables
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.frames import huggingface
-from murmur.learning.data.image_files import read_image
+from murmur.learning.data.files import read_image
+from murmur.learning.data.tables import huggingface
 
 SIDE = 6
 
@@ -260,7 +260,7 @@ def test_the_columns_of_a_test_split_are_found_by_name(tmp_path):
 
 def test_ids_that_a_reader_has_guessed_are_refused(tmp_path, monkeypatch):
     rows = datasets.Dataset.from_dict({"a": [1, 2], "who": [7, 7], "label": [0, 1]})
-    monkeypatch.setattr(frames, "_hub", lambda path, name: {"train": frames._Split(rows, True)})
+    monkeypatch.setattr(tables, "_hub", lambda path, name: {"train": tables._Split(rows, True)})
     asked = {"path": "somebody/table", "test": None, "test_fraction": 0}
     with pytest.raises(DataError, match=r"changes owners' ids .*use dataset=table"):
         huggingface(**asked, client="who")

@@ -307,7 +307,7 @@ def test_no_reader_holds_out_all_rows_or_the_rows_of_half_an_owner(tmp_path, for
     ],
 )
 def test_a_csv_file_that_holds_no_table_is_named_with_the_line(tmp_path, text, said):
-    from murmur.learning.data.frames import table
+    from murmur.learning.data.tables import table
 
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(DataError, match=said):

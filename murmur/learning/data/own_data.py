@@ -14,13 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from murmur.common import require_integer, require_number
-from murmur.learning.data.archives import array_examples, damaged, read_npz
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
-from murmur.learning.data.classes import number_classes, require_labels
+from murmur.learning.data.cells import number_classes, require_labels
+from murmur.learning.data.csv_file import names_files, read_table, shaped
 from murmur.learning.data.examples import DataError, Dataset, described
-from murmur.learning.data.image_files import class_files, read_images, split_folders
+from murmur.learning.data.files import (
+    array_examples,
+    class_files,
+    damaged,
+    read_images,
+    read_npz,
+    split_folders,
+)
 from murmur.learning.data.splits import split_test
-from murmur.learning.data.tables import names_files, read_table, shaped
 
 # Names of (images, labels, test images, test labels): our own, MedMNIST's and Keras's.
 _NPZ_NAMES = (
@@ -51,7 +57,7 @@ def image_folder(
         size: pixels that every picture is resized to: a side, or [height, width].
         channels: 1 (grey) or 3 (RGB).
         classes: the names in the order of their labels. None: the folders' names, sorted, numbers
-            in their order (``murmur.learning.data.classes``).
+            in their order (``murmur.learning.data.cells``).
         test_fraction: share of the pictures held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         cache: see ``murmur.learning.data.cache.cache_folder``.
@@ -81,7 +87,8 @@ def image_folder(
             return _hold_out(raw, order, test_fraction, split_seed)
         ends = np.arange(len(raw.labels))
         cut = len(parts[0])
-        train, test = raw.take(ends[:cut]), raw.take(ends[cut:])
+        train = raw.take(ends[:cut])
+        test = raw.take(ends[cut:])
         return RawDataset(train, test, max(2, len(order)), order)
 
     settings = {
@@ -128,14 +135,20 @@ def npz(
         arrays = read_npz(file)
         names = next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
         train = array_examples(file, arrays, names[0], names[1])
-        test = array_examples(file, arrays, names[2], names[3]) if names[2] in arrays else None
+        if names[2] in arrays:
+            test = array_examples(file, arrays, names[2], names[3])
+        else:
+            test = None
         every_label = np.concatenate([train.labels, test.labels if test else train.labels[:0]])
         if not len(train.labels):
             raise damaged(file, f"{names[0]} is empty")
         top = int(every_label.max())
         if num_classes is not None and top >= num_classes:
             raise damaged(file, f"label {top} is not below num_classes={num_classes}")
-        known = None if num_classes is None else list(range(num_classes))
+        if num_classes is None:
+            known = None
+        else:
+            known = list(range(num_classes))
         labels, order = number_classes(
             every_label.tolist(), lambda row: f"{file}, label {row}", known
         )
@@ -184,7 +197,9 @@ def csv(
     height, width = _height_and_width(size)
     _check_channels(channels)
     require_number("test_fraction", test_fraction, 0, 1)
-    pictures = read_table(file).files if names_files(file) else ()
+    pictures: tuple[Path, ...] = ()
+    if names_files(file):
+        pictures = read_table(file).files
 
     def build() -> RawDataset:
         table = read_table(file)
@@ -218,7 +233,10 @@ def _existing(name: str, value: str | Path | None, exists: Callable[[Path], bool
 
 
 def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
-    pair = [size, size] if isinstance(size, int) else list(size)
+    if isinstance(size, int):
+        pair = [size, size]
+    else:
+        pair = list(size)
     if len(pair) != 2:
         raise ValueError(f"size={size}: must be a number of pixels or [height, width]")
     for side in pair:

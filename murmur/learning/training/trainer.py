@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from murmur.common import seeded_torch
-from murmur.learning.evaluation import Evaluation, evaluate_logits
 from murmur.learning.inference import Inference
 from murmur.learning.initialisation import initialise
 from murmur.learning.kernels.flat import FlatModel
 from murmur.learning.kernels.resident import ResidentImages
 from murmur.learning.layers import Dropout
+from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.training.backends import Precision, backend_for
 from murmur.learning.training.batches import (
     BatchLoader,

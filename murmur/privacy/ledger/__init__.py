@@ -4,10 +4,13 @@ A charge is committed before anything leaves: *charge committed → compute → 
 bytes leave*. Killed anywhere on that way, the ledger never shows less than what was released; the
 answer is recomputed under the same charge while nothing has left, and replayed byte for byte
 afterwards, so that fresh noise is never drawn for free.
+
+``ledger`` has the rules (what may be charged, what is answered again) and is all that others use.
+Under it ``log`` makes entries durable, ``chain`` makes changes to them visible, ``database`` and
+``key_and_anchor`` are the files. ``export`` writes a ledger for somebody else to check.
 """
 
 from murmur.privacy.ledger.entry import Charge, Entry, LedgerError, Outcome, Status
-from murmur.privacy.ledger.ledger import Ledger
-from murmur.privacy.ledger.rules import Admission
+from murmur.privacy.ledger.ledger import Admission, Ledger
 
 __all__ = ["Admission", "Charge", "Entry", "Ledger", "LedgerError", "Outcome", "Status"]

@@ -1,4 +1,9 @@
-"""What goes into the ledger, what comes back, and the encoding under which entries are sealed."""
+"""What goes into the ledger, what comes back, and the encoding under which entries are sealed.
+
+A ``Charge`` goes in and an ``Outcome`` comes back. What is kept is an ``Entry``: it holds the
+*event* of the release (which mechanism, with which parameters) as canonical JSON, never an ε, so
+that a better accountant improves the figure without touching the record.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +32,20 @@ class LedgerError(Exception):
 class Charge:
     """A release that is about to happen.
 
-    ``client``, ``run``, ``round`` and ``purpose`` ("train", "label", "evaluate") together name
-    the release; a client makes each once. ``client`` is kept as text: 7 and "7" are the same
-    client. ``request``: lower-case hex digest of all that the server sent: the same request is
-    answered again from storage, another one is refused. ``event``: what the answer releases.
+    ``client``, ``run``, ``round`` and ``purpose`` together name the release, and a client makes
+    each once.
 
-    Raises ValueError for anything that could not be stored or told apart later.
+    Attributes:
+        client: the client's id. It is kept as text: 7 and "7" are the same client.
+        run: the run's name on this device.
+        round: the round's number, in 0..2^63 - 1.
+        purpose: what the release is for, such as "train", "label" or "evaluate".
+        request: lower-case hex digest of all that the server sent. The same request is answered
+            again from storage, another one for the same release is refused.
+        event: what the answer releases.
+
+    Raises:
+        ValueError: a field could not be stored, or not be told apart from others later.
     """
 
     client: int | str
@@ -43,9 +56,9 @@ class Charge:
     event: Event
 
     def __post_init__(self) -> None:
-        for name in ("client", "run", "purpose"):
-            value = self.client_id if name == "client" else getattr(self, name)
-            require_name(name, value)
+        require_name("client", self.client_id)
+        require_name("run", self.run)
+        require_name("purpose", self.purpose)
         require_round(self.round)
         require_digest("request", self.request)
         if not isinstance(self.event, Event) or isinstance(self.event, UnknownEvent):
@@ -53,7 +66,7 @@ class Charge:
 
     @property
     def client_id(self) -> str:
-        """``client`` as the ledger keeps it."""
+        """``client`` as the ledger keeps it; ValueError for what is neither integer nor text."""
         if isinstance(self.client, str):
             return self.client
         try:
@@ -73,7 +86,13 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The ledger's decision on one charge; ``reason`` and the short ``code`` explain refusals."""
+    """The ledger's decision on one charge.
+
+    Attributes:
+        status: what the client is to do now.
+        reason: why a charge is refused, for the device's owner; else empty.
+        code: the same as a short slug for machines ("other-request", "policy-expired", ...).
+    """
 
     status: Status
     reason: str = ""
@@ -86,12 +105,22 @@ class Outcome:
 
 
 class Entry(NamedTuple):
-    """One line of the ledger.
+    """One line of the ledger, in the order of the database's columns.
 
-    ``kind`` is "charge" (``client`` will release ``body``, an event as JSON) or "answer" (the
-    reply to ``request``, whose SHA-256 is ``body``, is committed and may leave). ``previous`` is
-    the seal of the entry before, ``seal`` the SHA-256 of everything before it in this one, and
-    ``signature`` the device's, on the last entry of each commit.
+    Attributes:
+        position: 1 for the first entry, and one more for each that follows.
+        time: in UTC, ISO 8601 with milliseconds; never decreases.
+        kind: "charge" (``client`` will release ``body``, an event as JSON) or "answer" (the reply
+            to ``request``, whose SHA-256 is ``body``, is committed and may leave).
+        client: whose release a charge is; None for answers, which may hold several clients'.
+        run: the run's name on this device.
+        round: the round's number.
+        purpose: what a charge was for; None for answers.
+        request: hex digest of what the server sent.
+        body: see ``kind``.
+        previous: the seal of the entry before, or the header's digest.
+        seal: SHA-256 of everything before it in this entry.
+        signature: the device's, over all that leads here; on the last entry of each commit only.
     """
 
     position: int
@@ -109,7 +138,7 @@ class Entry(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """What a charge released."""
+        """What a charge released; an UnknownEvent where a newer version wrote it."""
         return event_from_text(self.body)
 
     def encoding(self) -> str:
@@ -127,7 +156,10 @@ class Entry(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def event_text(event: Event) -> str:
-    """``event`` as canonical JSON: equal events give equal text."""
+    """``event`` as canonical JSON: equal events give equal text.
+
+    Raises ValueError for an event with a value that JSON does not have.
+    """
     try:
         return _JSON.encode(event.to_dict())
     except (TypeError, ValueError) as error:
@@ -136,7 +168,10 @@ def event_text(event: Event) -> str:
 
 @lru_cache(maxsize=4096)
 def event_from_text(text: str) -> Event:
-    """The inverse of ``event_text``; an UnknownEvent for what this version cannot read."""
+    """The inverse of ``event_text``; an UnknownEvent for what this version cannot read.
+
+    An unknown event is kept and never accounted for: its client releases nothing more.
+    """
     try:
         return event_from_dict(json.loads(text))
     except (TypeError, ValueError, AttributeError):
@@ -144,18 +179,22 @@ def event_from_text(text: str) -> Event:
 
 
 def composed(tally: Mapping[str, int]) -> ComposedEvent:
-    """All of a client's releases as one event; ``tally`` counts them by event text."""
-    return ComposedEvent(
-        tuple(
-            event_from_text(text) if count == 1 else RepeatedEvent(event_from_text(text), count)
-            for text, count in sorted(tally.items())
-            if count > 0
-        )
-    )
+    """All of a client's releases as one event; ``tally`` counts them by event text.
+
+    Equal releases stand once with their count, in the order of their texts, so that equal lives
+    give equal events (which accountants cache by). Counts below 1 are left out.
+    """
+    parts: list[Event] = []
+    for text, count in sorted(tally.items()):
+        if count == 1:
+            parts.append(event_from_text(text))
+        elif count > 1:
+            parts.append(RepeatedEvent(event_from_text(text), count))
+    return ComposedEvent(tuple(parts))
 
 
 def require_name(name: str, value: object) -> None:
-    """ValueError unless ``value`` is printable text of a length that can be stored and shown."""
+    """Raise ValueError unless ``value`` is printable text of 1 to 256 characters."""
     if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_NAME:
         raise ValueError(f"{name}={value!r:.40}: must be text of 1 to {_LONGEST_NAME} characters")
     if not value.isprintable():
@@ -163,12 +202,12 @@ def require_name(name: str, value: object) -> None:
 
 
 def require_round(value: object) -> None:
-    """ValueError unless ``value`` is an integer that a round can have."""
+    """Raise ValueError unless ``value`` is an integer that SQLite can hold and a round can have."""
     if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError(f"round={value!r:.40}: must be an integer in 0..2^63-1")
 
 
 def require_digest(name: str, value: object) -> None:
-    """ValueError unless ``value`` is a hex digest."""
+    """Raise ValueError unless ``value`` is a hex digest of 8 to 64 bytes."""
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise ValueError(f"{name}={value!r:.40}: must be 16 to 128 lower-case hex digits")

@@ -20,12 +20,17 @@ FIELDS = tuple(name for name in Entry._fields if name != "previous")
 
 
 def rows(ledger: Ledger, now: datetime) -> Iterator[dict[str, str | int]]:
-    """The header, every entry and the export's signature, by ``FIELDS``; bytes are in hex."""
+    """The header, every entry and the export's signature, each with all of ``FIELDS``.
+
+    Bytes are in hex, and what a row has not is empty. ``now``: the export's time, which is signed.
+    """
     header = ledger.header
-    seal, position = header.digest.hex(), 0
+    seal = header.digest.hex()
+    position = 0
     yield _row(position=0, kind="ledger", body=header.text, seal=seal)
     for entry in ledger.entries():
-        position, seal = entry.position, entry.seal.hex()
+        position = entry.position
+        seal = entry.seal.hex()
         signature = (entry.signature or b"").hex()
         plain = {**entry._asdict(), "seal": seal, "signature": signature}
         yield _row(**{name: plain[name] or "" for name in FIELDS} | {"round": entry.round})
@@ -44,8 +49,10 @@ def write_csv(ledger: Ledger, file: TextIO, now: datetime) -> None:
 
 def write_json(ledger: Ledger, file: TextIO, now: datetime) -> None:
     """An array of objects, one a line."""
-    for number, row in enumerate(rows(ledger, now)):
-        file.write(("[\n" if number == 0 else ",\n") + json.dumps(row))
+    before = "[\n"
+    for row in rows(ledger, now):
+        file.write(before + json.dumps(row))
+        before = ",\n"
     file.write("\n]\n")
 
 

@@ -1,10 +1,15 @@
-"""The small files beside the database: the device's key, the anchor and the writers' lock."""
+"""The small files beside the database: the device's key, the anchor and the writers' lock.
+
+The anchor says how many entries there were and what the last one's seal was, signed, after each
+commit. A database that ends before its anchor has lost entries; one that goes beyond it was killed
+between the commit and the anchor. The file has two slots, and each new anchor replaces the older of
+the two, so that a power cut in the middle of writing leaves the other.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from murmur.common import replace_durably
+from murmur.privacy.ledger.chain import Signer
 from murmur.privacy.ledger.entry import LedgerError
-from murmur.privacy.ledger.signature import Signer
 
-_KEY_OF_FORMAT_1 = re.compile(rb"[0-9a-f]{64}\n?")
 _POLL_SECONDS = 0.0005
-# Far enough apart that no disk writes both at once.
-_SLOT_BYTES = 4096
+_SLOT_BYTES = 4096  # far enough apart that no disk writes both slots at once
+_SLOTS = (0, _SLOT_BYTES)
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
@@ -77,41 +81,35 @@ class KeyAndAnchor:
         The key comes last: where a key exists, an anchor and a database must exist as well.
         """
         replace_durably(self.head, 2 * _slot(anchor, signer))
-        sync_folder(self.head.parent)
+        _sync_folder(self.head.parent)
         replace_durably(self.key, signer.to_pem())
-        sync_folder(self.key.parent)
+        _sync_folder(self.key.parent)
 
     def was_used(self) -> bool:
-        """Whether the anchor is one of a ledger with entries; its signature is not checked."""
+        """Whether the anchor is one of a ledger with entries; its signature is not checked.
+
+        Asked where the key is missing, when a ledger could otherwise be begun anew at zero.
+        """
         if not self.head.exists():
             return False
         content = self.head.read_bytes()
-        firsts = [content[start:].split(maxsplit=1)[:1] for start in (0, _SLOT_BYTES)]
+        firsts = [content[start:].split(maxsplit=1)[:1] for start in _SLOTS]
         return any(first not in ([], [b"0"]) for first in firsts)
 
     def read_key(self) -> Signer:
         """The device's key; LedgerError when it is not one."""
-        content = self.key.read_bytes()
-        if _KEY_OF_FORMAT_1.fullmatch(content):
-            raise LedgerError(
-                "it was begun by an earlier version, without signatures; with the device stopped, "
-                "`murmur ledger upgrade` verifies all of it and signs it"
-            )
         try:
-            return Signer.from_pem(content)
+            return Signer.from_pem(self.key.read_bytes())
         except (ValueError, TypeError):
             raise LedgerError(f"the key file {self.key} does not hold a key") from None
 
     def write_anchor(self, anchor: Anchor, signer: Signer) -> None:
-        """Put ``anchor`` on disk in place of the older of the two that the file holds.
-
-        The newer one stays until the next time, so that a power cut in the middle leaves one.
-        """
-        kept = [found.position if found else -1 for found in self._slots(signer)]
+        """Put ``anchor`` on disk in place of the older of the two that the file holds."""
+        kept = [-1 if found is None else found.position for found in self._slots(signer)]
         slot = _slot(anchor, signer)
         descriptor = os.open(self.head, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(descriptor, slot, _SLOT_BYTES * kept.index(min(kept)))
+            os.pwrite(descriptor, slot, _SLOTS[kept.index(min(kept))])
             _sync_data(descriptor)
             self._verified[slot] = anchor
         finally:
@@ -120,7 +118,7 @@ class KeyAndAnchor:
     def read_anchor(self, signer: Signer) -> tuple[Anchor, bool]:
         """The newest anchor, and whether the other one is damaged.
 
-        LedgerError if neither can be read.
+        LedgerError if the file is missing or neither anchor can be read.
         """
         slots = self._slots(signer)
         anchors = [found for found in slots if found is not None]
@@ -134,7 +132,7 @@ class KeyAndAnchor:
             content = self.head.read_bytes()
         except FileNotFoundError:
             raise LedgerError(f"the anchor {self.head} is missing") from None
-        slots = [content[start : start + _SLOT_BYTES] for start in (0, _SLOT_BYTES)]
+        slots = [content[start : start + _SLOT_BYTES] for start in _SLOTS]
         found = [self._verified.get(slot) or _anchor(slot, signer) for slot in slots]
         # Checking a signature takes longer than all the rest of a charge.
         self._verified = {slot: anchor for slot, anchor in zip(slots, found, strict=True) if anchor}
@@ -142,6 +140,7 @@ class KeyAndAnchor:
 
 
 def _slot(anchor: Anchor, signer: Signer) -> bytes:
+    """``anchor`` as the file holds it: position, seal and signature on a padded line."""
     text = f"{anchor.position} {anchor.seal.hex()}"
     line = f"{text} {signer.sign('anchor', text).hex()}"
     return line.encode().ljust(_SLOT_BYTES - 1) + b"\n"
@@ -149,16 +148,16 @@ def _slot(anchor: Anchor, signer: Signer) -> bytes:
 
 def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
     try:
-        text, _, seal = slot.decode("ascii").strip().rpartition(" ")
+        text, _, signature = slot.decode("ascii").strip().rpartition(" ")
         position, last = text.split()
-        if signer.holds("anchor", text, bytes.fromhex(seal)):
+        if signer.holds("anchor", text, bytes.fromhex(signature)):
             return Anchor(int(position), bytes.fromhex(last))
     except ValueError:
         pass
     return None
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Put what was created, renamed or removed in ``folder`` on disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,28 +1,40 @@
-"""The ledger's public interface."""
+"""The ledger's rules: what may be charged, what is answered again, what is refused.
+
+A client makes each release (run, round, purpose) once. The same request is charged once and, when
+its reply was stored, answered with the same bytes; another request for the same release is
+refused. What ``admit`` (the owner's policy) says is asked while other writers are kept out.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from murmur.privacy.events import ComposedEvent, Event
+from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
+from murmur.privacy.ledger.chain import Header, Transaction
 from murmur.privacy.ledger.entry import (
     Charge,
     Entry,
     LedgerError,
     Outcome,
+    Status,
     composed,
     event_from_text,
+    event_text,
     require_digest,
 )
-from murmur.privacy.ledger.header import Header
 from murmur.privacy.ledger.log import Log
-from murmur.privacy.ledger.rules import Admission, Batch, admitted_reply, answer, kept_reply
+from murmur.privacy.policy import Refusal
 
 _PAGE = 1_000
 _NO_OTHER = "no other ledger counts what this device has released"
+_NEW_NAME = "a new run needs a name of its own"
+
+Admission = Callable[[Charge, ComposedEvent], None]
+"""Called with a charge and all that its client has spent before; raises Refusal to refuse it."""
 
 
 def _now() -> datetime:
@@ -32,14 +44,19 @@ def _now() -> datetime:
 class Ledger:
     """What the clients of this node have released, ever.
 
-    ``path``: the database; its ``.key``, ``.head`` and ``.lock`` files lie beside it. With
-    ``create=False`` a ledger that is not there is refused rather than begun; with ``expected``, so
-    is every one that does not have this ``id``. ``clock`` gives the time that entries carry. POSIX,
-    on a local disk. Threads may share a ledger, processes open their own.
-
     Opening verifies all entries of a ledger of fewer than 10,000, and those since the last signed
-    snapshot of a longer one; ``verify`` always reads everything. Every method raises LedgerError
-    when the ledger is damaged, altered, cut short or unusable.
+    snapshot of a longer one; ``verify`` always reads everything. POSIX, on a local disk. Threads
+    may share a ledger, processes open their own.
+
+    Args:
+        path: the database; its ``.key``, ``.head`` and ``.lock`` files lie beside it.
+        create: False refuses a ledger that is not there, rather than beginning it.
+        expected: the ``id`` that the ledger must have; any other is refused, and so is a new one.
+        clock: gives the time that entries carry.
+        busy_seconds: how long to wait for another process that writes.
+
+    Raises:
+        LedgerError: by every method, when the ledger is damaged, altered, cut short or unusable.
     """
 
     def __init__(
@@ -83,7 +100,7 @@ class Ledger:
         if not charges:
             return []
         with self._log.writing() as transaction:
-            batch = Batch(self._log, transaction, admit)
+            batch = _Batch(self._log, transaction, admit)
             return [batch.decide(charge) for charge in charges]
 
     def store_reply(
@@ -96,18 +113,35 @@ class Ledger:
     ) -> bytes:
         """Commit the answer to ``request``; returns the bytes that may now leave.
 
-        These are ``reply``, or, where ``admit`` lets them out as in ``Ledger.reply``, those of
-        another process that answered the same request first.
-        Of the same run, only replies of the newest ``keep_rounds`` rounds are kept; what older
-        ones answered stays answered. Raises Refusal when ``request`` was answered and its reply
-        is no longer kept. Where nothing was charged, the reply holds nothing of a client's and
-        is not stored.
+        These are ``reply``, or those of another process that answered the same request first, if
+        ``admit`` lets them out as in ``Ledger.reply``. Where nothing was charged, the reply holds
+        nothing of a client's and is not stored.
+
+        Args:
+            request: hex digest of what the server sent, as in ``Charge``.
+            reply: all that the node is about to send.
+            admit: the owner's policy.
+            keep_rounds: of the same run, only replies of the newest so many rounds are kept; what
+                older ones answered stays answered.
+
+        Raises:
+            Refusal: ``request`` was answered, and its reply is no longer kept or not let out.
+            ValueError: ``request`` is no digest, or ``keep_rounds`` is below 1.
         """
         require_digest("request", request)
         if keep_rounds < 1:
             raise ValueError(f"keep_rounds={keep_rounds}: must be at least 1")
         with self._log.writing() as transaction:
-            return answer(self._log, transaction, request, reply, keep_rounds, admit)
+            earlier = _answer_to(self._log, request)
+            if earlier is not None:
+                kept = _admitted_reply(self._log, request, admit)
+                if kept is None:
+                    raise Refusal(_reply_dropped(earlier.run, earlier.round), "already-answered")
+                return kept
+            charge = _charge_for(self._log, request)
+            if charge is not None:
+                _keep_reply(self._log, transaction, charge, reply, keep_rounds)
+            return reply
 
     def reply(self, request: str, admit: Admission | None = None) -> bytes | None:
         """The stored answer of an earlier identical request, byte for byte; None without one.
@@ -116,20 +150,17 @@ class Ledger:
         spent; Refusal where it refuses one. Nothing is charged again.
         """
         with self._log.reading():
-            return admitted_reply(self._log, request, admit)
+            return _admitted_reply(self._log, request, admit)
 
     def spent(self, client: int | str) -> ComposedEvent:
         """All that ``client`` has released in its life, equal releases counted together."""
         with self._log.reading():
             return composed(self._log.history.spends.get(str(client), {}))
 
-    def events(self, client: int | str, run: str | None = None) -> list[Event]:
-        """All releases of ``client``, in ``run`` or ever; equal ones stand together."""
-        if run is None:
-            with self._log.reading():
-                tally = Counter(self._log.history.spends.get(str(client), {}))
-        else:
-            tally = Counter(entry.body for entry in self.entries(client, run))
+    def events(self, client: int | str) -> list[Event]:
+        """Every release of ``client``; equal ones stand together, not in their order in time."""
+        with self._log.reading():
+            tally = Counter(self._log.history.spends.get(str(client), {}))
         return [event_from_text(text) for text in sorted(tally.elements())]
 
     def releases(self) -> int:
@@ -143,7 +174,11 @@ class Ledger:
             return sorted(self._log.history.spends, key=_natural)
 
     def entries(self, client: int | str | None = None, run: str | None = None) -> Iterator[Entry]:
-        """Entries in order, each covered by a signature; of one client or run, if named."""
+        """Entries in order, each covered by a signature; of one client or run, if named.
+
+        Read in pages, so that a long ledger is never in memory as a whole and writers can come in
+        between two pages.
+        """
         where = "position > ?"
         values: list[int | str] = [0]
         for column, value in (("client", client), ("run", run)):
@@ -166,7 +201,7 @@ class Ledger:
         """
         with self._log.verified():
             for (request,) in self._log.execute("SELECT request FROM replies").fetchall():
-                kept_reply(self._log, request)
+                _kept_reply(self._log, request)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -179,6 +214,175 @@ class Ledger:
         self.close()
 
 
+class _Batch:
+    """The decisions of one ``Ledger.charge``, in one transaction.
+
+    A charge is admitted after those before it: two of one client cannot both take its last bit.
+    """
+
+    def __init__(self, log: Log, transaction: Transaction, admit: Admission | None) -> None:
+        self._log = log
+        self._transaction = transaction
+        self._admit = admit
+        self._asked: set[tuple[str, int, str, str]] = set()
+        self._answers: dict[str, Entry | None] = {}
+        self._new: dict[str, Counter[str]] = {}  # charged in this batch, by client
+
+    def decide(self, charge: Charge) -> Outcome:
+        """What becomes of ``charge``; a new one is appended to the transaction."""
+        client = charge.client_id
+        key = (charge.run, charge.round, charge.purpose, client)
+        if key in self._asked:
+            return _refused(f"client {client} is asked twice in one message", "asked-twice")
+        self._asked.add(key)
+        if charge.request not in self._answers:
+            self._answers[charge.request] = _answer_to(self._log, charge.request)
+        answer = self._answers[charge.request]
+        if answer is not None:
+            return self._answered(charge, answer)
+        where = "WHERE kind = 'charge' AND run = ? AND round = ? AND purpose = ? AND client = ?"
+        earlier = self._log.find(where, *key)
+        if earlier is not None:
+            return self._repeated(charge, earlier)
+        return self._charged(charge)
+
+    def _answered(self, charge: Charge, answer: Entry) -> Outcome:
+        """The same bytes again, if this is the release that they were for and they are kept."""
+        if (answer.run, answer.round) != (charge.run, charge.round):
+            return _refused(
+                f"this request was answered as round {answer.round} of run {answer.run}",
+                "other-request",
+            )
+        kept = self._log.execute("SELECT 1 FROM replies WHERE request = ?", charge.request)
+        if kept.fetchone() is None:
+            return _refused(_reply_dropped(charge.run, charge.round), "already-answered")
+        return Outcome(Status.ANSWERED)
+
+    def _repeated(self, charge: Charge, earlier: Entry) -> Outcome:
+        """A release that was charged as ``earlier`` and never answered may be computed again.
+
+        Only for the same request and the same event, so that nothing new is released for it.
+        """
+        about = f"round {charge.round} of run {charge.run} ({charge.purpose})"
+        if earlier.request != charge.request:
+            reason = f"{about} was already charged for another request; {_NEW_NAME}"
+            return _refused(reason, "other-request")
+        if earlier.position <= self._log.base:
+            # That nothing has left is known only where every entry was verified.
+            return _refused(f"{about} was charged too long ago to be answered now", "too-old")
+        body = event_text(charge.event)
+        if earlier.body != body:
+            return _refused(
+                f"{about} was charged as {earlier.body}, but would now release {body}",
+                "other-release",
+            )
+        return self._admitted(charge, body, Outcome(Status.REPEATED))
+
+    def _charged(self, charge: Charge) -> Outcome:
+        """A new release: an entry, if the policy lets it out."""
+        outcome = self._admitted(charge, None, Outcome(Status.CHARGED))
+        if outcome.status is Status.CHARGED:
+            client = charge.client_id
+            body = event_text(charge.event)
+            self._transaction.charge(
+                client, charge.run, charge.round, charge.purpose, charge.request, body
+            )
+            self._new.setdefault(client, Counter())[body] += 1
+        return outcome
+
+    def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
+        """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry."""
+        spent = self._log.history.spends.get(charge.client_id, Counter())
+        if charge.client_id in self._new:
+            spent = spent + self._new[charge.client_id]
+        try:
+            _ask(self._admit, charge, spent, already)
+        except Refusal as refusal:
+            return _refused(str(refusal), refusal.code)
+        return outcome
+
+
+def _ask(admit: Admission | None, charge: Charge, spent: Counter[str], already: str | None) -> None:
+    """Refusal unless ``admit`` lets ``charge`` out after what its client has ``spent``.
+
+    ``already``: the charge's own entry, where ``spent`` holds it.
+    """
+    if any(isinstance(event_from_text(text), UnknownEvent) for text in spent):
+        raise Refusal(
+            f"client {charge.client_id} has released what this version cannot account for, so "
+            "nothing more is; a newer version of Murmur wrote that entry and can read it",
+            "unsupported",
+        )
+    if already is not None:
+        spent = spent - Counter({already: 1})
+    if admit is not None:
+        admit(charge, composed(spent))
+
+
+def _answer_to(log: Log, request: str) -> Entry | None:
+    """The entry that says that ``request`` was answered."""
+    return log.find("WHERE kind = 'answer' AND request = ?", request)
+
+
+def _charge_for(log: Log, request: str) -> Entry | None:
+    """A charge for ``request``: in practice among the last entries, so found from the end."""
+    where = "WHERE kind = 'charge' AND request = ? AND position > ?"
+    return log.find(f"{where} ORDER BY position DESC LIMIT 1", request, log.base)
+
+
+def _keep_reply(
+    log: Log, transaction: Transaction, charge: Entry, reply: bytes, keep_rounds: int
+) -> None:
+    """Commit that the request of ``charge`` was answered, and store ``reply`` for a while."""
+    about = (charge.run, charge.round, charge.request)
+    transaction.answer(*about, hashlib.sha256(reply).hexdigest())
+    oldest = charge.round - keep_rounds
+    log.execute("DELETE FROM replies WHERE run = ? AND round <= ?", charge.run, oldest)
+    log.execute(
+        "INSERT INTO replies (run, round, request, reply) VALUES (?, ?, ?, ?)", *about, reply
+    )
+
+
+def _kept_reply(log: Log, request: str) -> bytes | None:
+    """The stored reply to ``request``, if there is one; LedgerError if it is not the one given."""
+    row = log.execute("SELECT reply FROM replies WHERE request = ?", request).fetchone()
+    if row is None:
+        return None
+    answer = _answer_to(log, request)
+    if answer is None or hashlib.sha256(row[0]).hexdigest() != answer.body:
+        raise LedgerError(f"the stored reply to request {request} is not the one that was given")
+    return row[0]
+
+
+def _admitted_reply(log: Log, request: str, admit: Admission | None) -> bytes | None:
+    """The stored reply to ``request``, if there is one; see ``Ledger.reply``."""
+    kept = _kept_reply(log, request)
+    answer = _answer_to(log, request)
+    if kept is None or answer is None:
+        return None
+    where = "WHERE kind = 'charge' AND run = ? AND round = ? AND request = ?"
+    for row in log.rows(where, answer.run, answer.round, request):
+        entry = log.authentic(row)
+        spent = log.history.spends[str(entry.client)]
+        about = (str(entry.client), entry.run, entry.round, str(entry.purpose))
+        _ask(admit, Charge(*about, request, entry.event), spent, entry.body)
+    return kept
+
+
+def _reply_dropped(run: str, round: int) -> str:
+    """The reason for refusing a request that was answered too long ago."""
+    return (
+        f"round {round} of run {run} was answered before and its reply is no longer kept; "
+        f"{_NEW_NAME}"
+    )
+
+
+def _refused(reason: str, code: str) -> Outcome:
+    return Outcome(Status.REFUSED, reason, code)
+
+
 def _natural(name: str) -> tuple[bool, int, str]:
-    number = name.isdecimal()
-    return (not number, len(name) if number else 0, name)
+    """Sorts numbers before other names, and by their size."""
+    if name.isdecimal():
+        return False, len(name), name
+    return True, 0, name

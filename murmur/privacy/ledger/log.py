@@ -1,7 +1,8 @@
 """An append-only, signed and anchored log in one SQLite file that many processes write.
 
-The ledger's rules (what may be charged, what is answered again) are in ``ledger.py``; here is
-only what makes its entries durable and tamper-evident.
+The ledger's rules (what may be charged, what is answered again) are in ``ledger``. Here is what
+keeps database, key and anchor together: one writer at a time, whose entries are committed and then
+anchored, and readers who verify what others have added before they use it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from murmur.privacy import forks
-from murmur.privacy.ledger import schema, snapshots
+from murmur.privacy.ledger import database
+from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, check, follow
 from murmur.privacy.ledger.entry import Entry, LedgerError
-from murmur.privacy.ledger.header import Header
-from murmur.privacy.ledger.history import History, Transaction, check, follow
 from murmur.privacy.ledger.key_and_anchor import Anchor, KeyAndAnchor
-from murmur.privacy.ledger.signature import Signer
 
 # A clock may be put right by this much without anybody being asked.
 _CLOCK_STEP = timedelta(seconds=60)
@@ -31,13 +29,27 @@ class Log:
 
     Opening takes the history as far as entry ``base`` from a signed snapshot and verifies every
     entry after it: at least the last 10,000, in a shorter log all. Each ``reading`` and
-    ``writing`` verifies what other processes have added since. ``continues`` goes into a new
-    log's header. All failures come out as LedgerError.
+    ``writing`` verifies what other processes have added since. Threads may share a log; a process
+    that was forked must open its own. All failures come out as LedgerError, which begins with the
+    log's path.
+
+    Args:
+        path: the database; key, anchor and lock lie beside it.
+        create: whether a log that is not there is begun, rather than refused.
+        clock: the time of day, with a time zone.
+        busy_seconds: how long to wait for another process that writes.
+
+    Attributes:
+        header: what the log says of itself.
+        history: what follows from the entries so far; read it inside ``reading`` or ``writing``.
+        signer: the device's key.
+        base: entries up to this position were taken from a snapshot and not read.
     """
 
     header: Header
     history: History
     signer: Signer
+    base: int
 
     def __init__(
         self,
@@ -46,11 +58,9 @@ class Log:
         create: bool,
         clock: Callable[[], datetime],
         busy_seconds: float,
-        continues: dict[str, Any] | None = None,
     ) -> None:
         self.path = path
         self._clock = clock
-        self._continues = continues
         self._authentic: dict[int, bytes] = {}
         self._busy_seconds = busy_seconds
         self._key_and_anchor = KeyAndAnchor(path)
@@ -71,7 +81,7 @@ class Log:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """The log as of now, with ``history`` up to date."""
+        """The log as of now, with ``history`` up to date; nobody is kept from writing."""
         with self._thread_lock, self._reasons():
             self._catch_up()
             yield
@@ -80,7 +90,9 @@ class Log:
     def writing(self) -> Iterator[Transaction]:
         """One transaction; what was appended to it is on disk when the block has ended.
 
-        ``history`` takes the new entries in at the end. An exception undoes everything.
+        ``history`` takes the new entries in at the end. An exception in the block undoes
+        everything. Killed between the commit and the anchor, the entries count: the next process
+        that opens the log writes the anchor.
         """
         with self._thread_lock, self._reasons(), self._locked():
             self.execute("BEGIN IMMEDIATE")
@@ -102,9 +114,16 @@ class Log:
                 self._write_anchor()
 
     def rows(self, clause: str, *values: object) -> Iterator[Entry]:
-        """Entries as the database has them, not verified."""
-        cursor = self.execute(f"SELECT {schema.COLUMNS} FROM entries {clause}", *values)
+        """Entries as the database has them, not verified; ``clause``: WHERE and what follows."""
+        cursor = self.execute(f"SELECT {database.COLUMNS} FROM entries {clause}", *values)
         return map(Entry._make, cursor)
+
+    def find(self, clause: str, *values: object) -> Entry | None:
+        """The first entry of ``rows``, if there is one, ``authentic``."""
+        entry = next(self.rows(clause, *values), None)
+        if entry is None:
+            return None
+        return self.authentic(entry)
 
     def authentic(self, entry: Entry) -> Entry:
         """``entry``, found by what it says; LedgerError unless the device's signature covers it.
@@ -123,14 +142,18 @@ class Log:
         return entry
 
     def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
-        """Run one SQL statement."""
+        """Run one SQL statement; inside ``reading``, ``writing`` or ``verified`` only."""
         return self._connection.execute(statement, values)
 
     @contextmanager
     def verified(self) -> Iterator[None]:
-        """Read all there is with writers kept out, then let the caller look at its own tables."""
+        """Read all there is with writers kept out, then let the caller look at its own tables.
+
+        LedgerError for anything that opening would refuse, wherever in the log it is, and where a
+        signed snapshot says something else than the entries.
+        """
         with self._thread_lock, self._reasons(), self._locked():
-            schema.check(self._connection)
+            database.check_schema(self._connection)
             self._check_database()
             self._catch_up()
             history = self._nothing()
@@ -141,7 +164,7 @@ class Log:
             yield
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Let go of the files; in a forked process the parent's connection stays untouched."""
         with self._thread_lock:
             if self._database is not None and self._process == forks.process():
                 self._database.close()
@@ -158,28 +181,28 @@ class Log:
 
     @contextmanager
     def _reasons(self) -> Iterator[None]:
+        """Turn every failure into a LedgerError that names the log."""
         try:
             yield
-        except LedgerError as error:
-            raise LedgerError(f"ledger {self.path}: {error}") from error
-        except (sqlite3.Error, OSError) as error:
+        except (LedgerError, sqlite3.Error, OSError) as error:
             raise LedgerError(f"ledger {self.path}: {error}") from error
 
     def _locked(self) -> AbstractContextManager[None]:
         return self._key_and_anchor.locked(self._busy_seconds)
 
-    def _open(self, create: bool) -> None:
+    def _open(self, may_begin: bool) -> None:
+        """Verify header, schema, entries and anchor, under the writers' lock."""
         if not self._key_and_anchor.key.exists():
-            if not create:
+            if not may_begin:
                 raise LedgerError(f"the key file {self._key_and_anchor.key} is missing")
             self._begin()
         if not self.path.exists():
             raise LedgerError("the database is missing, but its key file is there")
         self.signer = self._key_and_anchor.read_key()
-        self._database = schema.connect(self.path, self._busy_seconds)
-        schema.check(self._database)
+        self._database = database.connect(self.path, self._busy_seconds)
+        database.check_schema(self._database)
         self.header = self._read_header()
-        self.history = snapshots.last(self._database, self.signer) or self._nothing()
+        self.history = database.last_snapshot(self._database, self.signer) or self._nothing()
         self.base = self.history.position
         if self.base == 0:
             self._check_database()
@@ -189,11 +212,12 @@ class Log:
             self._write_anchor()
 
     def _begin(self) -> None:
+        """Make database, anchor and key; LedgerError where there was a ledger before."""
         if self._key_and_anchor.was_used():
             raise LedgerError(f"the key file {self._key_and_anchor.key} is missing")
         signer = Signer.generate()
-        header = Header.of(_text(self._clock()), signer.public_key, self._continues)
-        schema.create(self.path, header, self._busy_seconds)
+        header = Header.of(_text(self._clock()), signer.public_key)
+        database.create(self.path, header, self._busy_seconds)
         self._key_and_anchor.keep_key(signer, Anchor(0, header.digest))
 
     def _nothing(self) -> History:
@@ -210,7 +234,8 @@ class Log:
 
     def _time(self) -> str:
         """Now, or the last entry's time if a clock was put right by a little since."""
-        now, last = self._clock(), self.history.time
+        now = self._clock()
+        last = self.history.time
         if _text(now + _CLOCK_STEP) < last:
             raise LedgerError(
                 f"this device's clock says {_text(now)}, but the last entry is of {last}: time "
@@ -238,13 +263,15 @@ class Log:
         known.take_in(rows, self.signer)
 
     def _insert(self, pending: list[Entry]) -> None:
-        snapshots.keep(self._connection, self.history, self.signer)
+        """Append to the database, after a snapshot of what was there before if one is due."""
+        database.keep_snapshot(self._connection, self.history, self.signer)
         marks = ", ".join("?" * len(Entry._fields))
         self._connection.executemany(
-            f"INSERT INTO entries ({schema.COLUMNS}) VALUES ({marks})", pending
+            f"INSERT INTO entries ({database.COLUMNS}) VALUES ({marks})", pending
         )
 
     def _check_anchor(self) -> Anchor:
+        """The newest anchor; LedgerError where it does not fit the entries."""
         anchor, damaged = self._key_and_anchor.read_anchor(self.signer)
         if anchor.position > self.history.position:
             raise LedgerError(
@@ -267,6 +294,7 @@ class Log:
 
 
 def _until_signed(entries: Iterator[Entry]) -> Iterator[Entry]:
+    """``entries`` up to the end of a commit."""
     for entry in entries:
         yield entry
         if entry.signature is not None:
@@ -274,4 +302,5 @@ def _until_signed(entries: Iterator[Entry]) -> Iterator[Entry]:
 
 
 def _text(time: datetime) -> str:
+    """A time as entries carry it: UTC, to the millisecond; texts sort as times do."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -5,7 +5,6 @@ or expired refuses everything. The file is explained line by line in
 ``deploy/policy.example.yaml``.
 """
 
-from murmur.privacy.policy.policy import Policy
-from murmur.privacy.policy.refusal import Refusal
+from murmur.privacy.policy.policy import Policy, Refusal
 
 __all__ = ["Policy", "Refusal"]

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from murmur.privacy.neighbours import Adjacency, Unit
-from murmur.privacy.policy.mechanisms import MECHANISMS
+from murmur.privacy.policy.policy import MECHANISMS
 
 _LARGEST_FILE = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
@@ -32,7 +32,11 @@ _DEFAULTS = {"unit": Unit.CLIENT.value, "adjacency": _AS_STATED, "assumptions": 
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The fields of a ``Policy``; ValueError, OSError or yaml.YAMLError say what is wrong."""
+    """The fields of a ``Policy`` from the file ``path``, of at most 64 KiB.
+
+    Raises ValueError, OSError or yaml.YAMLError, which say what is wrong: a key that is missing,
+    unknown or given twice, or a value that is not allowed.
+    """
     with open(path, "rb") as file:
         content = file.read(_LARGEST_FILE + 1)
     if len(content) > _LARGEST_FILE:
@@ -43,8 +47,9 @@ def read(path: Path) -> dict[str, Any]:
 def parse(content: bytes) -> dict[str, Any]:
     """``read`` for a file's content."""
     given = yaml.load(content, _StrictLoader)
-    filled = {**_DEFAULTS, **given} if isinstance(given, dict) else given
-    plain = _mapping("the file", filled, _CONVERSIONS)
+    if isinstance(given, dict):
+        given = {**_DEFAULTS, **given}
+    plain = _mapping("the file", given, _CONVERSIONS)
     fields = {key: convert(key, plain[key]) for key, convert in _CONVERSIONS.items()}
     algorithms = fields.pop("algorithms")
     del fields["servers"]
@@ -74,6 +79,7 @@ class _StrictLoader(yaml.BaseLoader):
 
 
 def _mapping(key: str, value: object, allowed: Collection[str]) -> dict[str, Any]:
+    """``value`` if it is a mapping with all of the ``allowed`` keys and no other."""
     if not isinstance(value, dict):
         raise ValueError(f"{key}={value!r:.60}: must be a mapping with {_list(allowed)}")
     unknown = [name for name in value if name not in allowed]
@@ -92,7 +98,11 @@ def _list(names: Collection[str]) -> str:
 def _bounded(
     low: float, high: float, *, low_allowed: bool = False
 ) -> Callable[[str, object], float]:
-    """A converter to a number between ``low`` and ``high``; ``high`` counts as allowed."""
+    """A converter to a number between ``low`` and ``high``; ``high`` counts as allowed.
+
+    Numbers are decimal digits, perhaps with a point and an exponent, or ``inf``: no sign, no
+    underscore, no "nan".
+    """
 
     def convert(key: str, value: object) -> float:
         number = math.nan
@@ -101,8 +111,10 @@ def _bounded(
         elif value in ("inf", ".inf"):
             number = math.inf
         if not (low < number <= high or (low_allowed and number == low)):
-            least = f"at least {low:g}" if low_allowed else f"above {low:g}"
-            raise ValueError(f"{key}={value!r:.60}: must be a number {least} and at most {high:g}")
+            least = "at least" if low_allowed else "above"
+            raise ValueError(
+                f"{key}={value!r:.60}: must be a number {least} {low:g} and at most {high:g}"
+            )
         return number
 
     return convert
@@ -121,6 +133,8 @@ def _truth(key: str, value: object) -> bool:
 
 
 def _one_of(*words: str) -> Callable[[str, object], str]:
+    """A converter to one of ``words``."""
+
     def convert(key: str, value: object) -> str:
         if not isinstance(value, str) or value not in words:
             raise ValueError(f"{key}={value!r:.60}: must be one of {_list(words)}")
@@ -130,11 +144,19 @@ def _one_of(*words: str) -> Callable[[str, object], str]:
 
 
 def _adjacency(key: str, value: object) -> Adjacency | None:
+    """Between which neighbours; None: as each release states."""
     word = _one_of(_AS_STATED, *Adjacency)(key, value)
-    return None if word == _AS_STATED else Adjacency(word)
+    if word == _AS_STATED:
+        return None
+    return Adjacency(word)
+
+
+def _unit(key: str, value: object) -> Unit:
+    return Unit(_one_of(*Unit)(key, value))
 
 
 def _ledger(key: str, value: object) -> str | None:
+    """The id of the only ledger that is believed; None: any."""
     if value == _ANY:
         return None
     if not (isinstance(value, str) and _LEDGER.fullmatch(value)):
@@ -145,6 +167,7 @@ def _ledger(key: str, value: object) -> str | None:
 
 
 def _last_instant(key: str, value: object) -> datetime:
+    """The end of a day, in UTC: a policy holds on the day that it names."""
     if not (isinstance(value, str) and _DATE.fullmatch(value)):
         raise ValueError(f"{key}={value!r:.60}: must be a date such as 2027-12-31")
     try:
@@ -177,6 +200,7 @@ def _per_release(value: object, algorithms: list[str]) -> dict[str, float]:
 
 
 def _mechanisms(key: str, value: object) -> dict[str, float]:
+    """The weakest allowed setting, by mechanism."""
     if not isinstance(value, dict) or not value.keys() <= MECHANISMS.keys():
         raise ValueError(
             f"{key}={value!r:.60}: must be a mapping whose keys are among {_list(MECHANISMS)}"
@@ -201,7 +225,7 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "epsilon_per_lifetime": _epsilon,
     "delta": _bounded(0, 0.5, low_allowed=True),
     "threat": _one_of(*_THREATS),
-    "unit": lambda key, value: Unit(_one_of(*Unit)(key, value)),
+    "unit": _unit,
     "adjacency": _adjacency,
     "assumptions": _texts,
     "ledger": _ledger,

@@ -1,17 +1,23 @@
-"""The limits that one device's owner sets, and the check of a release against them."""
+"""The limits that one device's owner sets, and the check of a release against them.
+
+A release is allowed only if everything that it is made of is: the algorithm, whom it protects and
+on which assumptions, each mechanism with its parameters, each secure sum, its own ε, and the ε of
+all that its client has released in its life. ``file`` reads the limits from the owner's file.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
-from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
+from murmur.privacy import events
+from murmur.privacy.events import Event
 from murmur.privacy.neighbours import Adjacency, Unit
-from murmur.privacy.policy.mechanisms import elements, mechanism_of
-from murmur.privacy.policy.refusal import Refusal
 from murmur.privacy.releases import releases
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
@@ -20,23 +26,117 @@ _UNACCOUNTABLE = "unaccountable"
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
+class Refusal(Exception):  # noqa: N818 - it is an answer, not a failure
+    """Why nothing is released: ``reason`` for people, ``code`` a short slug for machines."""
+
+    def __init__(self, reason: str, code: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A mechanism as policies name it, and what makes it weak.
+
+    Attributes:
+        name: the policy's word for it.
+        event: the class of the events that it causes.
+        limit: the policy's key, ``max_…`` or ``min_…``.
+        strength: what that key limits, read from an event of that class.
+    """
+
+    name: str
+    event: type[Event]
+    limit: str
+    strength: Callable[[Any], float]
+
+    @property
+    def is_least(self) -> bool:
+        """Whether the limit is the least strength, rather than the greatest, that is allowed."""
+        return self.limit.startswith("min_")
+
+    def allows(self, event: Event, limit: float) -> bool:
+        """Whether ``event`` is no weaker than ``limit``; NaN never is."""
+        strength = self.strength(event)
+        if self.is_least:
+            return strength >= limit
+        return strength <= limit
+
+
+def _grid_noise(event: events.DiscreteGaussianEvent) -> float:
+    """The noise multiplier of noise on a grid."""
+    return event.sigma / event.sensitivity
+
+
+_epsilon = attrgetter("epsilon")
+_noise = attrgetter("noise_multiplier")
+_LEAST_NOISE = "min_noise_multiplier"
+MECHANISMS = {
+    mechanism.name: mechanism
+    for mechanism in (
+        # One label, not the whole message.
+        Mechanism("randomized_response", events.RandomizedResponseEvent, "max_epsilon", _epsilon),
+        Mechanism("randomized_bits", events.RandomizedBitsEvent, "max_gamma", attrgetter("gamma")),
+        Mechanism("gaussian", events.GaussianEvent, _LEAST_NOISE, _noise),
+        Mechanism("discrete_gaussian", events.DiscreteGaussianEvent, _LEAST_NOISE, _grid_noise),
+        Mechanism("laplace", events.LaplaceEvent, _LEAST_NOISE, _noise),
+        Mechanism("pure", events.PureEvent, "max_epsilon", _epsilon),
+    )
+}
+"""The mechanisms that a policy can allow, by name."""
+
+
+def mechanism_of(event: Event) -> Mechanism | None:
+    """The mechanism behind an elementary event; None for one that no policy can allow."""
+    return next((m for m in MECHANISMS.values() if type(event) is m.event), None)
+
+
+def elements(event: Event) -> Iterator[Event]:
+    """The elementary events in ``event``, and the secure sums around them.
+
+    Sampling is looked through: it does not let a mechanism be weaker. A shuffled event counts as
+    elementary, and so as one that no policy can allow: a device cannot see who shuffles.
+    """
+    waiting = [event]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, events.ComposedEvent):
+            waiting.extend(reversed(current.events))
+        elif isinstance(
+            current, events.RepeatedEvent | events.PoissonSampledEvent | events.Release
+        ):
+            waiting.append(current.event)
+        else:
+            yield current
+            if isinstance(current, events.SummedEvent):
+                waiting.append(current.event)
+
+
 @dataclass(frozen=True)
 class Policy:
     """What a device may release; as it stands without arguments, nothing.
 
-    ``source`` names the policy in refusals. ``defect``: why it refuses everything, or None.
-    ``expires``: the first instant at which it no longer holds. ``epsilon_per_release``: the
-    largest ε of one release, by algorithm; algorithms that it does not name are refused; None
-    allows all. ``epsilon_per_lifetime``: the largest ε of all that a client ever releases.
-    ``delta``: the δ at which both are meant, and the largest that a server may state.
-    ``threat``: against whom they hold: "local", or "secure_aggregation", where a secure sum
-    counts. ``minimum_surviving_clients``: how many clients every secure sum must hide.
-    ``mechanisms``: the weakest allowed setting, by mechanism; those that it does not name are
-    refused; None allows all. ``unit``: whom every release must protect (a client's releases
-    protect its records too), and whom the limits are counted for. ``adjacency``: between which
-    neighbours; None: as each release states. ``assumptions``: names of those that a guarantee may
-    rest on. For the three of them None allows all. ``ledger``: the id of the only ledger that is
-    believed; None: any, also a new one.
+    Attributes:
+        source: names the policy in refusals.
+        defect: why it refuses everything, or None.
+        expires: the first instant at which it no longer holds.
+        epsilon_per_release: the largest ε of one release, by algorithm; algorithms that it does
+            not name are refused. None allows all.
+        epsilon_per_lifetime: the largest ε of all that a client ever releases.
+        delta: the δ at which both are meant, and the largest that a server may state.
+        threat: against whom they hold: "local", or "secure_aggregation", where a secure sum
+            counts.
+        minimum_surviving_clients: how many honest clients every secure sum must have.
+        mechanisms: the weakest allowed setting, by mechanism; those that it does not name are
+            refused. None allows all.
+        unit: whom every release must protect (a client's releases protect its records too), and
+            whom the limits are counted for. None allows all.
+        adjacency: between which neighbours. None: as each release states.
+        assumptions: names of those that a guarantee may rest on. None allows all.
+        ledger: the id of the only ledger that is believed. None: any, also a new one.
+        allow_seeded_noise: whether noise may follow from a run's seed, which the server knows.
+        allow_non_private: whether anything may leave without protection.
     """
 
     source: str
@@ -132,8 +232,13 @@ class Policy:
     ) -> None:
         """Return if ``event`` may be released; Refusal otherwise.
 
-        ``spent``: all that this client has released in its life. ``delta``: the δ of the
-        server's own statement; the limits hold at the policy's.
+        Args:
+            algorithm: the algorithm's name in conf/strategy.
+            event: what is about to leave the device.
+            spent: all that this client has released in its life.
+            delta: the δ of the server's own statement; the limits hold at the policy's.
+            seeded_noise: whether the noise follows from the run's seed.
+            now: the time, with a time zone.
         """
         self.require_algorithm(algorithm, now)
         if seeded_noise and not self.allow_seeded_noise:
@@ -147,13 +252,14 @@ class Policy:
             limit = self.epsilon_per_release[algorithm]
             self._check_epsilon("of one release", event, limit, "epsilon_per_release")
         if self.counts_lifetime:
-            before = (spent,) if isinstance(spent, Event) else tuple(spent)
-            life = ComposedEvent((*before, event))
+            if isinstance(spent, Event):
+                spent = (spent,)
+            life = events.ComposedEvent((*spent, event))
             limit = self.epsilon_per_lifetime
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
 
     def _check_statement(self, event: Event) -> None:
-        """Whom ``event`` protects, from what, and under which assumptions."""
+        """Whom ``event`` protects, between which neighbours, and under which assumptions."""
         from murmur.privacy.accounting.flatten import UnsupportedEventError, View, flatten
 
         try:
@@ -173,35 +279,37 @@ class Policy:
                     raise self._refusal("assumption", name, allowed, "assumptions")
 
     def _check_element(self, event: Event) -> None:
-        if isinstance(event, NonPrivateEvent):
+        """Whether this part of a release may leave: unprotected, in a sum, or by a mechanism."""
+        if isinstance(event, events.NonPrivateEvent):
             if not self.allow_non_private:
                 allowed = "protected releases only"
                 raise self._refusal("protection", "none", allowed, "allow_non_private")
-        elif isinstance(event, SummedEvent):
+        elif isinstance(event, events.SummedEvent):
             least = self.minimum_surviving_clients
             if not event.honest_clients >= least:
-                raise self._refusal(
-                    "honest_clients",
-                    event.honest_clients,
-                    f"secure sums over at least {least} clients",
-                    "minimum_surviving_clients",
-                )
+                allowed = f"secure sums over at least {least} clients"
+                key = "minimum_surviving_clients"
+                raise self._refusal("honest_clients", event.honest_clients, allowed, key)
         elif self.mechanisms is not None:
-            mechanism = mechanism_of(event)
-            if mechanism is None or mechanism.name not in self.mechanisms:
-                name = type(event).__name__ if mechanism is None else mechanism.name
-                raise self._refusal("mechanism", name, _names(self.mechanisms), "mechanisms")
-            limit = self.mechanisms[mechanism.name]
-            if not mechanism.allows(event, limit):
-                raise self._refusal(
-                    mechanism.limit.partition("_")[2],
-                    f"{mechanism.strength(event):g}",
-                    f"{'at least' if mechanism.limit.startswith('min_') else 'at most'} {limit:g} "
-                    f"in {mechanism.name}",
-                    f"mechanisms.{mechanism.name}.{mechanism.limit}",
-                )
+            self._check_mechanism(event, self.mechanisms)
+
+    def _check_mechanism(self, event: Event, allowed: Mapping[str, float]) -> None:
+        mechanism = mechanism_of(event)
+        if mechanism is None:
+            name = type(event).__name__
+            raise self._refusal("mechanism", name, _names(allowed), "mechanisms")
+        name = mechanism.name
+        if name not in allowed:
+            raise self._refusal("mechanism", name, _names(allowed), "mechanisms")
+        if not mechanism.allows(event, allowed[name]):
+            value = f"{mechanism.strength(event):g}"
+            bound = "at least" if mechanism.is_least else "at most"
+            limit = f"{bound} {allowed[name]:g} in {name}"
+            quantity = mechanism.limit.partition("_")[2]
+            raise self._refusal(quantity, value, limit, f"mechanisms.{name}.{mechanism.limit}")
 
     def _check_epsilon(self, whose: str, event: Event, limit: float, key: str) -> None:
+        """Whether the ε of ``event`` is within ``limit``, which the policy has under ``key``."""
         try:
             spend = self.spend(event)
         except Exception as error:  # what cannot be accounted for cannot be allowed
@@ -215,6 +323,7 @@ class Policy:
             raise self._refusal(f"epsilon {whose}", f"{spend:.4g}", allowed, key)
 
     def _refusal(self, name: str, value: object, allowed: str, key: str) -> Refusal:
+        """Says what was asked for, what is allowed, and which key of the file decides it."""
         return Refusal(
             f"{name}={value}: {self.source} allows {allowed}; the device's owner may change "
             f"`{key}` there",

@@ -4,10 +4,9 @@ One object is both halves of it: ``release`` is what leaves a client, ``mean`` w
 of the sum. Whichever of them draws the noise, the object that draws it states the event.
 """
 
-from murmur.privacy.protection.base import Protection
+from murmur.privacy.protection.base import Protection, Unprotected
 from murmur.privacy.protection.central import Central
 from murmur.privacy.protection.distributed import Distributed
 from murmur.privacy.protection.matrix import MatrixFactorization
-from murmur.privacy.protection.unprotected import Unprotected
 
 __all__ = ["Central", "Distributed", "MatrixFactorization", "Protection", "Unprotected"]

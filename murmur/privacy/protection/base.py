@@ -1,21 +1,42 @@
-"""What every protection of averaged updates can do, on the client and on the server."""
+"""What every protection of averaged updates can do, on the client and on the server.
+
+``Protection`` is the interface, ``Unprotected`` the one that does nothing, and ``Clipped`` what all
+others share: the clipping norm, which may adapt, and the grid.
+
+McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models", ICLR
+2018 (fixed clipping). Andrew, Thakkar, McMahan, Ramaswamy, "Differentially private learning with
+adaptive clipping", NeurIPS 2021:
+
+    Δ_i ← Δ_i · min(1, C/‖Δ_i‖),  b_i = 1[‖Δ_i‖ ≤ C]
+    b̃ = ½ + (Σ (b_i − ½) + N(0, σ_b²)) / K;  C ← C · exp(−η_C (b̃ − γ))
+
+What leaves is Δ_i in steps of C/2²⁰, rounded towards zero, so that its norm is at most 2²⁰ steps
+exactly (``mechanisms.clipped_grid``), and ±2²⁰ for b_i ∓ ½. The vector and the bit are one Gaussian
+release: 1/z² = 1/z_Δ² + 1/(2σ_b)², so the quantile's cost is in z, the noise multiplier of a round.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.common import require_positive, require_probability
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
-from murmur.privacy.events import Event
+from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
+from murmur.privacy.mechanisms.clipping import clip_l2
 from murmur.privacy.neighbours import Adjacency
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
+
+Integers = NDArray[np.int64]
 
 
 class Protection(ABC):
@@ -33,6 +54,8 @@ class Protection(ABC):
         bound: the largest absolute entry of a release, in integers; None for real numbers.
         shared: whether the noise relies on other clients' in the same sum.
         extendable: whether rounds can be added to a run that has begun.
+        claim: what the published models are said to guarantee, for the statement.
+        difference: by what that may differ from what is proven.
     """
 
     name: ClassVar[str]
@@ -48,9 +71,9 @@ class Protection(ABC):
     shared: bool = False
 
     def __init__(self, budget: Budget, cohorts: Cohorts) -> None:
-        protection = f"{type(self).__name__.lower()} protection"
-        budget.require_threat(protection, self.threats)
-        self.budget, self.cohorts = budget, cohorts
+        budget.require_threat(f"{type(self).__name__.lower()} protection", self.threats)
+        self.budget = budget
+        self.cohorts = cohorts
 
     @property
     def always_published(self) -> bool:
@@ -84,7 +107,7 @@ class Protection(ABC):
 
     @abstractmethod
     def mean(
-        self, number: int, total: NDArray[np.int64], weight: int, noise: NoiseGenerator
+        self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
         """The mean (d,) that round ``number`` makes public, from the sum (d + extra,).
 
@@ -108,3 +131,189 @@ class Protection(ABC):
 
     def forget(self) -> None:  # noqa: B027
         """The last round is over: drop raw sums, if any are kept."""
+
+
+class Unprotected(Protection):
+    """For baselines: vectors leave as they are, weighted by public numbers of examples.
+
+    The statement of such a run says that nothing is protected.
+    """
+
+    name = "no protection"
+    weighted = True
+
+    def __init__(self, budget: Budget, cohorts: Cohorts) -> None:
+        if budget.is_private:
+            raise ValueError(
+                f"epsilon={budget.epsilon}: without protection no finite budget can be kept; set "
+                "privacy=none, or choose protection=central, distributed or matrix"
+            )
+        super().__init__(budget, cohorts)
+
+    def release_event(self) -> Event:
+        """Nothing protects it."""
+        return NonPrivateEvent()
+
+    def release(
+        self, vector: NDArray[np.float64], clip: float | None, noise: NoiseGenerator
+    ) -> NDArray[np.float64]:
+        """The vector itself."""
+        return vector
+
+    def mean(
+        self, number: int, total: Integers, weight: int, noise: NoiseGenerator
+    ) -> NDArray[np.float64]:
+        """The weighted mean."""
+        return total / weight
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """How updates are clipped (conf/protection).
+
+    Attributes:
+        norm: C of round 1, finite and above 0, in the units of an update.
+        adaptive: whether C follows the updates' norms.
+        quantile: γ, the share of updates that should be short enough, in (0, 1).
+        learning_rate: η_C, above 0.
+        bit_noise: σ_b; None for a twentieth of the cohort, as Andrew et al. recommend.
+
+    Raises:
+        ValueError: a value is outside its range.
+    """
+
+    norm: float
+    adaptive: bool = False
+    quantile: float = 0.5
+    learning_rate: float = 0.2
+    bit_noise: float | None = None
+
+    def __post_init__(self) -> None:
+        require_positive("clipping.norm", self.norm)
+        require_probability("clipping.quantile", self.quantile)
+        require_positive("clipping.learning_rate", self.learning_rate)
+        if self.bit_noise is not None and not (0 < self.bit_noise < math.inf):
+            raise ValueError(
+                f"clipping.bit_noise={self.bit_noise}: must be finite and above 0, or null"
+            )
+
+
+class Clipped(Protection):
+    """Clips on the client; a subclass says how much noise there is, and who adds it.
+
+    ``clipping``: the fields of ``Clipping``. ``noise_multiplier``: z, None to calibrate it to the
+    budget. Raises ValueError for settings out of range, and where the noise that the budget allows
+    leaves none for the update beside the adaptive norm's bit.
+
+    Attributes:
+        noise_multiplier: z of a round; 0 without a budget, when nothing is added.
+        clip: C of this round.
+        distance: how many norms one client can move a sum; the noise is z times that.
+    """
+
+    bound: int = CLIP_STEPS
+    distance: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        budget: Budget,
+        cohorts: Cohorts,
+        *,
+        clipping: Mapping[str, Any],
+        noise_multiplier: float | None = None,
+    ) -> None:
+        super().__init__(budget, cohorts)
+        self.clipping = Clipping(**clipping)
+        self.clip = float(self.clipping.norm)
+        self.extra = int(self.clipping.adaptive)
+        self.bit_noise = self.clipping.bit_noise or cohorts.size / 20
+        if noise_multiplier is not None and not 0 < noise_multiplier < math.inf:
+            raise ValueError(
+                f"noise_multiplier={noise_multiplier}: must be finite and above 0, or null"
+            )
+        wanted = noise_multiplier or (self.calibrate() if budget.is_private else 0.0)
+        # In whole steps, so that what is charged is exactly what is drawn.
+        self.noise_multiplier = math.ceil(wanted * CLIP_STEPS) / CLIP_STEPS
+        self.update_multiplier = self._update_multiplier()
+
+    @abstractmethod
+    def calibrate(self) -> float:
+        """The smallest z that keeps the budget."""
+
+    @property
+    def bit_multiplier(self) -> float:
+        """σ_b over how far one client moves Σ (b_i − ½), which is half of ``distance``."""
+        return 2 * self.bit_noise / self.distance
+
+    def _update_multiplier(self) -> float:
+        """z_Δ: what is left for the update once the bit has had its share."""
+        if not self.clipping.adaptive or not self.noise_multiplier:
+            return self.noise_multiplier
+        left = 1 / self.noise_multiplier**2 - 1 / self.bit_multiplier**2
+        if left <= 0:
+            raise ValueError(
+                f"clipping.bit_noise={self.bit_noise:g}: must be above "
+                f"{self.noise_multiplier * self.distance / 2:g} at this noise; a larger cohort "
+                "needs less noise on the update"
+            )
+        return 1 / math.sqrt(left)
+
+    # Client ---------------------------------------------------------------------------------
+
+    def release(
+        self, vector: NDArray[np.float64], clip: float | None, noise: NoiseGenerator
+    ) -> Integers:
+        """The clipped vector in grid steps, and ±1 norm for the bit, without noise."""
+        norm = self.clip if clip is None else clip
+        clipped = clip_l2(vector, norm)
+        steps = truncate(clipped, norm)
+        if not self.clipping.adaptive:
+            return steps
+        bit = CLIP_STEPS if np.array_equal(clipped, vector) else -CLIP_STEPS
+        return np.append(steps, bit)
+
+    # Server ---------------------------------------------------------------------------------
+
+    def noise_on_a_sum(self) -> float:
+        """z_Δ times how many norms one client moves the sum."""
+        return self.update_multiplier * self.distance
+
+    def arrays(self) -> dict[str, NDArray]:
+        """The clipping norm of this round."""
+        return {"clip": np.array([self.clip])}
+
+    def mean(
+        self, number: int, total: Integers, weight: int, noise: NoiseGenerator
+    ) -> NDArray[np.float64]:
+        """Σ/K with the noise in it; the clipping norm of the next round follows."""
+        size = len(total) - self.extra
+        expected = self.divisor(weight)
+        step = self.clip / CLIP_STEPS
+        mean = self.noised(number, total[:size], self.update_multiplier, noise) * (step / expected)
+        if self.clipping.adaptive:
+            bits = self.noised(number, total[size:], self.bit_multiplier, noise)
+            share = 0.5 + float(bits[0]) / (2 * CLIP_STEPS * expected)
+            gap = share - self.clipping.quantile
+            self.clip *= math.exp(-self.clipping.learning_rate * gap)
+        return mean
+
+    def divisor(self, weight: int) -> int:
+        """K: what a sum over ``weight`` clients is divided by."""
+        return weight
+
+    def noised(
+        self, number: int, total: Integers, multiplier: float, noise: NoiseGenerator
+    ) -> NDArray[Any]:
+        """``total`` as round ``number`` may publish it: (n,), in the units of ``total``.
+
+        ``multiplier``: σ in clipping norms. As it is, where clients added the noise.
+        """
+        return total
+
+    def state(self) -> dict[str, NDArray]:
+        """The clipping norm."""
+        return {"clip": np.array([self.clip])}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The clipping norm."""
+        self.clip = float(state["clip"][0])

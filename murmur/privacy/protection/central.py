@@ -20,27 +20,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.privacy import events
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, sampled_noise_multiplier
-from murmur.privacy.events import (
-    Assumption,
-    ComposedEvent,
-    Event,
-    NonPrivateEvent,
-    Release,
-    RepeatedEvent,
-)
+from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.protection.clipped import Clipped, Integers
+from murmur.privacy.protection.base import Clipped, Integers
 from murmur.privacy.statement import Exposure, by_participations
 
 MODELS = "anyone who sees every published model"
 TRUSTED = "the server is trusted: it adds the noise, and keeps updates to itself"
-SECRET_COHORT = Assumption(
+SECRET_COHORT = events.Assumption(
     "secret_cohort", "nobody who sees the models learns who was asked in which round"
 )
 
@@ -59,7 +53,7 @@ class ServerNoise(Clipped):
 
     def release_event(self) -> Event:
         """The update leaves without noise."""
-        return NonPrivateEvent()
+        return events.NonPrivateEvent()
 
     def divisor(self, weight: int) -> int:
         """The expected cohort, whoever came."""
@@ -74,6 +68,25 @@ class ServerNoise(Clipped):
         super().restore(state)
         self.rounds_published = int(state["published"][0])
 
+    def exposure(self, per_round: Event, clients: Mapping[str, Event]) -> Exposure:
+        """What whoever sees all models learns: ``per_round``, and in all of each of ``clients``.
+
+        The budget is claimed for a round or for the run, as it is meant.
+        """
+        exposure = Exposure(
+            threat=Threat.CENTRAL,
+            adversary=MODELS,
+            per_round=per_round,
+            clients=clients,
+            sizes={"each client": self.cohorts.clients},
+            notes=(TRUSTED,),
+        )
+        if not self.budget.is_private:
+            return exposure
+        if self.budget.per == "run":
+            return replace(exposure, claimed_total=self.budget.epsilon)
+        return replace(exposure, claimed_per_round=self.budget.epsilon)
+
 
 class Central(ServerNoise):
     """Independent noise in every round."""
@@ -87,7 +100,8 @@ class Central(ServerNoise):
 
     def calibrate(self) -> float:
         """The smallest z, for secret samples or for the most exposed client's rounds."""
-        budget, rate = self.budget, self.cohorts.rate
+        budget = self.budget
+        rate = self.cohorts.rate
         if rate is None or rate == 1:
             return discrete_noise_multiplier(budget.epsilon, budget.delta, budget.releases)
         return sampled_noise_multiplier(
@@ -119,39 +133,33 @@ class Central(ServerNoise):
     def round_event(self) -> Event:
         """One published model."""
         if not self.noise_multiplier:
-            return NonPrivateEvent()
+            return events.NonPrivateEvent()
         sampled = self.mechanism.event()
         if self.mechanism.rate == 1:
-            return Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE)
+            return events.Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE)
         always = replace(self.mechanism, rate=1.0).event()
-        return Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE, (SECRET_COHORT,), always)
+        return events.Release(sampled, Unit.CLIENT, Adjacency.ADD_REMOVE, (SECRET_COHORT,), always)
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
         """The models: a secret sample could have held anybody, a known cohort only its clients."""
         event = self.round_event()
-        if self.cohorts.rate is not None:
-            total = RepeatedEvent(event, self.rounds_published) if self.rounds_published else None
-            clients: Mapping[str, Event] = {"each client": ComposedEvent((total,) if total else ())}
-        else:
-            released = {str(client): count for client, count in sorted(participations.items())}
-            clients = by_participations(event, released or {"nobody": 0})
-        budget = self.budget
-        claims = budget.epsilon if budget.is_private else None
-        return [
-            Exposure(
-                threat=Threat.CENTRAL,
-                adversary=MODELS,
-                per_round=event,
-                clients=clients,
-                sizes={"each client": self.cohorts.clients},
-                claimed_per_round=claims if budget.per == "round" else None,
-                claimed_total=claims if budget.per == "run" else None,
-                notes=(TRUSTED,),
-            )
-        ]
+        clients = self._released(event, participations)
+        return [self.exposure(event, clients)]
+
+    def _released(self, event: Event, participations: Mapping[int, int]) -> Mapping[str, Event]:
+        """What was released of whom, if each round released ``event``."""
+        if self.cohorts.rate is None:
+            counts = {str(client): count for client, count in sorted(participations.items())}
+            return by_participations(event, counts or {"nobody": 0})
+        rounds: tuple[Event, ...] = ()
+        if self.rounds_published:
+            rounds = (events.RepeatedEvent(event, self.rounds_published),)
+        return {"each client": events.ComposedEvent(rounds)}
 
     def spent(self, participations: Mapping[int, int]) -> Event:
         """All models published so far, for the client that was in the most of them."""
-        most = max(participations.values(), default=1)
-        count = most if self.cohorts.rate is None else max(1, self.rounds_published)
-        return RepeatedEvent(self.round_event(), count)
+        if self.cohorts.rate is None:
+            count = max(participations.values(), default=1)
+        else:
+            count = max(1, self.rounds_published)
+        return events.RepeatedEvent(self.round_event(), count)

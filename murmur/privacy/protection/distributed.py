@@ -23,7 +23,7 @@ from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.protection.clipped import Clipped, Integers
+from murmur.privacy.protection.base import Clipped, Integers
 
 _EXCHANGED = 2 * CLIP_STEPS  # L2 distance of two clipped vectors, and of two bits
 _LARGEST = 2**31 - 1  # what an entry may be on the wire
@@ -80,7 +80,8 @@ class Distributed(Clipped):
         steps = super().release(vector, clip, noise)
         if not self.noise_multiplier:
             return steps
-        size, shares = len(vector), self._shares
+        size = len(vector)
+        shares = self._shares
         noised = shares["vector"].privatize_integers(steps[:size], noise)
         if not self.clipping.adaptive:
             return noised

@@ -30,24 +30,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.accounting import Threat
+from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
-from murmur.privacy.events import (
-    ComposedEvent,
-    DiscreteGaussianEvent,
-    Event,
-    NonPrivateEvent,
-    Release,
-    RepeatedEvent,
-)
+from murmur.privacy.events import Event
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.protection.central import MODELS, TRUSTED, ServerNoise
-from murmur.privacy.protection.clipped import Integers
+from murmur.privacy.protection.base import Integers
+from murmur.privacy.protection.central import ServerNoise
 from murmur.privacy.statement import Exposure
 
 _STEPS = 1 << 8
@@ -125,7 +118,9 @@ class MatrixFactorization(ServerNoise):
             for earlier, later in pairwise(pattern)
         ]
         widest = min(gaps, default=self.budget.rounds)
-        return min(widest if given is None else given, self.budget.rounds)
+        if given is None:
+            given = widest
+        return min(given, self.budget.rounds)
 
     @cached_property
     def _pairs(self) -> NDArray[np.float64]:
@@ -158,7 +153,8 @@ class MatrixFactorization(ServerNoise):
         if not self.rounds_published:
             self.sums = np.zeros((kept, len(total)), np.int64)
             self.outputs = np.zeros((kept, len(total)))
-        first, rest = int(self.coefficients[0]), self.coefficients[1:]
+        first = int(self.coefficients[0])
+        rest = self.coefficients[1:]
         row = first * total + rest @ self.sums
         if self.noise_multiplier:
             row = DiscreteGaussian(float(self.sigma), 1.0).privatize_integers(row, noise)
@@ -171,25 +167,17 @@ class MatrixFactorization(ServerNoise):
     def _event(self, rounds: int) -> Event:
         """The first ``rounds`` rounds: one Gaussian release, cut into rounds for its length."""
         if not self.noise_multiplier:
-            return NonPrivateEvent()
+            return events.NonPrivateEvent()
         each = max(self.sensitivity(rounds), 1.0) / math.sqrt(rounds)
-        noise = RepeatedEvent(DiscreteGaussianEvent(float(self.sigma), each), rounds)
-        return Release(noise, Unit.CLIENT, Adjacency.ADD_REMOVE)
+        noise = events.RepeatedEvent(events.DiscreteGaussianEvent(float(self.sigma), each), rounds)
+        return events.Release(noise, Unit.CLIENT, Adjacency.ADD_REMOVE)
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
         """The models, to whoever knows all cohorts."""
-        done, budget = self.rounds_published, self.budget
-        return [
-            Exposure(
-                threat=Threat.CENTRAL,
-                adversary=MODELS,
-                per_round=self._event(1),
-                clients={"each client": self._event(done) if done else ComposedEvent(())},
-                sizes={"each client": self.cohorts.clients},
-                claimed_total=budget.epsilon if budget.is_private else None,
-                notes=(TRUSTED,),
-            )
-        ]
+        done: Event = events.ComposedEvent(())
+        if self.rounds_published:
+            done = self._event(self.rounds_published)
+        return [self.exposure(self._event(1), {"each client": done})]
 
     def spent(self, participations: Mapping[int, int]) -> Event:
         """All rounds so far, for the most exposed client."""
@@ -202,7 +190,8 @@ class MatrixFactorization(ServerNoise):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """What ``state`` returned."""
         super().restore(state)
-        self.sums, self.outputs = state["sums"].copy(), state["outputs"].copy()
+        self.sums = state["sums"].copy()
+        self.outputs = state["outputs"].copy()
 
     def forget(self) -> None:
         """What the rounds held, before noise."""

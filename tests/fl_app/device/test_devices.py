@@ -174,7 +174,7 @@ def test_devices_give_the_result_of_a_simulation_bit_for_bit(
     for client in range(3):
         with Ledger(tmp_path / f"state-{client}" / "ledger.sqlite", create=False) as ledger:
             assert ledger.clients() == [str(client)]
-            assert len(ledger.events(client, "run")) == 2
+            assert len(list(ledger.entries(client, "run"))) == 2
 
 
 def test_round_goes_on_without_a_device_that_is_off_and_names_it(files, tmp_path):

@@ -17,7 +17,7 @@ from murmur.privacy.ledger import Ledger
 from murmur.round.secure_summation import Release
 from murmur.round.task import question
 from murmur.secure_sum import SecureSumSettings
-from murmur.secure_sum.messages import join_ids
+from murmur.secure_sum.terms import join_ids
 from tests.fl_app.running import run_inline
 
 ON = "privacy.secure_aggregation=on"

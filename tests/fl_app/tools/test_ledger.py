@@ -99,11 +99,6 @@ def test_verify_says_that_all_is_well(path, capsys):
         assert plain == {"intact": True, "id": ledger.id, "clients": 2, "releases": 5}
 
 
-def test_upgrade_refuses_what_is_signed_already(path, capsys):
-    assert main(["upgrade", str(path)]) == 1
-    assert "is not of format 1; nothing was changed" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("action", ["show", "verify"])
 def test_a_ledger_that_cannot_be_trusted_gives_its_reason_and_status_1(path, capsys, action):
     path.with_name("ledger.sqlite.head").unlink()

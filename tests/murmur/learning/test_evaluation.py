@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from murmur.learning.evaluation import evaluate_logits
+from murmur.learning.metrics import evaluate_logits
 
 
 def test_accuracy_and_cross_entropy() -> None:

@@ -13,11 +13,11 @@ from murmur.secure_sum import (
     SecureSumError,
     shares,
 )
-from murmur.secure_sum.advertisement import Advertisement
-from murmur.secure_sum.bindings import Party, about_dealing
+from murmur.secure_sum.identity import Advertisement, Party, about_dealing
 from murmur.secure_sum.keys import encoded, point, public_key, scalar
-from murmur.secure_sum.messages import join, join_ids, part
+from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import Dealing
+from murmur.secure_sum.terms import join_ids
 from research.attacks.sums import ATTACKS, attacked
 from tests.murmur.secure_sum.secure_summing import secure_sum, terms, vectors
 

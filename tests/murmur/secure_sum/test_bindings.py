@@ -3,7 +3,7 @@
 import pytest
 
 from murmur.secure_sum import SecureSumSettings
-from murmur.secure_sum.bindings import (
+from murmur.secure_sum.identity import (
     Party,
     about_dealing,
     box_key,

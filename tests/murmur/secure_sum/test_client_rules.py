@@ -13,10 +13,10 @@ from murmur.secure_sum import (
     SecureSumError,
     masks,
 )
-from murmur.secure_sum.bindings import Party, self_mask_key
-from murmur.secure_sum.identity import public_identity
-from murmur.secure_sum.messages import join, join_ids, part
+from murmur.secure_sum.identity import Party, public_identity, self_mask_key
+from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import SEED, piece
+from murmur.secure_sum.terms import join_ids
 from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors
 
 

@@ -23,10 +23,10 @@ from murmur.secure_sum import (
     read_peers,
     shares,
 )
-from murmur.secure_sum.decoding import restore
+from murmur.secure_sum.identity import keys_digest
 from murmur.secure_sum.keys import agree, derive, public_key, scalar
 from murmur.secure_sum.messages import join, part
-from murmur.secure_sum.peers import keys_digest
+from murmur.secure_sum.shares import restore
 from murmur.secure_sum.terms import context
 from tests.murmur.secure_sum.secure_summing import terms
 
@@ -310,15 +310,15 @@ def test_terms_that_protect_nobody_are_refused(change, match):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"mode": "yes"}, "^mode='yes': must be one of off, simulated, on"),
+        ({"mode": "yes"}, "^mode='yes': must be 'off', 'simulated' or 'on'"),
         ({"threshold": 0.4}, "^threshold=0.4: "),
         ({"threshold": 1.0}, "^threshold=1.0: "),
-        ({"threshold": "a"}, "^threshold='a': must be float or int"),
+        ({"threshold": "a"}, "^threshold='a': must be a valid number"),
         ({"minimum": 0}, "^minimum=0: "),
         ({"neighbours": 5}, "^neighbours=5: "),
         ({"colluders": -1}, "^colluders=-1: "),
         ({"dropouts": 0.5}, "^dropouts=0.5: "),
-        ({"server": "nice"}, "^server='nice': must be one of honest, lying"),
+        ({"server": "nice"}, "^server='nice': must be 'honest' or 'lying'"),
     ],
 )
 def test_bad_settings_are_refused_in_words(change, match):

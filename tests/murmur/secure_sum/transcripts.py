@@ -24,10 +24,8 @@ from murmur.secure_sum import (
     Terms,
     public_identity,
 )
-from murmur.secure_sum.advertisement import Advertisement
-from murmur.secure_sum.bindings import about_dealing, word_on
 from murmur.secure_sum.client import SEALED_BYTES
-from murmur.secure_sum.identity import sign
+from murmur.secure_sum.identity import Advertisement, about_dealing, sign, word_on
 from murmur.secure_sum.keys import (
     KEY_BYTES,
     POINT_BYTES,
@@ -36,9 +34,9 @@ from murmur.secure_sum.keys import (
     point,
     public_key,
 )
-from murmur.secure_sum.messages import join, join_ids, part
+from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import KEY, SEED, Dealing, piece
-from murmur.secure_sum.terms import _ring
+from murmur.secure_sum.terms import _ring, join_ids
 
 TAMPERING = ("alter", "drop", "repeat", "delay", "swap")
 FORGERIES = ("none", "multiple", "copy", "one identity")

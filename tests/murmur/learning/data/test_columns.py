@@ -7,12 +7,10 @@ import pytest
 from PIL import Image
 
 from murmur.learning.data import own_data
-from murmur.learning.data.columns import Reading
 from murmur.learning.data.datasets import medmnist
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.flower_partitions import FlowerPartitioner
-from murmur.learning.data.frames import huggingface, table
-from murmur.learning.data.partitions import Natural
+from murmur.learning.data.partitions import FlowerPartitioner, Natural
+from murmur.learning.data.tables import Reading, huggingface, table
 
 
 def people(count=40):

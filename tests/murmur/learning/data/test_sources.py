@@ -5,9 +5,9 @@ import urllib.request
 import pytest
 import torchvision.datasets
 
-from murmur.learning.data import sources
+from murmur.learning.data import datasets as sources
+from murmur.learning.data.datasets import SOURCES, locate
 from murmur.learning.data.examples import DataError
-from murmur.learning.data.sources import SOURCES, locate
 
 SVHN = SOURCES["SVHN"]
 

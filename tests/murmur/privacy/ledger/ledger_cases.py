@@ -6,7 +6,8 @@ import sqlite3
 import pytest
 
 from murmur.privacy.events import RandomizedResponseEvent
-from murmur.privacy.ledger import Charge, Ledger, LedgerError, schema
+from murmur.privacy.ledger import Charge, Ledger, LedgerError
+from murmur.privacy.ledger.database import COLUMNS
 from murmur.privacy.ledger.entry import Entry
 
 EVENT = RandomizedResponseEvent(2.5, 10)
@@ -48,7 +49,7 @@ def edit(path, *statements):
 def reseal(path, first):
     """Make the chain fit again from entry ``first`` on, as anybody can; signatures stay."""
     database = sqlite3.connect(path)
-    query = f"SELECT {schema.COLUMNS} FROM entries WHERE position >= ? ORDER BY position"
+    query = f"SELECT {COLUMNS} FROM entries WHERE position >= ? ORDER BY position"
     found = [Entry._make(row) for row in database.execute(query, [first - 1])]
     database.close()
     statements, seal = [], found[0].seal

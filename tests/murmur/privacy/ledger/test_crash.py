@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from murmur.privacy.events import PureEvent, RandomizedResponseEvent
-from murmur.privacy.ledger import Charge, Ledger, LedgerError, key_and_anchor, snapshots
+from murmur.privacy.ledger import Charge, Ledger, LedgerError, database, key_and_anchor
 from murmur.privacy.policy import Refusal
 
 CLIENTS = (1, 2, 3)
@@ -78,7 +78,7 @@ def kill_at_work(work, questions, share, pace):
 
 def test_killed_200_times_the_ledger_never_shows_less_than_was_released(tmp_path, monkeypatch):
     """Eight ledgers, since each is read whole after each kill."""
-    monkeypatch.setattr(snapshots, "EVERY", 50)
+    monkeypatch.setattr(database, "SNAPSHOT_EVERY", 50)
     rng = np.random.default_rng(20230803)
     hits = []
     for ledger in range(8):

@@ -49,7 +49,7 @@ def test_a_charge_is_counted_for_its_client_over_all_runs(ledger):
     assert statuses(outcomes) == ["charged"] * 3
     assert all(outcome.may_compute for outcome in outcomes)
     assert Counter(ledger.events(1)) == Counter([LABELS, PureEvent(1.0)])
-    assert ledger.events(1, run="run") == [LABELS]
+    assert [entry.event for entry in ledger.entries(1, run="run")] == [LABELS]
     assert ledger.events(2) == [LABELS]
     assert ledger.events(3) == []
     assert set(ledger.spent(1).events) == {LABELS, PureEvent(1.0)}

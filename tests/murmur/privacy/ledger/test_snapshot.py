@@ -2,14 +2,14 @@
 
 import pytest
 
-from murmur.privacy.ledger import Ledger, LedgerError, snapshots
+from murmur.privacy.ledger import Ledger, LedgerError, database
 from tests.murmur.privacy.ledger.ledger_cases import EVENT, assert_refused, charges, edit, fill
 
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """39 rounds of three clients, in 156 entries; a snapshot about every 40."""
-    monkeypatch.setattr(snapshots, "EVERY", 40)
+    monkeypatch.setattr(database, "SNAPSHOT_EVERY", 40)
     fill(tmp_path / "ledger.sqlite", rounds=range(39))
     return tmp_path / "ledger.sqlite"
 

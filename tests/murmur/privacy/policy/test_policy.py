@@ -25,7 +25,7 @@ from murmur.privacy.events import (
 )
 from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.policy import Policy, Refusal
-from murmur.privacy.policy.mechanisms import MECHANISMS
+from murmur.privacy.policy.policy import MECHANISMS
 from tests.murmur.privacy.policy.policy_cases import EXAMPLE, LABELS, ask, client, refusal
 from tests.sums import noised, reported
 

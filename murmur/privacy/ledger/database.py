@@ -1,4 +1,9 @@
-"""The ledger's tables, and opening them safely."""
+"""The ledger's SQLite database: its tables, opening it safely, and snapshots of its history.
+
+Entries are append-only. The triggers stop mistakes; what an intruder cannot get round are the
+signatures (``chain``). Replies are kept for as long as they may be asked for again, and a snapshot
+can be computed anew, so rows of these two tables do go.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,14 @@ import os
 import sqlite3
 from pathlib import Path
 
+from murmur.privacy.ledger.chain import Header, History, Signer
 from murmur.privacy.ledger.entry import LedgerError
-from murmur.privacy.ledger.header import Header
 
 COLUMNS = (
     "position, time, kind, client, run, round, purpose, request, body, previous, seal, signature"
 )
+SNAPSHOT_EVERY = 10_000  # entries
 
-# Entries are append-only; the signatures, not the triggers, are what an intruder cannot get
-# round.
-# Replies are kept for as long as they may be asked for again, and a snapshot can be computed anew.
 _SCHEMA = {
     "header": "CREATE TABLE header (text TEXT NOT NULL) STRICT",
     "entries": """CREATE TABLE entries (
@@ -58,7 +61,11 @@ BEGIN SELECT raise(ABORT, 'ledger entries are never removed'); END""",
 
 
 def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """A durable connection to the existing database ``path``, in autocommit mode."""
+    """A durable connection to the existing database ``path``, in autocommit mode.
+
+    Every commit is synced to the disk before it returns. ``busy_seconds``: how long a statement
+    waits for another process. LedgerError where the file system has no write-ahead log.
+    """
     database = sqlite3.connect(
         f"{path.as_uri()}?mode=rw",
         uri=True,
@@ -78,7 +85,7 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
 def create(path: Path, header: Header, busy_seconds: float) -> None:
     """Create the tables in ``path``, empty but for ``header``; again, if that was cut short.
 
-    LedgerError when the database already holds entries.
+    The file is its owner's only (mode 600). LedgerError when it already holds entries.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     database = connect(path, busy_seconds)
@@ -96,14 +103,48 @@ def create(path: Path, header: Header, busy_seconds: float) -> None:
         database.close()
 
 
-def check(database: sqlite3.Connection) -> None:
+def check_schema(database: sqlite3.Connection) -> None:
     """LedgerError unless the tables, indexes and triggers are exactly those of this version."""
     found = _objects(database)
     for name in sorted(found.keys() | _SCHEMA.keys()):
-        if found.get(name) != _SCHEMA.get(name):
-            what = "missing" if name not in found else "altered, or of another version"
-            raise LedgerError(f"the database's {name!r} is {what}")
+        if name not in found:
+            raise LedgerError(f"the database's {name!r} is missing")
+        if found[name] != _SCHEMA.get(name):
+            raise LedgerError(f"the database's {name!r} is altered, or of another version")
 
 
 def _objects(database: sqlite3.Connection) -> dict[str, str]:
+    """The statements that made what is in the database, by name."""
     return dict(database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+
+
+def keep_snapshot(database: sqlite3.Connection, history: History, signer: Signer) -> None:
+    """Store ``history``, in the caller's transaction, if the last snapshot is far back.
+
+    With snapshots, opening a long ledger does not read all of it. A snapshot's size grows with
+    the number of clients, and so does the distance between two. The newest two are kept.
+    """
+    (newest,) = database.execute("SELECT coalesce(max(position), 0) FROM snapshots").fetchone()
+    if history.position - newest < max(SNAPSHOT_EVERY, 10 * len(history.spends)):
+        return
+    text = history.to_text()
+    database.execute("DELETE FROM snapshots WHERE position < ?", [newest])
+    database.execute(
+        "INSERT INTO snapshots (position, history, signature) VALUES (?, ?, ?)",
+        [history.position, text, signer.sign("snapshot", text)],
+    )
+
+
+def last_snapshot(database: sqlite3.Connection, signer: Signer) -> History | None:
+    """The last snapshot but one, so that the newest entries are always verified; None without.
+
+    LedgerError if its signature does not hold.
+    """
+    row = database.execute(
+        "SELECT history, signature FROM snapshots ORDER BY position DESC LIMIT 1 OFFSET 1"
+    ).fetchone()
+    if row is None:
+        return None
+    if not signer.holds("snapshot", *row):
+        raise LedgerError("a snapshot was altered")
+    return History.from_text(row[0])

@@ -1,0 +1,257 @@
+"""What makes a change to the ledger visible: a header, a chain of seals, and signatures.
+
+The header names the device's public key. The first entry follows the header's digest, and each
+later one the seal of the entry before it, so a seal stands for the whole history up to there. The
+last entry of each commit carries the device's Ed25519 signature of its seal: anybody who has the
+public key can check it, and nobody but the device can make it.
+
+Reading is verifying. ``History.take_in`` accepts an entry only if it follows the one before it, if
+its seal is the digest of its contents, and if the last one read is signed; what each client has
+spent is counted on the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from murmur.privacy.ledger.entry import Entry, LedgerError
+
+FORMAT = 2
+# Entries are held back until a signature confirms them, but not many more than these.
+_HELD = 10_000
+
+
+@dataclass(frozen=True)
+class Header:
+    """The ledger's identity: a JSON object ``text`` with ``format``, ``created`` and ``key``.
+
+    ``key`` is the public key that signs, in hex. Other members are kept as they are.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, created: str, key: str) -> Header:
+        """The header of a ledger that is begun at the UTC time ``created``."""
+        values = {"format": FORMAT, "created": created, "key": key}
+        return cls(json.dumps(values, separators=(",", ":"), sort_keys=True))
+
+    @property
+    def digest(self) -> bytes:
+        """What the first entry follows: SHA-256 of the text, 32 bytes."""
+        return hashlib.sha256(self.text.encode()).digest()
+
+    @property
+    def id(self) -> str:
+        """The ledger's name: 32 hex digits, which stand for its key and its beginning."""
+        return self.digest.hex()[:32]
+
+    @property
+    def key(self) -> str:
+        """The public key, in hex; LedgerError for a header that has none."""
+        return self._value("key")
+
+    @property
+    def created(self) -> str:
+        """When the ledger was begun, in UTC; LedgerError for a header that does not say."""
+        return self._value("created")
+
+    def _value(self, name: str) -> str:
+        try:
+            return str(json.loads(self.text)[name])
+        except (ValueError, TypeError, KeyError) as error:
+            raise LedgerError("the ledger's header was altered") from error
+
+
+class Signer:
+    """Signs and checks texts under one device's Ed25519 key.
+
+    Every text is signed for a ``purpose`` ("commit", "anchor", "snapshot", "export"), so that a
+    signature made for one kind of text never passes for another.
+    """
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def generate(cls) -> Signer:
+        """A signer with a new key."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_pem(cls, pem: bytes) -> Signer:
+        """The inverse of ``to_pem``; ValueError or TypeError for anything else."""
+        key = load_pem_private_key(pem, None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError("not an Ed25519 key")
+        return cls(key)
+
+    def to_pem(self) -> bytes:
+        """The private key as PKCS #8, not encrypted."""
+        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    @cached_property
+    def public_key(self) -> str:
+        """The 32 bytes of the public key, in hex."""
+        return self._key.public_key().public_bytes_raw().hex()
+
+    def sign(self, purpose: str, text: str) -> bytes:
+        """The signature of ``text``, 64 bytes."""
+        return self._key.sign(_message(purpose, text))
+
+    def holds(self, purpose: str, text: str, signature: bytes | None) -> bool:
+        """Whether ``signature`` was made for ``text`` under this key; False for None."""
+        try:
+            self._key.public_key().verify(signature or b"", _message(purpose, text))
+        except (InvalidSignature, TypeError):
+            return False
+        return True
+
+
+def _message(purpose: str, text: str) -> bytes:
+    return f"murmur ledger {purpose}\0{text}".encode()
+
+
+def check(entry: Entry) -> Entry:
+    """``entry`` itself; LedgerError if its contents are not those that were sealed."""
+    try:
+        sealed = entry.digest() == entry.seal
+    except (TypeError, ValueError, AttributeError):  # not even of the columns' types
+        sealed = False
+    if not sealed:
+        raise LedgerError(f"{entry}: its contents do not match its seal: it was altered")
+    return entry
+
+
+def is_signed(entry: Entry, signer: Signer) -> bool:
+    """Whether ``entry`` carries the device's signature for all that leads to it."""
+    return signer.holds("commit", _position_and_seal(entry), entry.signature)
+
+
+def follow(
+    position: int, seal: bytes, entries: Iterable[Entry], signer: Signer
+) -> Iterator[list[Entry]]:
+    """Verify ``entries``, which come after the entry ``position`` with ``seal``.
+
+    Yields them in groups that each end with a valid signature: at most a few more than 10,000 are
+    held at once, however long the ledger. LedgerError names the first entry that does not fit, or
+    the last one if it is not signed; nothing after the last valid signature is yielded.
+    """
+    held: list[Entry] = []
+    for entry in entries:
+        if entry.position != position + 1:
+            raise LedgerError(f"entry {position + 1} is missing: it was removed")
+        if entry.previous != seal:
+            raise LedgerError(
+                f"{entry}: does not follow entry {position}: one of the two was replaced"
+            )
+        held.append(check(entry))
+        position = entry.position
+        seal = entry.seal
+        if len(held) >= _HELD and entry.signature and is_signed(entry, signer):
+            yield held
+            held = []
+    if held:
+        if not is_signed(held[-1], signer):
+            raise LedgerError(f"{held[-1]}: this device's signature is missing or does not match")
+        yield held
+
+
+@dataclass
+class History:
+    """The running result of reading a ledger from its first entry: who has spent what.
+
+    Attributes:
+        position: the last entry that was taken in; 0 for none.
+        seal: that entry's seal, or the header's digest.
+        time: the latest time so far.
+        spends: by client, how often each event text was charged, over the client's whole life.
+    """
+
+    position: int
+    seal: bytes
+    time: str = ""
+    spends: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def take_in(self, entries: Iterable[Entry], signer: Signer) -> None:
+        """Go on with ``entries``; LedgerError at the first that does not verify."""
+        for group in follow(self.position, self.seal, entries, signer):
+            for entry in group:
+                self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        """Take in an entry that was verified and comes next."""
+        self.position = entry.position
+        self.seal = entry.seal
+        self.time = max(self.time, entry.time)
+        if entry.client is not None:
+            self.spends.setdefault(entry.client, Counter())[entry.body] += 1
+
+    def to_text(self) -> str:
+        """A snapshot, to be signed, from which reading can go on later."""
+        plain = {**self.__dict__, "seal": self.seal.hex()}
+        return json.dumps(plain, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> History:
+        """The inverse of ``to_text``, for text whose signature was checked."""
+        plain = json.loads(text)
+        spends = {client: Counter(tally) for client, tally in plain["spends"].items()}
+        return cls(plain["position"], bytes.fromhex(plain["seal"]), plain["time"], spends)
+
+
+class Transaction:
+    """The entries that one ``Log.writing`` appends, chained as they come.
+
+    ``history``: what they follow; it is not changed. ``time``: the UTC time that they carry.
+    """
+
+    def __init__(self, history: History, time: str) -> None:
+        self._time = time
+        self._position = history.position
+        self._seal = history.seal
+        self._entries: list[Entry] = []
+
+    def charge(
+        self, client: str, run: str, round: int, purpose: str, request: str, event: str
+    ) -> None:
+        """Append: ``client`` will release ``event``, given as its text."""
+        self._append("charge", client, run, round, purpose, request, event)
+
+    def answer(self, run: str, round: int, request: str, digest: str) -> None:
+        """Append: the reply to ``request`` with SHA-256 ``digest`` (hex) is committed."""
+        self._append("answer", None, run, round, None, request, digest)
+
+    def entries(self, signer: Signer) -> list[Entry]:
+        """All of them, the last one signed."""
+        if not self._entries:
+            return []
+        *earlier, last = self._entries
+        signature = signer.sign("commit", _position_and_seal(last))
+        return [*earlier, last._replace(signature=signature)]
+
+    def _append(self, kind: str, client: str | None, *rest: str | int | None) -> None:
+        """``rest``: run, round, purpose, request and body."""
+        self._position += 1
+        columns = [self._position, self._time, kind, client, *rest, self._seal, b"", None]
+        entry = Entry._make(columns)
+        self._seal = entry.digest()
+        self._entries.append(entry._replace(seal=self._seal))
+
+
+def _position_and_seal(entry: Entry) -> str:
+    return f"{entry.position} {entry.seal.hex()}"
