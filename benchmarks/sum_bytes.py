@@ -14,7 +14,7 @@ import numpy as np
 
 from murmur.papers.privatekt.answers import LabelQuery, way_of
 from murmur.privacy.budget import Budget
-from murmur.round.secure_sum import modulus_bits
+from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
 from murmur.secure_sum.graphs import SERVERS
 from murmur.secure_sum.identity import Advertisement, Party, box_key, sign, word_on

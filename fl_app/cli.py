@@ -190,7 +190,7 @@ def run(overrides: list[str]) -> int:
     """One run from its overrides to its summary; the exit status."""
     from fl_app.config.building import build
     from fl_app.config.composition import compose
-    from murmur.round.errors import RunError
+    from murmur.round.task import RunError
 
     console = fl_app.console.console()
     # First of all: importing PyTorch and validating take as long as what the engine starts.

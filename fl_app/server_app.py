@@ -15,12 +15,9 @@ from fl_app.device.agreement import require_same
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
 from murmur.learning.process import keep_heap
-from murmur.round.errors import RunError
-from murmur.round.grid_around import GridAround
-from murmur.round.message_tokens import with_tokens
-from murmur.round.redelivery import with_redelivery
-from murmur.round.reply_limit import limit_replies
-from murmur.round.untrusted_text import said
+from murmur.round.grid import GridAround, with_redelivery, with_tokens
+from murmur.round.limits import limit_replies
+from murmur.round.task import RunError, printable_line
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01
@@ -70,5 +67,7 @@ class _WholeGrid(GridAround):
         replies = list(self._grid.send_and_receive(messages, timeout=timeout))
         for reply in replies:
             if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
-                raise RunError(f"Flower's simulation lost a node: {said(reply.error.reason)}")
+                raise RunError(
+                    f"Flower's simulation lost a node: {printable_line(reply.error.reason)}"
+                )
         return replies

@@ -26,8 +26,7 @@ from murmur.papers.class_statistics.moments import posterior
 from murmur.papers.class_statistics.release import StatisticsRelease
 from murmur.privacy.events import Event
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class ClassStatistics(CohortStrategy):

@@ -28,7 +28,7 @@ from murmur.learning.clustering import (
     reconstruction_loss,
 )
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
+from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 
 

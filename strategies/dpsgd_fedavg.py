@@ -21,8 +21,7 @@ from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, Repeate
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.statement import Exposure
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class DpSgdFedAvg(CohortStrategy):

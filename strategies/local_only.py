@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
+from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 
 

@@ -37,8 +37,7 @@ from murmur.papers.privatekt.ridge_learner import RidgeLearner, targets_of
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.privacy.mechanisms import project_simplex
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class PrivateKT(CohortStrategy):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Parts
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
+from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 
 

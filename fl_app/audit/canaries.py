@@ -46,6 +46,10 @@ class CanaryClients:
                 f"canaries={count}: {name} has no canaries, since its noise goes into training or "
                 "its answers are no vectors and no labels; set audit=none and use `murmur audit`"
             )
+        if not strategy.summed:
+            raise ValueError(
+                f"canaries={count}: {name} does not sum what clients send; set audit=none"
+            )
         if strategy.unit is Unit.RECORD:
             raise ValueError(
                 f"canaries={count}: this run protects records, and canaries are clients; set "
@@ -67,18 +71,15 @@ class CanaryClients:
         self.inside = experiment_rng(setup.seed, "canary coins").random(count) < 0.5
         self.scores = np.zeros(count)
 
-    def join(
-        self,
-        number: int,
-        model: NDArray[np.float32],
-        arrays: Mapping[str, NDArray],
-        settings: Mapping[str, int],
-        total: Sum,
-    ) -> None:
-        """Add the releases of those who take part in this round; score messages and sums."""
-        # Each stands beside a client of the cohort, and is asked and weighed as that one is.
+    def join(self, task: Task, total: Sum) -> None:
+        """Add the releases of those who take part in this round; score messages and sums.
+
+        ``task``: what a client of the cohort is asked. Each canary stands beside it, and is asked
+        and weighed as that one is.
+        """
         self.others = total.total.astype(np.float64)
-        self.task = Task(number, (total.clients or [0])[0], model, arrays, settings)
+        self.task = task
+        number = task.round
         codec, weight = self.client.codec(self.task), self.client.weight(self.task.client)
         self.directions: dict[int, NDArray[np.int8]] = {}
         for name in self._joining(number):

@@ -13,7 +13,7 @@ from pydantic import Field
 from fl_app.device import DeviceTerms
 from murmur.common import Count, settings
 from murmur.privacy.budget import Budget
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import SecureSumSettings
 
 LEAST_EPSILON = 1e-9
@@ -30,7 +30,7 @@ class FederationSettings:
         public: the public pool, as a share of the training set or a number of examples.
         quorum: the share of a cohort that must answer for a round to count.
         round_timeout: seconds until a round is closed.
-        schedule: who is asked when (``murmur.round.schedule.Schedule``).
+        schedule: who is asked when (``murmur.round.cohorts.Schedule``).
         validation: training examples that neither a client nor the pool has.
         score: whether models are scored on these or on the test set.
         pilot: examples of each client of a federation that is made of labelled public examples

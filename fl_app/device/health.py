@@ -21,7 +21,7 @@ from fl_app.device.node_settings import device_folder, log_error
 from fl_app.prometheus_file import NAME, Figures, read, write
 from murmur.learning.array_file import private_folder
 from murmur.privacy.policy import Policy
-from murmur.round.message_size import message_size
+from murmur.round.limits import message_size
 
 if TYPE_CHECKING:
     from fl_app.device.node import Node

@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fl_app.device.refused import REFUSED
 from murmur.common import printable
 from murmur.learning.array_file import private, private_folder
 from murmur.privacy.policy import Policy, Refusal
+from murmur.round.task import REFUSED
 from murmur.secure_sum import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes

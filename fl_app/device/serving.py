@@ -28,7 +28,7 @@ from fl_app import DISTRIBUTION as APP
 from fl_app.client_app import app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
 from fl_app.device.node_settings import DeviceError, device_folder, log_error
-from fl_app.device.refused import REFUSED
+from murmur.round.task import REFUSED
 
 POLL_SECONDS = 0.5
 

@@ -29,7 +29,7 @@ from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
 from murmur.common import settings
 from murmur.learning.array_file import private
-from murmur.round.errors import RunError
+from murmur.round.task import RunError
 
 PROJECT = CONF.parent
 _FLWR = str(Path(sys.executable).parent / "flwr")

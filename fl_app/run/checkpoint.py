@@ -37,7 +37,7 @@ _EXTENDABLE = "federation.num_rounds"
 class Checkpoint:
     """``settings``: the resolved configuration. ``rows``: the lines of ``rounds.jsonl`` so far.
 
-    ``trained``: of the round after ``round`` (``Round.facts``), where ``model``, ``state`` and
+    ``trained``: of the round after ``round`` (``Outcome.facts``), where ``model``, ``state`` and
     ``participations`` are those after its training, and it is not evaluated yet; None otherwise.
     ``shares``: how many nodes share the cohort of the round that comes next.
     ``configs``: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.

@@ -21,7 +21,7 @@ from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
 from murmur.privacy.budget import Budget
 from murmur.round.client_state import ClientState
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
 
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient

@@ -169,7 +169,7 @@ def _refusal() -> Error:
     from flwr.app import Error
     from flwr.common.constant import ErrorCode
 
-    from fl_app.device.refused import REFUSED
+    from murmur.round.task import REFUSED
 
     return Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, REFUSED)
 

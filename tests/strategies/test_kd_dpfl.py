@@ -16,8 +16,8 @@ from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
-from murmur.round.errors import RunError
 from murmur.round.setup import ServerSetup
+from murmur.round.task import RunError
 from strategies.dpsgd_fedavg import DpSgdFedAvg
 from strategies.kd_dpfl import KdDpfl
 from tests.fl_app.running import run_inline
@@ -147,7 +147,7 @@ def test_exposure_is_labels_for_large_and_uploads_for_general_clients():
     for _ in range(4):
         strategy.participations.update([2, 3, 4, 5, 6])
         strategy.special_rounds += 1
-    guarantee = strategy.statement().guarantees[0]
+    guarantee = strategy.report.statement().guarantees[0]
     assert set(guarantee.clients) == {str(client) for client in range(7)}
     for client in range(7):
         assert guarantee.clients[str(client)] == pytest.approx(8.0, rel=0.02)
@@ -167,13 +167,13 @@ def test_conservative_mode_charges_the_special_clients_uploads_to_large_clients(
 
 def test_nothing_is_spent_before_anything_is_released():
     strategy = server()
-    assert strategy.statement().guarantees[0].proven_total == 0
+    assert strategy.report.statement().guarantees[0].proven_total == 0
 
 
 def test_without_protection_the_statement_says_so():
     strategy = labelled(server(total=math.inf, mechanism="none"))
     assert strategy.client_event(0).events == (NonPrivateEvent(),)
-    assert strategy.statement().guarantees[0].proven_total == math.inf
+    assert strategy.report.statement().guarantees[0].proven_total == math.inf
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_finished_label_stage_is_not_asked_again_after_a_checkpoint(tmp_path, 
         with pytest.raises(CrashError):
             run_inline(path, *RUN)
     before = RunFolder(path).load_checkpoint().state["targets"]
-    monkeypatch.setattr(KdDpfl, "_label_stage", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(KdDpfl, "learn", lambda *_: pytest.fail("asked again"))
     folder = run_inline(path, *RUN)
     assert np.array_equal(folder.load_checkpoint().state["targets"], before)
     assert [row["round"] for row in folder.rows()] == [0, 1, 2]
@@ -290,7 +290,7 @@ def test_refusals_in_the_label_stage_end_the_run_with_their_reason(tmp_path, mon
         raise ValueError("no such data")
 
     monkeypatch.setattr(KdDpflClient, "answer", refuse)
-    with pytest.raises(RunError, match=r"0 of 2 large clients .*no such data"):
+    with pytest.raises(RunError, match=r"0 of 2 clients .*no such data"):
         run_inline(tmp_path / "run", *RUN)
 
 

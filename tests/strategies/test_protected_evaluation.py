@@ -185,7 +185,7 @@ def with_training(it, participations):
 def test_one_statement_composes_training_and_evaluation_for_each_client():
     it = evaluation("krr", 2.0)
     it.participations.update({0: 3, 1: 1, 7: 2})
-    statement = with_training(it, {0: 2, 1: 5}).statement()
+    statement = with_training(it, {0: 2, 1: 5}).report.statement()
     (guarantee,) = statement.guarantees
     assert guarantee.bounds["basic"] == pytest.approx(2 * 1 + 3 * 2)
     assert guarantee.clients["7"] == pytest.approx(4, rel=1e-3)
@@ -199,7 +199,7 @@ def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
     strategy = FedAvg(it.setup, **PLAIN)
     strategy.participations.update({0: 1})
     strategy.switch_on(it)
-    statement = strategy.statement()
+    statement = strategy.report.statement()
     assert not statement.is_private
     assert math.isinf(statement.guarantees[0].proven_total)
     assert any("ε=2 for each result" in warning for warning in statement.warnings)
@@ -207,7 +207,7 @@ def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
 
 def test_record_unit_makes_the_statement_one_of_records():
     it = evaluation(unit="record")
-    assert with_training(it, {}).statement().unit is Unit.RECORD
+    assert with_training(it, {}).report.statement().unit is Unit.RECORD
     assert FedAvg(it.setup, **PLAIN).unit is Unit.CLIENT
     strategy = FedAvg(it.setup, **PLAIN)
     strategy.adjacency = Adjacency.ADD_REMOVE

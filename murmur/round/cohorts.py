@@ -1,8 +1,12 @@
-"""Who takes part when: random cohorts, cohorts that rotate, or secret Poisson samples."""
+"""Who takes part when, and how much each client counts.
+
+A ``Schedule`` draws the cohorts of a run: at random, in rotation, or as secret Poisson samples.
+``Weights`` are public: whatever weight a node claims for its clients is compared with them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -10,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
+from murmur.learning.codec import MalformedError
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.mechanisms.sampled_gaussian import poisson_sample
 from murmur.privacy.noise import NoiseGenerator
 
 KINDS = ("random", "rotate", "poisson")
+Weigh = Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -88,3 +94,28 @@ def _members(schedule: Schedule, number: int) -> frozenset[int]:
 
 def _no_noise(purpose: str, number: int) -> NoiseGenerator:
     raise ValueError("schedule=poisson: nobody knows its cohorts beforehand")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much each client counts in a sum, from ``least`` to ``greatest``.
+
+    Weights are public and declared before any data are read: one that follows the data is data.
+    """
+
+    of: Weigh
+    least: int = 1
+    greatest: int = 1
+
+
+ALIKE = Weights(lambda client: 1)  # every client counts as much
+
+
+def require_weight(weight: object, answered: Sequence[int], weigh: Weigh) -> int:
+    """``weight`` if the clients ``answered`` can have it together, else MalformedError."""
+    if type(weight) is not int:
+        raise MalformedError(f"weight={weight!r:.40}: must be an integer")
+    right = sum(weigh(client) for client in answered)
+    if weight != right:
+        raise MalformedError(f"weight={weight}: by these clients' public sizes it is {right}")
+    return weight

@@ -37,9 +37,9 @@ class ClientPlacement(Protocol):
         """Where ``clients`` are now."""
 
     def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
-        """Those of ``clients`` of whom something may have left in round ``number``.
+        """Those of ``clients`` whose data may have been released in round ``number``.
 
-        Asked once their node has ended with an error.
+        Asked once their node has ended with an error, or they have refused.
         """
 
 
