@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
@@ -80,7 +80,7 @@ def main() -> None:
         chosen.classes,
         chosen.clients,
     )
-    bits, _ = modulus_bits(way_of("votes")(query).codec, chosen.clients)
+    bits, _ = modulus_bits(Votes(query).codec, chosen.clients)
     print(
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "
         f"clients, {chosen.colluders} colluders, {silent} dropouts\n"

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Codec, Integers
 from murmur.learning.label_spreading import LabelSpreading
 from murmur.learning.linear_model import require_linear, to_parameters
-from murmur.papers.class_statistics.coordinates import coordinates, unit
-from murmur.papers.class_statistics.moments import posterior
-from murmur.papers.class_statistics.release import StatisticsRelease
+from murmur.papers.class_statistics import StatisticsRelease, coordinates, posterior, unit
 from murmur.privacy.events import Event
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy, Parameters

@@ -16,19 +16,16 @@ at all of them (``configure_evaluate``); those reports are no part of the protoc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
 from murmur.learning.codec import BitCodec, Integers, WeightCodec
-from murmur.papers.dpfl_bnn.claim import claimed_epsilon
-from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
+from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.statement import Exposure
 from murmur.round.phase import Phase, Question
@@ -56,40 +53,27 @@ class DPFLBNN(CohortStrategy):
         self,
         setup: ServerSetup,
         *,
-        gamma: float | None,
-        upload: str,
-        noise: bool,
-        flip: str,
+        release: ReleaseSettings,
         debias: bool,
         scale_only: bool,
         evaluate_every: int,
-        budget: Mapping[str, Any],
     ) -> None:
         super().__init__(setup)
         if evaluate_every < 0:
             raise ValueError(f"evaluate_every={evaluate_every}: must be at least 0 rounds")
         if debias and scale_only:
             raise ValueError("debias=True: contradicts scale_only=True; set one of them to false")
-        if (debias and not noise) or (scale_only and noise):
+        if (debias and not release.noise) or (scale_only and release.noise):
             raise ValueError(
-                f"noise={noise}: debias needs the noise that it undoes, scale_only goes without"
+                f"noise={release.noise}: debias needs the noise that it undoes, scale_only goes "
+                "without"
             )
-        if flip == "tensor" and setup.budget.is_private:
-            raise ValueError(
-                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
-            )
-        self.release = plan(
-            self.trainer.num_parameters,
-            setup.budget,
-            gamma=gamma,
-            upload=upload,
-            noise=noise,
-            **budget,
-        )
-        gamma = self.release.gamma if noise else gamma
+        self.release = release.plan(self.trainer.num_parameters, setup.budget)
+        gamma = self.release.gamma if release.noise else release.gamma
         if gamma is None and (debias or scale_only):
             raise ValueError("gamma=None: debias and scale_only need the γ to scale by")
-        self.flip, self.evaluate_every = flip, evaluate_every
+        self.flip = release.flip
+        self.evaluate_every = evaluate_every
         self.scale = 1.0
         if gamma is not None and (debias or scale_only):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
@@ -117,7 +101,7 @@ class DPFLBNN(CohortStrategy):
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """Mean of the ±1 values; coordinates that were not uploaded keep theirs."""
         mean = (self.scale * (2 * total / weight - 1)).astype(np.float32)
-        coordinates = self.release.coordinates(experiment_rng(self.setup.seed, COORDINATES, number))
+        coordinates = self.release.coordinates(self.setup.seed, number)
         if coordinates is None:
             return mean
         updated = model.copy()
@@ -126,7 +110,8 @@ class DPFLBNN(CohortStrategy):
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
         """The reports of this round, if there were any; the server has nothing to test."""
-        reports, self.reports = self.reports, {}
+        reports = self.reports
+        self.reports = {}
         return reports
 
     # What the researcher sees ---------------------------------------------------------------
@@ -176,7 +161,8 @@ class DPFLBNN(CohortStrategy):
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """Theorem 1 for one round and for the rounds of the most frequent participant."""
-        gamma, delta = self.release.gamma, self.setup.budget.delta
+        gamma = self.release.gamma
+        delta = self.setup.budget.delta
         if gamma is None or delta == 0:
             return None, None
         rounds = max(self.participations.values(), default=0)

@@ -13,8 +13,14 @@ as pydantic reads them:
 What needs more than one setting is checked in ``__post_init__``, which raises a ValueError that
 begins with the setting: ``"clients_per_round=99: must lie in 1..40"``. All of it becomes a
 ``ConfigError`` "group.key=value: what is allowed": here, and nowhere else.
+
+A knob is written once. What a constructor takes by the name of a knob of its group it gets, so that
+conf/ needs no line ``K: ${strategy.K}`` for it. A parameter whose type is a class of settings
+(``murmur.common.settings``) is made of the mapping of that name, or, where there is none, of the
+knobs that its fields are named for. What the yaml gives by itself goes before.
 """
 
+import dataclasses
 import inspect
 import re
 import types
@@ -25,7 +31,7 @@ from typing import Annotated, Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
-from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic.dataclasses import is_pydantic_dataclass as is_settings
 
 from fl_app.config.errors import ConfigError, nearest
 
@@ -36,7 +42,9 @@ _WORDS = {int: "an integer", float: "a number", str: "text", bool: "true or fals
 _OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
-def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
+def build(
+    node: DictConfig | ListConfig, path: str, *args: Any, knobs: Any = None, **extra: Any
+) -> Any:
     """Call ``node._target_`` with the node's settings.
 
     Settings that name a class themselves (a choice from another group, of the same name) are
@@ -46,6 +54,8 @@ def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) ->
         node: a group's settings.
         path: where the user finds them, such as ``privacy``; for error messages.
         *args: given to the component before its settings.
+        knobs: the group in which ``node`` stands, from which the component takes what it has a
+            name for.
         **extra: given to it beside its settings.
 
     Raises:
@@ -57,7 +67,23 @@ def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) ->
         raise ConfigError(f"{path}={settings}: must be a group's settings, not a value")
     if "_target_" not in settings:
         raise ConfigError(f"{path}: names no class (`_target_`)")
+    if knobs is not None:
+        group: Any = OmegaConf.to_container(knobs, resolve=True)
+        settings |= {name: group[name] for name in knobs_of(settings, group, path)}
     return _build(settings, path, *args, **extra)
+
+
+def knobs_of(settings: Mapping[Any, Any], group: Mapping[str, Any], path: str) -> list[str]:
+    """Names of the knobs of ``group`` that the class of ``settings`` takes beside these."""
+    taken: list[str] = []
+    for name, hint in _hints(_locate(str(settings["_target_"]), path)).items():
+        if name in settings:
+            continue
+        made_of = [name]
+        if is_settings(hint) and name not in group:
+            made_of = [field.name for field in dataclasses.fields(hint)]
+        taken += [knob for knob in made_of if knob in group]
+    return taken
 
 
 def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> Any:
@@ -69,6 +95,7 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
     ]
     for name in parts:
         extra[name] = _build(known.pop(name), name)
+    known = _with_settings(factory, known, path)
     _check(factory, known, path)
 
     def call(*more: Any, **named: Any) -> Any:
@@ -86,6 +113,32 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
     return call if partial else call()
 
 
+def _with_settings(factory: Any, known: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """``known`` with a value of its class for each parameter whose type is one of settings."""
+    found = dict(known)
+    for name, hint in _hints(factory).items():
+        if not is_settings(hint):
+            continue
+        if name in known:
+            found[name] = _build_settings(hint, known[name], f"{path}.{name}")
+            continue
+        fields = {field.name for field in dataclasses.fields(hint)} & known.keys()
+        if fields:
+            found[name] = _build_settings(hint, {key: found.pop(key) for key in fields}, path)
+    return found
+
+
+def _build_settings(kind: Any, values: Any, path: str) -> Any:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}={values}: must be a group's settings, not a value")
+    try:
+        return kind(**_with_settings(kind, values, path))
+    except TypeError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}.{error}") from error
+
+
 def _locate(target: str, path: str) -> Any:
     try:
         return get_object(target)
@@ -101,12 +154,14 @@ def _check(factory: Any, settings: Mapping[str, Any], path: str) -> None:
     for key, value in settings.items():
         if key not in parameters and not takes_any:
             raise ConfigError(f"{path}.{key}={value}: unknown; {nearest(key, parameters)}")
-        require(f"{path}.{key}", value, hints.get(key, Any))
+        hint = hints.get(key, Any)
+        if not is_settings(hint):  # which has checked itself
+            require(f"{path}.{key}", value, hint)
 
 
 def _hints(factory: Any) -> dict[str, Any]:
-    """The annotation of each parameter, with its range."""
-    if is_pydantic_dataclass(factory):
+    """The annotation of each parameter, with its range, by name."""
+    if is_settings(factory):
         found: dict[str, Any] = {}
         for name, field in factory.__pydantic_fields__.items():
             found[name] = field.annotation
@@ -114,7 +169,8 @@ def _hints(factory: Any) -> dict[str, Any]:
                 found[name] = Annotated[(field.annotation, *field.metadata)]
         return found
     function = factory.__init__ if inspect.isclass(factory) else factory
-    return typing.get_type_hints(function, include_extras=True)
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {name: hints.get(name, Any) for name in inspect.signature(factory).parameters}
 
 
 def require(key: str, value: Any, hint: Any) -> None:

@@ -31,6 +31,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from fl_app.config.building import knobs_of
 from fl_app.config.composition import SERVER_MAY_SET, finished, installed
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
@@ -205,7 +206,7 @@ def _limits(base: DictConfig) -> dict[str, Any]:
 
 def _read(base: DictConfig) -> set[str]:
     """Every place that the client's half is built from."""
-    plain = OmegaConf.to_container(base)
+    plain = OmegaConf.to_container(_with_knobs(base))
     found = set(_READ)
     waiting = list(_READ)
     while waiting:
@@ -230,17 +231,34 @@ def _is_unknown(key: str, base: DictConfig) -> bool:
     return False
 
 
+def _with_knobs(config: DictConfig) -> DictConfig:
+    """``config`` in which both clients have what they take from their group, as conf/ would say it.
+
+    That is ``strategy.client.K: ${strategy.K}`` for a client whose constructor takes ``K``.
+    """
+    found = copy.deepcopy(config)
+    OmegaConf.set_readonly(found, False)
+    OmegaConf.set_struct(found, False)
+    for group in ("strategy", "evaluation"):
+        client = _plain(found[group].client, resolve=False)
+        if client is not None:
+            for knob in knobs_of(client, found[group], group):
+                OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
+    return found
+
+
 def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
     """What the client's half is built from, and its values."""
+    config = _with_knobs(config)
     for place in _READ:
         for key, value in _flat(place, _plain(OmegaConf.select(config, place))):
             if key != "model.start":  # what the server sends is the model itself
                 yield key, value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, resolve: bool = True) -> Any:
     if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value)
+        return OmegaConf.to_container(value, resolve=resolve)
     return value
 
 

@@ -85,7 +85,7 @@ def build_client(
 ) -> Client:
     """The client class of ``config.strategy``, with its tools and its budget."""
     setup = _client_setup(config, people, trainer, state_folder)
-    client: Client = build(config.strategy.client, "strategy", setup)
+    client: Client = build(config.strategy.client, "strategy", setup, knobs=config.strategy)
     if trainer.statistics and not client.keeps_statistics:
         raise ConfigError(
             f"model={type(trainer.flat.module).__name__}: keeps statistics over batches (batch "
@@ -103,7 +103,7 @@ def build_evaluator(
     if config.evaluation.client is None:
         return None
     setup = _client_setup(config, people, trainer, state_folder)
-    return build(config.evaluation.client, "evaluation", setup)
+    return build(config.evaluation.client, "evaluation", setup, knobs=config.evaluation)
 
 
 def promises(config: DictConfig) -> tuple[Budget, Schedule]:

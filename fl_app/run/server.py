@@ -52,10 +52,14 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         split=population.split_by_rows,
         strategy=str(config.strategy.name),
     )
-    strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+    strategy: CohortStrategy = build(
+        config.strategy.server, "strategy", setup, knobs=config.strategy
+    )
     if config.evaluation.server is not None:
         try:
-            strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
+            strategy.switch_on(
+                build(config.evaluation.server, "evaluation", setup, knobs=config.evaluation)
+            )
         except ValueError as error:
             raise ConfigError(f"evaluation.{error}") from error
     if config.audit.canaries:

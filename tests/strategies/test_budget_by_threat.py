@@ -59,7 +59,8 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
         ]
     },
     "nbafl": {"local": ["model=mlp"]},
-    "privatekt": {"local": [], "secure_aggregation": ["strategy.answers=votes"]},
+    "privatekt": {"local": []},
+    "votes": {"local": [], "secure_aggregation": []},
 }
 
 

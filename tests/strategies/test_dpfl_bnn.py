@@ -20,6 +20,7 @@ from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.round.setup import ServerSetup
 from murmur.secure_sum import SecureSumSettings
 from strategies.dpfl_bnn import DPFLBNN
+from tests.made import made
 
 SHAPE = (1, 8, 8)
 BUDGET = {"calibration": "proven", "hamming": None, "mask": 1.0}
@@ -67,7 +68,7 @@ def server(epsilon=np.inf, rounds=10, sums=None, honest=None, **changed):
         "evaluate_every": 0,
         "budget": BUDGET,
     }
-    return DPFLBNN(setup, **{**settings, **changed})
+    return made(DPFLBNN, setup, **{**settings, **changed})
 
 
 def run(folder, *overrides, nodes=1):

@@ -15,6 +15,7 @@ from murmur.round.phase import Outcome
 from murmur.round.setup import ServerSetup
 from strategies.nbafl import NbAFL
 from tests.fl_app.running import run_inline
+from tests.made import made
 from tests.strategies.grid import Grid
 
 N, M = 10, 100
@@ -42,7 +43,9 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, per=
         "smallest_dataset": None, "lipschitz": None, "proximal_mu": 0.0, "sensitivity": "paper",
         "calibration": "paper",
     }  # fmt: skip
-    return NbAFL(setup, noise={**noise, **changed}, local=local or {"batch_size": 10, "epochs": 1})
+    return made(
+        NbAFL, setup, **{**noise, **changed}, local=local or {"batch_size": 10, "epochs": 1}
+    )
 
 
 def one_round(strategy, models, clients, number=1):

@@ -13,7 +13,7 @@ from fl_app.run.experiment import Experiment
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.protected_results.result import CLEAN_TOTAL
+from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import RandomizedResponseEvent

@@ -37,7 +37,7 @@ def guarantee(folder):
         ["strategy=nbafl", "privacy.sensitivity=worst", "privacy.epsilon=16"],
         LABELS,
         [*LABELS, "strategy.answers=disjoint", "strategy.target=posterior"],
-        [*LABELS, "strategy.answers=votes", *SUMS],
+        [*LABELS, "strategy=votes", *SUMS],
         ["strategy=class_statistics", "federation.num_rounds=1", *SUMS],
     ],
     ids=" ".join,

@@ -6,6 +6,7 @@ import torch
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.clustering import ClusteringClient
+from clients.local_training import LocalSgd
 from murmur.learning.clustering import (
     assignments,
     autoencoder,
@@ -140,9 +141,7 @@ def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_p
     setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, ClientState(tmp_path))
     client = ClusteringClient(
         setup,
-        epochs=1,
-        batch_size=10,
-        learning_rate=0.01,
+        local=LocalSgd(epochs=1, batch_size=10, learning_rate=0.01),
         pretrain_rounds=1,
         clustering_weight=0.1,
         protection=Unprotected,

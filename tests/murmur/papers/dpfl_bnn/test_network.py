@@ -9,8 +9,7 @@ from torch.nn import functional
 
 from murmur.common import experiment_rng
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.layers import BatchNorm, BinaryLinear, sign
-from murmur.papers.dpfl_bnn.network import bnn, refresh_statistics
+from murmur.papers.dpfl_bnn.network import BatchNorm, BinaryLinear, bnn, refresh_statistics, sign
 from tests.backend_gradients import in_room, model_order
 
 MNIST = (1, 28, 28)

@@ -1,22 +1,32 @@
-"""Binary weights as one release: Hamming clipping, a public mask, randomised bits.
+"""DPFL-BNN's release: binary weights as randomised bits, and what the paper claims of them.
 
-Liu, Zhang, Song, Letaief, arXiv 2308.03320 (2023), algorithm 1: the sign of every weight, kept with
-probability ½ + γ. Beyond the paper, to make the guarantee mean something:
+Liu, Zhang, Song, Letaief, "Binary federated learning with client-level differential privacy",
+arXiv 2308.03320 (2023), algorithm 1: the sign of every weight, kept with probability ½ + γ;
+theorem 1 is ``claimed_epsilon``. Beyond the paper, to make the guarantee mean something:
 
 * *Hamming clipping*: before the noise the bits may differ from a public reference in at most k
   places, so those of two neighbours differ in at most 2k.
 * *Public mask*: only a public random share of the coordinates is uploaded in a round.
+
+Both halves of the algorithm get their ``WeightBits`` from one ``ReleaseSettings``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from murmur.common import Count, experiment_rng, settings
+from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
+from murmur.privacy.accounting.calibrate import bits_gamma
+from murmur.privacy.search import decreasing_root
+from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import (
     Adjacency,
@@ -30,14 +40,10 @@ from murmur.privacy.events import (
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
 from murmur.privacy.noise import NoiseGenerator
 
-COORDINATES = "uploaded coordinates"
-"""Purpose of the public experiment stream from which both ends draw a round's coordinates."""
-
 Floats = NDArray[np.floating]
-_CALIBRATIONS = ("proven", "claimed")
 
 
-@dataclass(frozen=True)
+@settings
 class WeightBits:
     """How a vector of real weights in [−1, 1] is released, one bit for each.
 
@@ -53,19 +59,15 @@ class WeightBits:
         ValueError: a setting is out of range, or Hamming clipping is set for stochastic bits.
     """
 
-    weights: int
+    weights: Count
     gamma: float | None
-    upload: str = "sign"
+    upload: Literal["sign", "stochastic"] = "sign"
     hamming: int | None = None
-    mask: float = 1.0
+    mask: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def __post_init__(self) -> None:
         if self.gamma is not None:
             BinaryRandomizedResponse(self.gamma)  # its check
-        if self.upload not in ("sign", "stochastic"):
-            raise ValueError(f"upload={self.upload!r}: must be 'sign' or 'stochastic'")
-        if not 0 < self.mask <= 1:
-            raise ValueError(f"mask={self.mask}: must lie in (0, 1], a share of the weights")
         if self.hamming is None:
             return
         if not 1 <= self.hamming <= self.weights:
@@ -96,10 +98,14 @@ class WeightBits:
         # All clients of a sum upload the same coordinates.
         return Release(bits, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.REPORTS)
 
-    def coordinates(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
-        """Public coordinates drawn from ``rng``, ascending, (uploaded,); None for all."""
+    def coordinates(self, seed: int, number: int) -> NDArray[np.int64] | None:
+        """The public coordinates of round ``number``, ascending, (uploaded,); None for all.
+
+        Both ends draw them from the experiment stream of ``seed``.
+        """
         if self.uploaded == self.weights:
             return None
+        rng = experiment_rng(seed, "uploaded coordinates", number)
         return np.sort(rng.choice(self.weights, self.uploaded, replace=False))
 
     def privatize(
@@ -148,68 +154,107 @@ def hamming_clip(
     return clipped
 
 
-def plan(
-    weights: int,
-    budget: Budget,
-    *,
-    gamma: float | None,
-    upload: str,
-    noise: bool,
-    calibration: str,
-    hamming: int | None,
-    mask: float,
-) -> WeightBits:
-    """The release that both ends of DPFL-BNN's settings describe (``conf/strategy/dpfl_bnn``).
+@settings
+class Calibration:
+    """How γ follows from a budget, and what limits the loss (``hamming``, ``mask``: WeightBits).
 
-    Args:
-        weights: d.
-        budget: of one client; where it is finite, γ follows from it and must not be given.
-        gamma: γ, or None for the largest that keeps ``budget``; None and an infinite budget
-            mean no noise.
-        upload: see ``WeightBits``.
-        noise: False for a control without noise; γ is then a mere number.
-        calibration: of γ: ``proven``, against the budget's threat; or ``claimed``, by the paper's
-            theorem 1, which counts one bit only.
-        hamming: see ``WeightBits``.
-        mask: see ``WeightBits``.
-
-    Raises:
-        ValueError: a setting is out of range, or contradicts another.
+    ``calibration``: ``proven``, against the budget's threat; or ``claimed``, by the paper's theorem
+    1, which counts one bit only.
     """
-    if gamma is not None and budget.is_private:
-        raise ValueError(
-            f"gamma={gamma}: fixes the noise, so the budget privacy.epsilon={budget.epsilon:g} "
-            "might not be kept; set privacy=fixed, or gamma=null to have it calibrated"
-        )
-    if budget.is_private and not noise:
-        raise ValueError(
-            f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises one; "
-            "set privacy=fixed"
-        )
-    if calibration not in _CALIBRATIONS:
-        raise ValueError(f"calibration={calibration!r}: must be one of {', '.join(_CALIBRATIONS)}")
-    bits = WeightBits(weights, gamma if noise else None, upload, hamming, mask)
-    if not budget.is_private:
-        return bits
-    return replace(bits, gamma=_calibrated(budget, bits, calibration))
+
+    calibration: Literal["proven", "claimed"]
+    hamming: int | None
+    mask: float
+
+
+@settings
+class ReleaseSettings:
+    """The release as a user writes it (``conf/strategy/dpfl_bnn``).
+
+    Attributes:
+        gamma: γ; None for the largest that keeps a finite budget, where it must not be given; None
+            and an infinite budget mean no noise.
+        upload: see ``WeightBits``.
+        noise: False for a control without.
+        flip: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
+            code, which protects nothing and is recorded as such.
+        budget: how γ is calibrated.
+    """
+
+    gamma: float | None
+    upload: Literal["sign", "stochastic"]
+    noise: bool
+    flip: Literal["bit", "tensor"]
+    budget: Calibration
+
+    def plan(self, weights: int, budget: Budget) -> WeightBits:
+        """The release of ``weights`` numbers under the ``budget`` of one client.
+
+        Raises:
+            ValueError: a setting is out of range, or contradicts another.
+        """
+        if self.flip == "tensor" and budget.is_private:
+            raise ValueError(
+                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
+            )
+        if self.gamma is not None and budget.is_private:
+            raise ValueError(
+                f"gamma={self.gamma}: fixes the noise, so the budget privacy.epsilon="
+                f"{budget.epsilon:g} might not be kept; set privacy=fixed, or gamma=null to have "
+                "it calibrated"
+            )
+        if budget.is_private and not self.noise:
+            raise ValueError(
+                f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises "
+                "one; set privacy=fixed"
+            )
+        gamma = self.gamma if self.noise else None
+        bits = WeightBits(weights, gamma, self.upload, self.budget.hamming, self.budget.mask)
+        if self.flip == "tensor" and (bits.sensitivity < weights or self.upload != "sign"):
+            raise ValueError(
+                "flip='tensor': reproduces the authors' code, which uploads the signs of all "
+                "weights; set upload=sign, budget.hamming=null and budget.mask=1"
+            )
+        if not budget.is_private:
+            return bits
+        return replace(bits, gamma=_calibrated(budget, bits, self.budget.calibration))
 
 
 @lru_cache(maxsize=16)
 def _calibrated(budget: Budget, bits: WeightBits, calibration: str) -> float:
     """The largest γ that keeps ``budget``; server and clients of one process share the search."""
-    from murmur.papers.dpfl_bnn.claim import claimed_gamma
-    from murmur.privacy.accounting import Threat
-    from murmur.privacy.accounting.calibrate import bits_gamma
-
-    releases = budget.releases
     if calibration == "claimed":
-        return claimed_gamma(budget.epsilon, releases, budget.delta)
+        return claimed_gamma(budget.epsilon, budget.releases, budget.delta)
     return bits_gamma(
         budget.epsilon,
         budget.delta_of_noise,
         bits.uploaded,
-        releases,
+        budget.releases,
         Threat(budget.threat),
         budget.honest_clients,
         bits.sensitivity,
     )
+
+
+def claimed_epsilon(gamma: float, rounds: int, delta: float) -> float:
+    """ε of the paper's theorem 1, which counts one bit of one client and T rounds.
+
+    T·g(γ) = ln(1/δ) with g(γ) = ln(p^α q^{1−α} + q^α p^{1−α}) and α = 1 + 2 ln(1/δ)/ε.
+    """
+    log_delta = -math.log(delta)
+
+    def excess(epsilon: float) -> float:
+        return rounds * log_moment(gamma, 2 * log_delta / epsilon) - log_delta
+
+    return decreasing_root(excess, 1e-9, 10 * rounds * epsilon_of_bit(gamma) + 10 * log_delta)
+
+
+def claimed_gamma(epsilon: float, rounds: int, delta: float) -> float:
+    """The largest γ that theorem 1 allows for ``epsilon``: γ ≤ g⁻¹(ln(1/δ)/T)."""
+    log_delta = -math.log(delta)
+
+    # Searched as ½ − γ, which falls towards the bound from above.
+    def excess(below_half: float) -> float:
+        return rounds * log_moment(0.5 - below_half, 2 * log_delta / epsilon) - log_delta
+
+    return 0.5 - decreasing_root(excess, 1e-12, 0.5)
