@@ -107,7 +107,7 @@ def _check(factory: Any, settings: Mapping[str, Any], path: str) -> None:
 def _hints(factory: Any) -> dict[str, Any]:
     """The annotation of each parameter, with its range."""
     if is_pydantic_dataclass(factory):
-        found = {}
+        found: dict[str, Any] = {}
         for name, field in factory.__pydantic_fields__.items():
             found[name] = field.annotation
             if field.metadata:
