@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fl_app.device.terms import DeviceTerms
+from fl_app.device import DeviceTerms
 from murmur.common import Count, settings
 from murmur.privacy.budget import Budget
 from murmur.round.schedule import Schedule
