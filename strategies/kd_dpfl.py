@@ -19,7 +19,7 @@ w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray

@@ -165,14 +165,8 @@ def device_overrides(overrides: list[str]) -> list[str]:
         for key, value in found.items()
         if getattr(terms, key) is None
     ]
-    return [
-        *public,
-        *(
-            word
-            for word in overrides_for_devices(config, choices(overrides))
-            if word not in overrides
-        ),
-    ]
+    chosen = overrides_for_devices(config, choices(overrides))
+    return [*public, *(word for word in chosen if word not in overrides)]
 
 
 def copy_app(project: Path, folder: Path) -> Path:

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.common import Count, experiment_rng, settings
+from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
-from murmur.privacy.search import decreasing_root
-from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import (
     Adjacency,
@@ -39,6 +38,7 @@ from murmur.privacy.events import (
 )
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.search import decreasing_root
 
 Floats = NDArray[np.floating]
 
