@@ -56,12 +56,12 @@ def try_out(trainer: Trainer) -> None:
         before = trainer.logits(images)
         if not np.isfinite(before).all():
             raise ValueError(f"model={kind}: gives NaN or infinite values for made-up images")
-        start = trainer.parameters()
+        start = trainer.flat.vector.clone()
         buffers = trainer.buffers()
         _step(trainer, images, labels, kind)
         if not torch.isfinite(trainer.flat.vector).all():
             raise ValueError(f"model={kind}: a step of training gives NaN or infinite parameters")
-        trainer.load(start)
+        trainer.flat.vector.copy_(start)
         trainer.load_buffers(buffers)
         if not np.allclose(trainer.logits(images), before, *CLOSE):
             raise ValueError(
