@@ -240,7 +240,7 @@ def test_snapshot_carries_the_evaluation():
         ({"postprocess": "smooth"}, "postprocess=smooth"),
         ({"every": 0}, "every=0"),
         ({"cluster_client_num": 0}, "cluster_client_num=0"),
-        ({"privacy": "gauss"}, "privacy=gauss"),
+        ({"privacy": "gauss"}, "privacy='gauss'"),
         ({"epsilon": -1.0}, "epsilon=-1"),
     ],
 )
