@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from murmur.common import Count, settings
-from murmur.secure_sum.graphs import HONEST, LYING, PRIVACY_BITS, Server, ring_for
 from murmur.secure_sum.identity import PinnedPeers, keys_digest, read_peers
-from murmur.secure_sum.terms import Terms
+from murmur.secure_sum.terms import HONEST, LYING, PRIVACY_BITS, Server, Terms, ring_for
 
 _Mode = Literal["off", "simulated", "on"]
 MODES: tuple[str, ...] = get_args(_Mode)
