@@ -88,7 +88,7 @@ class PlannedReleases:
         return None
 
     def _asked(self, policy: Policy, before: Event, place: int) -> Refusal | None:
-        """Why ``policy`` refuses the release at ``place``, after those before it; None if it does not.
+        """Why ``policy`` refuses the release at ``place``, after those before it; else None.
 
         An evaluation without protection has no noise, so a seed does not matter to it.
         """

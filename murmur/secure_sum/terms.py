@@ -97,7 +97,11 @@ def most_marked(clients: int, marked: int, neighbours: int, bits: int) -> int:
 
 
 def gap_log2(clients: int, missing: int, neighbours: int) -> float:
-    """log2 of a bound on: somewhere k/2 in a row are all among the ``missing``."""
+    """log2 of a bound on: somewhere k/2 in a row are all among the ``missing``.
+
+    Such a row on both sides cuts a ring in two. n · Π_{i<k/2} (missing − i) / (n − i); −inf where
+    so many are not missing at all.
+    """
     row = np.arange(neighbours // 2)
     if missing < len(row):
         return -math.inf
@@ -245,7 +249,11 @@ class Terms:
             )
 
     def _require_safe_threshold(self) -> None:
-        """ValueError where a coalition that the terms reckon with could get both secrets."""
+        """ValueError where a coalition that the terms reckon with could get both secrets.
+
+        In a complete graph 2t > n + C; in a ring ``least_threshold``. And no more shares can be
+        asked for than there are holders.
+        """
         if self.neighbours is None:
             # Two groups of `threshold` holders that tell the server different things would give
             # it both secrets of one client; with this, any two groups share an honest holder.
@@ -267,7 +275,10 @@ class Terms:
 
     @property
     def failure(self) -> float:
-        """How likely, at most, the lot gave a client neighbours that do not hide it."""
+        """How likely, at most, the lot gave a client neighbours that do not hide it.
+
+        0 in a complete graph. It is added to δ for each round.
+        """
         if self.neighbours is None:
             return 0.0
         return 2.0 ** -PRIVACY_BITS[self.server]
@@ -288,7 +299,7 @@ class Terms:
         return tuple(other for other in _graph(self)[client] if other != client)
 
     def digest(self) -> bytes:
-        """SHA-256 of all of the terms."""
+        """SHA-256 of all of the terms, 32 bytes: what ``context`` begins with."""
         return _digest(self)
 
     def to_dict(self) -> dict[str, Any]:
