@@ -72,13 +72,13 @@ class PlannedReleases:
         kinds = {self.releases.index(event) for event in self.releases}
         allowed = -1  # a release that is allowed by itself is refused at most for those before it
         for place in sorted({*kinds, len(self.releases) - 1}):
-            reason = self._asked(policy, before, place)
+            reason = self._refusal_at(policy, before, place)
             if reason is None:
                 allowed = place
                 continue
             while place - allowed > 1:
                 middle = (place + allowed) // 2
-                earlier = self._asked(policy, before, middle)
+                earlier = self._refusal_at(policy, before, middle)
                 if earlier is None:
                     allowed = middle
                 else:
@@ -87,7 +87,7 @@ class PlannedReleases:
             return place + 1, reason
         return None
 
-    def _asked(self, policy: Policy, before: Event, place: int) -> Refusal | None:
+    def _refusal_at(self, policy: Policy, before: Event, place: int) -> Refusal | None:
         """Why ``policy`` refuses the release at ``place``, after those before it; else None.
 
         An evaluation without protection has no noise, so a seed does not matter to it.
