@@ -57,7 +57,9 @@ def array_from_bytes(data: bytes) -> NDArray:
     Raises MalformedError for anything else, before any room is made for the values.
     """
     start = _START.match(data)
-    length = int.from_bytes(start["length"], "little") if start else 0
+    length = 0
+    if start:
+        length = int.from_bytes(start["length"], "little")
     if start is None or length > _LARGEST_HEADER:
         raise MalformedError("not an array in NumPy's format")
     header = _HEADER.fullmatch(data, start.end(), start.end() + length)

@@ -137,7 +137,8 @@ def latents(trainer: Trainer, images: NDArray[np.float32]) -> NDArray[np.float32
 
 def reconstruction_loss(trainer: Trainer, images: NDArray[np.float32]) -> float:
     """Mean squared error per pixel under the trainer's present parameters."""
-    model, total = clustering_model(trainer), 0.0
+    model = clustering_model(trainer)
+    total = 0.0
     with torch.inference_mode():
         for part in torch.tensor(images).split(_BATCH):
             restored = model.decoder(model.encoder(part))

@@ -79,13 +79,20 @@ class Verdict:
 
         Where the labels' retention is known, it too must lie four deviations above chance.
         """
-        sign = 1.0 if self.higher_is_better else -1.0
+        sign = -1.0
+        if self.higher_is_better:
+            sign = 1.0
         nulls = sign * np.array(self.nulls)
         known = nulls[np.isfinite(nulls)]
         if not math.isfinite(self.score):
             return False
-        spread = float(known.std(ddof=1)) if len(known) > 1 else 0.0
-        limit = max([known.max(), known.mean() + _SIGMAS * spread]) if len(known) else -math.inf
+        spread = 0.0
+        if len(known) > 1:
+            spread = float(known.std(ddof=1))
+        if len(known):
+            limit = max([known.max(), known.mean() + _SIGMAS * spread])
+        else:
+            limit = -math.inf
         return sign * self.score > limit and not self.is_at_chance
 
     @property

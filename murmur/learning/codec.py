@@ -342,7 +342,9 @@ class GridCodec:
 
     def limits(self, weight: int) -> tuple[int, int]:
         """± weight · bound, of which noise grows by the root of the weight."""
-        noise = math.isqrt(self.spread**2 * weight - 1) + 1 if self.spread else 0
+        noise = 0
+        if self.spread:
+            noise = math.isqrt(self.spread**2 * weight - 1) + 1
         most = (self.bound - self.spread) * weight + noise
         return -most, most
 
@@ -366,7 +368,9 @@ class GridCodec:
 
 def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:
     """The form of vectors (size,): integers up to ``bound``, or real numbers where it is None."""
-    return WeightCodec(size) if bound is None else GridCodec(size, bound=bound)
+    if bound is None:
+        return WeightCodec(size)
+    return GridCodec(size, bound=bound)
 
 
 @dataclass
@@ -401,5 +405,8 @@ class Rows:
         order = np.argsort(self.clients)
         rows = [self.codec.expand(self._packed[place], 1) for place in order]
         shape = (0, *self.codec.shape)
-        stacked = np.stack(rows) if rows else np.zeros(shape, np.int64)
+        if rows:
+            stacked = np.stack(rows)
+        else:
+            stacked = np.zeros(shape, np.int64)
         return [self.clients[place] for place in order], stacked

@@ -110,7 +110,8 @@ def seeds_of(scores: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     class has as many seeds as it has images, at most: nothing is assumed of its frequency.
     """
     ordered = np.sort(scores, axis=1)
-    lead, winners = ordered[:, -1] - ordered[:, -2], scores.argmax(axis=1)
+    lead = ordered[:, -1] - ordered[:, -2]
+    winners = scores.argmax(axis=1)
     seeds = np.zeros(scores.shape)
     for label in range(scores.shape[1]):
         rows = np.flatnonzero(winners == label)

@@ -64,7 +64,8 @@ def area_under_curve(scores: NDArray[np.floating], labels: NDArray[np.int64]) ->
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     ones = labels == 1
-    positives, negatives = int(ones.sum()), int((~ones).sum())
+    positives = int(ones.sum())
+    negatives = int((~ones).sum())
     if not positives or not negatives:
         return float("nan")
     wins = ranks[ones].sum() - positives * (positives + 1) / 2
@@ -101,7 +102,8 @@ def metrics(
     """
     found: dict[str, Metric] = {}
     for item in names:
-        chosen = {item: {}} if isinstance(item, str) else dict(item)
+        chosen: Mapping[str, Mapping[str, Any]]
+        chosen = {item: {}} if isinstance(item, str) else item
         for path, settings in chosen.items():
             name = path.rpartition(".")[2]
             if name in _OWN or name in found:
@@ -150,7 +152,9 @@ def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
 
 def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:
     takes = inspect.signature(function).parameters
-    second = list(takes)[1] if len(takes) > 1 else ""
+    second = ""
+    if len(takes) > 1:
+        second = list(takes)[1]
     ranks = second in ("y_proba", "y_score")
     names_classes = "labels" in takes and "labels" not in settings
     if "average" in takes and classes > 2:
@@ -171,9 +175,12 @@ def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: in
             return float(function(own, _probabilities(logits)[:, present], **rest))
         if ranks:
             said: NDArray[Any] = _probabilities(logits)
-            said = said[:, 1] if classes == 2 else said
+            if classes == 2:
+                said = said[:, 1]
         elif second == "pred_decision":
-            said = logits[:, 1] - logits[:, 0] if classes == 2 else logits
+            said = logits
+            if classes == 2:
+                said = logits[:, 1] - logits[:, 0]
         else:
             said = logits.argmax(axis=1)
             if names_classes and average == "macro":
@@ -222,7 +229,8 @@ def _try(name: str, metric: Metric, classes: int) -> None:
     labels = np.arange(4 * classes) % classes
     logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
     try:
-        value, again = metric(logits, labels), metric(logits, labels)
+        value = metric(logits, labels)
+        again = metric(logits, labels)
     except Exception as error:  # whatever a function of a library raises
         raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
     if not math.isfinite(value):
@@ -237,7 +245,8 @@ def _try_labels(name: str, metric: Metric, labels: NDArray[np.int64], classes: i
         value = metric(logits, labels)
         reason = f"gives {value}"
     except Exception as error:  # whatever a function of a library raises
-        value, reason = math.nan, str(error)
+        value = math.nan
+        reason = str(error)
     if not math.isfinite(value):
         present = np.unique(labels)
         raise ValueError(

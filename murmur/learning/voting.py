@@ -35,7 +35,8 @@ def margin(histogram: NDArray[np.int64]) -> NDArray[np.float64]:
 
     The difference of two multinomial counts has a variance of at most their sum.
     """
-    first, second = np.sort(histogram, axis=1)[:, -1], np.sort(histogram, axis=1)[:, -2]
+    first = np.sort(histogram, axis=1)[:, -1]
+    second = np.sort(histogram, axis=1)[:, -2]
     return (first - second) / np.sqrt(np.maximum(first + second, 1))
 
 
@@ -48,6 +49,7 @@ def cohort_for_plurality(
     label is the first and the second most common one.
     """
     noise = (1 - keep) / categories
-    first, second = keep * agreement + noise, keep * runner_up + noise
+    first = keep * agreement + noise
+    second = keep * runner_up + noise
     lead = first - second
     return math.ceil(z**2 * (first + second - lead**2) / lead**2)

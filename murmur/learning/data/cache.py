@@ -193,7 +193,10 @@ def _open(name: str, folder: Path) -> Dataset:
             for part in ("train", "test")
         )
         channels, height, width = train.images.shape[1:]
-        classes = None if meta["classes"] is None else tuple(meta["classes"])
+        if meta["classes"] is None:
+            classes = None
+        else:
+            classes = tuple(meta["classes"])
         return Dataset(
             name, train, test, meta["num_classes"], (channels, height, width), classes=classes
         )

@@ -171,13 +171,19 @@ def _name(value: Any, row: int, place: Places) -> str:
             f"({type(value).__name__}); turn it into text"
         )
     text = value.strip()
-    return _number(text) if _CANONICAL.fullmatch(text) else text
+    if _CANONICAL.fullmatch(text):
+        return _number(text)
+    return text
 
 
 def _number(text: str) -> str:
     """A number as text, the same however many zeros follow its point."""
-    shortest = text.rstrip("0").rstrip(".") if "." in text else text
-    return "0" if shortest == "-0" else shortest
+    shortest = text
+    if "." in text:
+        shortest = text.rstrip("0").rstrip(".")
+    if shortest == "-0":
+        return "0"
+    return shortest
 
 
 def _as_bits(names: Sequence[str]) -> list[str]:
@@ -197,7 +203,8 @@ def _given(classes: Sequence[str | int], names: list[str]) -> tuple[list[str], l
     """``classes`` as names, and ``names`` in the same words where they are numbers of classes."""
     order = _names(classes, lambda row: f"classes={list(classes)}")
     if set(order) | set(names) <= _BITS:
-        order, names = _as_bits(order), _as_bits(names)
+        order = _as_bits(order)
+        names = _as_bits(names)
     if len(set(order)) != len(order):
         raise ValueError(f"classes={order}: must not name a class twice")
     if any(_CANONICAL.fullmatch(name) or name in _BOOLEANS for name in order):
@@ -213,7 +220,9 @@ _LARGEST_WHOLE = 2**24
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 _COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")
 _AS_NUMBERS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
-_NOISE, _VISIBLE = 1e-12, 1e-3  # of the largest value; of the range of a column
+# of the largest value; of the range of a column
+_NOISE = 1e-12
+_VISIBLE = 1e-3
 
 
 def column_of_numbers(values: Sequence[Any], place: str) -> NDArray[np.float32]:

@@ -76,7 +76,10 @@ def read_table(path: Path) -> Table:
     Raises:
         DataError: the file is missing, is not such a table or has no rows.
     """
-    lines, labels, files, pixels = [], [], [], []
+    lines = []
+    labels = []
+    files = []
+    pixels = []
     with open_csv(path) as (header, rows):
         columns = _labelled(path, header)
         label_at = header.index(LABEL)
@@ -110,7 +113,9 @@ def shaped(path: Path, pixels: NDArray[np.uint8], shape: Sequence[int] | None) -
     """
     columns = pixels.shape[1]
     side = math.isqrt(columns)
-    wanted = (1, side, side) if shape is None else tuple(shape)
+    wanted: tuple[int, ...] = (1, side, side)
+    if shape is not None:
+        wanted = tuple(shape)
     if len(wanted) != 3 or math.prod(wanted) != columns:
         raise ValueError(
             f"shape={shape}: must be [channels, height, width] with a product of {columns}, the "

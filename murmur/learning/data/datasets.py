@@ -253,7 +253,8 @@ def torchvision_dataset(
         elif name == "CIFAR10":
             train, test = read_cifar10(files)
         else:
-            train, test = read_idx_pair(*files[:2]), read_idx_pair(*files[2:])
+            train = read_idx_pair(*files[:2])
+            test = read_idx_pair(*files[2:])
         return RawDataset(train, test, num_classes=10)
 
     settings = {"check_md5": check_md5}

@@ -112,12 +112,17 @@ class Dataset:
     @property
     def together(self) -> NDArray[np.int64] | None:
         """Train examples of the same number stay together when the set is split; None: none do."""
-        return self.owners if self.split == "owners" else None
+        if self.split == "owners":
+            return self.owners
+        return None
 
 
 def described(data: Dataset, *more: str) -> Dataset:
     """``data`` with notes on how it was read: classes, owners, and ``more``."""
-    names = "" if data.classes is None else f" ({', '.join(data.classes[:_SHOWN])}"
+    if data.classes is None:
+        names = ""
+    else:
+        names = f" ({', '.join(data.classes[:_SHOWN])}"
     if names:
         names += ", …)" if len(data.classes or ()) > _SHOWN else ")"
     said = [f"{data.num_classes} classes{names}"]

@@ -67,7 +67,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         except (OSError, EOFError, zlib.error) as error:
             raise damaged(path, error) from error
     # Two zero bytes, the type (8: unsigned byte), the number of dimensions, then each one.
-    start = 4 + 4 * content[3] if len(content) >= 4 else 4
+    start = 4
+    if len(content) >= 4:
+        start = 4 + 4 * content[3]
     if len(content) < start or content[:3] != b"\x00\x00\x08":
         raise damaged(path, "it does not start like an IDX file of bytes")
     shape = tuple(np.frombuffer(content[4:start], ">u4").tolist())
@@ -82,7 +84,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 def read_idx_pair(images: Path, labels: Path) -> RawExamples:
     """Images (N, H, W) and labels (N,) from two IDX files, as (N, 1, H, W)."""
-    pixels, classes = read_idx(images), read_idx(labels)
+    pixels = read_idx(images)
+    classes = read_idx(labels)
     if pixels.ndim != 3:
         raise damaged(images, f"it holds an array of shape {pixels.shape}, not (N, H, W)")
     if classes.shape != pixels.shape[:1]:
@@ -96,7 +99,8 @@ def read_svhn(path: Path) -> RawExamples:
 
     try:
         content = loadmat(path, variable_names=("X", "y"))
-        pixels, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
+        pixels = content["X"]
+        labels = content["y"].reshape(-1).astype(np.int64)
     except Exception as error:  # scipy raises a dozen kinds for a damaged file
         raise damaged(path, error) from error
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[2:] != (3, len(labels)):
@@ -144,7 +148,8 @@ def _cifar10_batch(content: bytes, name: str, path: Path) -> RawExamples:
     """One pickled batch: ``data`` (N, 3072) in channel, row, column order, and ``labels``."""
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
-        pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
+        pixels = np.asarray(batch[b"data"])
+        labels = np.asarray(batch[b"labels"])
         images = pixels.reshape(len(labels), 3, 32, 32)
     except Exception as error:  # unpickling damaged bytes raises nearly anything
         raise damaged(path, f"{name}: {error}") from error
@@ -204,7 +209,8 @@ def array_examples(
     for key in (images_key, labels_key):
         if key not in arrays:
             raise damaged(path, f"it lacks the array {key}; it has {sorted(arrays)}")
-    images, labels = arrays[images_key], arrays[labels_key]
+    images = arrays[images_key]
+    labels = arrays[labels_key]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.dtype.kind not in "iub":
@@ -364,8 +370,9 @@ def read_stored(
     if not isinstance(picture, Mapping):
         return _to_pixels(picture, height, width, channels, name)
     content = picture["bytes"]
-    file = Path(str(picture["path"])) if content is None else io.BytesIO(content)
-    return _opened(file, height, width, channels, name)
+    if content is None:
+        return _opened(Path(str(picture["path"])), height, width, channels, name)
+    return _opened(io.BytesIO(content), height, width, channels, name)
 
 
 def _opened(
@@ -404,9 +411,13 @@ def _to_pixels(
         _require_sixteen_bits(int(np.asarray(image.convert("RGB")).max()) << 8, name)
     if image.has_transparency_data:
         image = _on_white(image, name)
-    mode = "L" if channels == 1 else "RGB"
+    mode = "RGB"
+    if channels == 1:
+        mode = "L"
     pixels = np.asarray(image.convert(mode).resize((width, height), Image.Resampling.BILINEAR))
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+    if channels == 1:
+        return pixels[None]
+    return pixels.transpose(2, 0, 1)
 
 
 def _require_sixteen_bits(largest: int, name: str) -> None:

@@ -87,7 +87,8 @@ def image_folder(
             return _hold_out(raw, order, test_fraction, split_seed)
         ends = np.arange(len(raw.labels))
         cut = len(parts[0])
-        train, test = raw.take(ends[:cut]), raw.take(ends[cut:])
+        train = raw.take(ends[:cut])
+        test = raw.take(ends[cut:])
         return RawDataset(train, test, max(2, len(order)), order)
 
     settings = {
@@ -134,14 +135,20 @@ def npz(
         arrays = read_npz(file)
         names = next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
         train = array_examples(file, arrays, names[0], names[1])
-        test = array_examples(file, arrays, names[2], names[3]) if names[2] in arrays else None
+        if names[2] in arrays:
+            test = array_examples(file, arrays, names[2], names[3])
+        else:
+            test = None
         every_label = np.concatenate([train.labels, test.labels if test else train.labels[:0]])
         if not len(train.labels):
             raise damaged(file, f"{names[0]} is empty")
         top = int(every_label.max())
         if num_classes is not None and top >= num_classes:
             raise damaged(file, f"label {top} is not below num_classes={num_classes}")
-        known = None if num_classes is None else list(range(num_classes))
+        if num_classes is None:
+            known = None
+        else:
+            known = list(range(num_classes))
         labels, order = number_classes(
             every_label.tolist(), lambda row: f"{file}, label {row}", known
         )
@@ -190,7 +197,9 @@ def csv(
     height, width = _height_and_width(size)
     _check_channels(channels)
     require_number("test_fraction", test_fraction, 0, 1)
-    pictures = read_table(file).files if names_files(file) else ()
+    pictures: tuple[Path, ...] = ()
+    if names_files(file):
+        pictures = read_table(file).files
 
     def build() -> RawDataset:
         table = read_table(file)
@@ -224,7 +233,10 @@ def _existing(name: str, value: str | Path | None, exists: Callable[[Path], bool
 
 
 def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
-    pair = [size, size] if isinstance(size, int) else list(size)
+    if isinstance(size, int):
+        pair = [size, size]
+    else:
+        pair = list(size)
     if len(pair) != 2:
         raise ValueError(f"size={size}: must be a number of pixels or [height, width]")
     for side in pair:

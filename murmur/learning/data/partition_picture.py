@@ -39,7 +39,9 @@ def partition_picture(counts: NDArray[np.int64], title: str) -> bytes:
 
     # Beyond a hundred clients the gaps between bars would be thinner than a pixel. One outline for
     # all bars: as many artists as clients would take a minute for 10,000.
-    half = 0.4 if clients <= 100 else 0.5
+    half = 0.5
+    if clients <= 100:
+        half = 0.4
     edges = (np.arange(clients)[:, None] + [-half, half]).ravel()
     heights = np.stack([sizes, np.zeros_like(sizes)], axis=1).ravel()[:-1]
     above.stairs(heights, edges, fill=True, color="#2b5c8a")

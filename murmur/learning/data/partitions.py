@@ -362,7 +362,8 @@ class QuantitySkew:
             name = "groups"
             sizes = [g["size"] for g in self.groups.values() for _ in range(g["count"])]
         else:
-            name, sizes = "sizes", list(self.sizes or ())
+            name = "sizes"
+            sizes = list(self.sizes or ())
         if len(sizes) != num_clients:
             raise ValueError(
                 f"num_clients={num_clients}: {name} describes {len(sizes)} clients; make them equal"
@@ -396,7 +397,8 @@ class FlowerPartitioner:
             ) from error
         if name not in known.__all__:
             raise ValueError(f"name={name}: must be one of {', '.join(sorted(known.__all__))}")
-        self.make, self.settings = getattr(known, name), dict(settings)
+        self.make = getattr(known, name)
+        self.settings = dict(settings)
 
     def __call__(
         self,

@@ -38,7 +38,8 @@ from murmur.learning.data.splits import split_test
 Column = Sequence[Any]
 _WORD = re.compile(r"\w+")
 # An index that pandas has written: in a CSV file without a name, in Parquet under this one.
-_UNNAMED, _INDEX = re.compile(r"|Unnamed: \d+(\.\d+)*"), re.compile(r"__index_level_\d+__")
+_UNNAMED = re.compile(r"|Unnamed: \d+(\.\d+)*")
+_INDEX = re.compile(r"__index_level_\d+__")
 _LIKE_AN_ID = re.compile(
     r"(?i:row|(.*[\W_])?(id|idx|index|uid|uuid|guid|rowid|rownum|row_number))|.*[a-z](ID|Id)"
 )
@@ -105,7 +106,8 @@ class Reading:
         for values, place in zip(labels, places, strict=True):
             require_labels(values, place)
         sizes = [len(values) for values in labels]
-        every, place_of = list(chain(*labels)), _places(places, sizes)
+        every = list(chain(*labels))
+        place_of = _places(places, sizes)
         if declared is None:
             numbers, classes = number_classes(every, place_of, self.classes)
         else:
@@ -121,9 +123,13 @@ class Reading:
         self, parts: Sequence[Mapping[str, Column]], places: Sequence[str]
     ) -> tuple[list[str], tuple[str, ...]]:
         """The columns that a model sees, and those that pandas has written for itself."""
-        known = [self.label] if self.client is None else [self.label, self.client]
+        if self.client is None:
+            known = [self.label]
+        else:
+            known = [self.label, self.client]
         if self.inputs is not None:
-            inputs, left_out = list(map(str, self.inputs)), []
+            inputs = list(map(str, self.inputs))
+            left_out = []
         else:
             left_out = _unnamed(parts[0], places[0])
             inputs = [name for name in parts[0] if name not in known and name not in left_out]
@@ -180,7 +186,10 @@ class Reading:
 
     def _texts(self, texts: Column, place: str) -> NDArray[np.float32]:
         ids = np.zeros((len(texts), 1, 1, self.length), np.float32)
-        tokens = _hashed(self.vocabulary) if self.tokenizer is None else _file(self.tokenizer)
+        if self.tokenizer is None:
+            tokens = _hashed(self.vocabulary)
+        else:
+            tokens = _file(self.tokenizer)
         for row, text in enumerate(texts):
             if not isinstance(text, str):
                 raise DataError(f"{place}: has no text in row {row} (from 0)")
@@ -244,7 +253,9 @@ def _require_alike(
 
 def _listed(names: Iterable[str]) -> str:
     found = list(names)
-    more = f", … ({len(found)} in all)" if len(found) > 40 else ""
+    more = ""
+    if len(found) > 40:
+        more = f", … ({len(found)} in all)"
     return ", ".join(found[:40]) + more
 
 
@@ -312,7 +323,8 @@ def table(
         ValueError: a setting is outside its range, or pyarrow is not installed.
         DataError: a file is missing, or has other columns.
     """
-    reading, files = Reading(**columns), [_frame("path", path)]
+    reading = Reading(**columns)
+    files = [_frame("path", path)]
     if test_path is not None:
         files.append(_frame("test_path", test_path))
     parts = reading.read(files, path, ("", f"{test_path}"))
@@ -346,8 +358,12 @@ def huggingface(
         ValueError: a setting is outside its range, or ``datasets`` is not installed.
         DataError: the data set cannot be had, or lacks a split or a column.
     """
-    reading, found = Reading(**columns), _hub(path, name)
-    wanted = [train] if test is None else [train, test]
+    reading = Reading(**columns)
+    found = _hub(path, name)
+    if test is None:
+        wanted = [train]
+    else:
+        wanted = [train, test]
     for part in wanted:
         if part not in found:
             raise DataError(f"dataset.path={path}: has no split {part!r}; it has {list(found)}")
@@ -365,14 +381,27 @@ def huggingface(
 def _dataset(
     name: str, parts: list[Part], test_fraction: float, split_seed: int, split: Split
 ) -> Dataset:
-    examples, ids, classes = parts[0].examples, parts[0].owners, parts[0].classes
-    owners = None if ids is None else number_owners(ids)
-    train, test = examples, parts[-1].examples
+    examples = parts[0].examples
+    ids = parts[0].owners
+    classes = parts[0].classes
+    if ids is None:
+        owners = None
+    else:
+        owners = number_owners(ids)
+    train = examples
+    test = parts[-1].examples
     if len(parts) == 1:
-        together = owners if split == "owners" else None
+        if split == "owners":
+            together = owners
+        else:
+            together = None
         rows, held_out = split_test(len(examples), test_fraction, split_seed, together)
-        train, test = examples.take(rows), examples.take(held_out)
-        owners = None if owners is None else np.unique(owners[rows], return_inverse=True)[1]
+        train = examples.take(rows)
+        test = examples.take(held_out)
+        if owners is None:
+            owners = None
+        else:
+            owners = np.unique(owners[rows], return_inverse=True)[1]
     elif ids is not None and split == "owners":
         _require_apart(ids, parts[1].owners or [])
     shape = examples.images.shape[1:]
@@ -408,7 +437,8 @@ class _Columns(Mapping[str, Column]):
     def __getitem__(self, name: str) -> Column:
         import pyarrow
 
-        column, kind = self.table[name], self.table[name].type
+        column = self.table[name]
+        kind = self.table[name].type
         is_number = pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)
         if is_number and not column.null_count:
             return column.to_numpy()
@@ -422,7 +452,8 @@ class _Split(Mapping[str, Column]):
     """The columns of one split of Hugging Face's; ``guessed``: whether types were guessed."""
 
     def __init__(self, rows: Any, guessed: bool) -> None:
-        self.rows, self.guessed = rows, guessed
+        self.rows = rows
+        self.guessed = guessed
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.rows.column_names)
@@ -457,7 +488,10 @@ def _frame(key: str, path: str | None) -> _Columns:
     try:
         with file.open("rb") as opened:
             is_parquet = opened.read(len(_PARQUET)) == _PARQUET
-        table = pyarrow.parquet.read_table(file) if is_parquet else _csv([file])
+        if is_parquet:
+            table = pyarrow.parquet.read_table(file)
+        else:
+            table = _csv([file])
     except (OSError, ValueError) as error:
         raise DataError(f"dataset.{key}={path}: cannot be read ({error})") from error
     names = table.column_names
@@ -470,7 +504,8 @@ def _csv(files: Sequence[Path]) -> Any:
     """The rows of CSV files, all fields as text; columns by name, those of the first file."""
     import pyarrow
 
-    blocks, names = [], None
+    blocks = []
+    names = None
     for file in files:
         with open_csv(file) as (header, rows):
             names = names or header
@@ -496,7 +531,8 @@ def _hub(path: str | None, name: str | None) -> Mapping[str, Any]:
         raise DataError("dataset.path=null: set it to a folder, or to a name on the hub")
     place = Path(path).expanduser()
     saved = any((place / file).exists() for file in SAVED)
-    where, is_csv = str(place) if place.exists() else path, False
+    where = str(place) if place.exists() else path
+    is_csv = False
     try:
         if saved:
             found = datasets.load_from_disk(str(place))
@@ -511,5 +547,7 @@ def _hub(path: str | None, name: str | None) -> Mapping[str, Any]:
         raise
     except Exception as error:  # whatever a loader, the network or a file raises
         raise DataError(f"dataset.path={path}: cannot be loaded ({error})") from error
-    parts = {"train": found} if isinstance(found, datasets.Dataset) else found
+    parts = found
+    if isinstance(found, datasets.Dataset):
+        parts = {"train": found}
     return {str(part): _Split(rows, is_csv) for part, rows in parts.items()}

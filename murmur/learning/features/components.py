@@ -95,11 +95,13 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
     from scipy.linalg import eigh
 
     with one_thread():
-        total, moments = np.zeros(0), np.zeros((0, 0))
+        total = np.zeros(0)
+        moments = np.zeros((0, 0))
         for _, block in _blocks(features.map, pool):
             rows = block.astype(np.float64)
             if not total.size:
-                total, moments = np.zeros(rows.shape[1]), np.zeros((rows.shape[1],) * 2)
+                total = np.zeros(rows.shape[1])
+                moments = np.zeros((rows.shape[1],) * 2)
             total += rows.sum(axis=0)
             moments += rows.T @ rows
         mean = total / len(pool)
@@ -112,7 +114,8 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
             covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
         )
     kept = values > _FLAT * values[-1]
-    values, axes = values[kept][::-1], axes[:, kept][:, ::-1]
+    values = values[kept][::-1]
+    axes = axes[:, kept][:, ::-1]
     # An axis has no sign of its own: let its largest entry be positive.
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
     projection = (axes * (signs / np.sqrt(values))).T * scale

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from murmur.learning.training.memory import as_tensor
 
-SCALES, ORIENTATIONS = 2, 8
+SCALES = 2
+ORIENTATIONS = 8
 STRIDE = 2**SCALES
 CHANNELS = 1 + SCALES * ORIENTATIONS + ORIENTATIONS**2
 _BANDWIDTH = 0.8  # σ of a wavelet of scale 0, in pixels
@@ -40,7 +41,8 @@ def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
     if min(height, width) < 2 * STRIDE:
         raise ValueError(f"images of {height}×{width}: scattering needs at least 8×8 pixels")
     flat = as_tensor(images).reshape(-1, 1, height, width)
-    rows, columns = height // STRIDE, width // STRIDE
+    rows = height // STRIDE
+    columns = width // STRIDE
     # A mirrored border, to a multiple of the stride, so that the edges do not wrap around.
     right, bottom = (_BORDER + -size % STRIDE for size in (width, height))
     padded = torch.nn.functional.pad(flat, (_BORDER, right, _BORDER, bottom), mode="reflect")[:, 0]
@@ -114,7 +116,8 @@ def wavelets(size: tuple[int, int], scale: int) -> Tensor:
 
 def _morlets(size: tuple[int, int], scale: int) -> Tensor:
     """ψ̂ before their common factor, in double precision."""
-    filters, sigma = [], _BANDWIDTH * 2**scale
+    filters = []
+    sigma = _BANDWIDTH * 2**scale
     for number in range(ORIENTATIONS):
         angle = math.pi * number / ORIENTATIONS
         along = torch.tensor([math.sin(angle), math.cos(angle)], dtype=torch.float64)
