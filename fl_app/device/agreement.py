@@ -133,7 +133,9 @@ def _composed(
     words = dict(_words(overrides))
     base = _base(tuple((group, words.pop(group)) for group in CHOICES if group in words))
     limits = _limits(base)
-    read = _read(base)
+    # Which keys the client's half is built from is known from its class alone: that is imported
+    # only where a server sets more than is listed.
+    read = _read(base) if words.keys() - limits.keys() else set()
     config = copy.deepcopy(base)
     terms: dict[str, Any] = {"shape": _listed(shape), "classes": _listed(classes)}
     terms["sizes"] = _listed(sizes)
