@@ -1,7 +1,7 @@
-"""Our accountant beside dp-accounting's privacy-loss distributions: ``python -m benchmarks.accountants``.
+"""Our accountant beside dp-accounting's privacy-loss distributions.
 
-For each release, composed so often, and each δ: ε of both, how far theirs is from ours, and the
-processor time of each. ``docs/accounting.md`` says what follows from it.
+``python -m benchmarks.accountants`` prints, for each release, composed so often, and each δ: ε of
+both, the processor time of each, and theirs over ours. ``docs/accounting.md`` says what follows.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ CASES: list[tuple[str, Event, int, Callable[[float], float]]] = [
         2500,
         _reports(0.1, 10, 2500),
     ),
-    ("labels, ε = 2.5 of 10 classes", RandomizedResponseEvent(2.5, 10), 20, _reports(2.5, 10, 20)),
+    ("labels, ε = 2.5 of 10", RandomizedResponseEvent(2.5, 10), 20, _reports(2.5, 10, 20)),
     ("Laplace, scale 2", LaplaceEvent(2.0, 0), 30, _laplace(2.0, 30)),
     (
         "discrete Gaussian, σ = 20, Δ = 7",
-        DiscreteGaussianEvent(20.0, 7.0),
+        DiscreteGaussianEvent(20.0, 7.0, True),
         100,
         _discrete(20.0, 7, 100),
     ),
