@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from fl_app.device.terms import DeviceTerms
+from fl_app.device import DeviceTerms
 from murmur.common import require_count
 from murmur.privacy.budget import Budget
 from murmur.round.cohorts import Schedule

@@ -86,7 +86,7 @@ class Node:
         except (Refusal, LedgerError) as refusal:
             # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
             clients = [task.client for task in self._tasks(content)]
-            reasons = [self.settings.told("everything", refusal)] * len(clients)
+            reasons = [self.settings.refusal_for_server("everything", refusal)] * len(clients)
             report: dict[str, Any] = {"clients": [], "refused": clients, "reasons": reasons}
             return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
 
@@ -117,7 +117,7 @@ class Node:
             else:
                 about = f"round {charge.round}, client {charge.client}"
                 why = Refusal(outcome.reason, outcome.code)
-                refused[int(charge.client)] = self.settings.told(about, why)
+                refused[int(charge.client)] = self.settings.refusal_for_server(about, why)
         tasks = [task for task in tasks if task.client in allowed]
         reply = self._contribute(tasks, refused, collector)
         return decode_reply(self.ledger.store_reply(request, encode_reply(reply), self._allow))
@@ -239,7 +239,7 @@ class Node:
         return _noise_of_this_thread()
 
     def _reason(self, task: Task, error: Exception) -> str:
-        return self.settings.told(f"round {task.round}, client {task.client}", error)
+        return self.settings.refusal_for_server(f"round {task.round}, client {task.client}", error)
 
 
 def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:

@@ -72,7 +72,7 @@ class SecureNode:
                 answered[client] = self._answer(request, client, message)
             except (SecureSumError, ValueError) as error:
                 about = f"secure sum, {request.phase.value}, client {client}"
-                refused[client] = self.own.told(about, error)
+                refused[client] = self.own.refusal_for_server(about, error)
         record: dict[str, Any] = {
             "clients": list(answered),
             "messages": list(answered.values()),

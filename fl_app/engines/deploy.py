@@ -23,8 +23,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.help_text import CONF
 from fl_app.config.run_config import to_run_config
 from fl_app.config.settings import FederationSettings
-from fl_app.device.agreement import asked
-from fl_app.device.terms import pool_digest
+from fl_app.device import pool_digest
+from fl_app.device.agreement import overrides_for_devices
 from fl_app.engines.packing import copy_app
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
@@ -145,7 +145,14 @@ def device_overrides(overrides: list[str]) -> list[str]:
         for key, value in found.items()
         if getattr(terms, key) is None and value is not None
     ]
-    return [*public, *(word for word in asked(config, choices(overrides)) if word not in overrides)]
+    return [
+        *public,
+        *(
+            word
+            for word in overrides_for_devices(config, choices(overrides))
+            if word not in overrides
+        ),
+    ]
 
 
 def _visible(folder: RunFolder) -> bool:

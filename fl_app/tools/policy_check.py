@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.config.composition import choices
-from fl_app.device.agreement import asked
+from fl_app.device.agreement import overrides_for_devices
 from fl_app.device.node_settings import OwnerSettings, device_folder
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import validated
@@ -116,7 +116,7 @@ def checks(
 
 def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
     """Whether devices would compose the same configuration; raises ConfigError otherwise."""
-    asked(experiment.config, choices(list(words)))
+    overrides_for_devices(experiment.config, choices(list(words)))
     return Check("devices' conf/", OK, "allows the run's settings")
 
 

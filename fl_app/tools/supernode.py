@@ -10,7 +10,8 @@ Flower 1.41's own comes to a halt, its process still there so that no supervisor
   message that has come is an error to the server here, and the next message is waited for. What
   else goes wrong ends the process.
 
-It also proves to `murmur device` that it is the one that knows their secret: fl_app.device.proof.
+It also proves to `murmur device` that it is the one that knows their secret
+(``fl_app.device.flower_runtime``).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def mended() -> Iterator[None]:
     import flwr.supernode.main
     from flwr.supernode import fleet_http_connection, start_client_internal
 
-    from fl_app.device.proof import Proving
+    from fl_app.device.flower_runtime import Proving
 
     served: Any = flwr.supernode.main
     network: Any = fleet_http_connection

@@ -14,7 +14,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
-from fl_app.device.agreement import agreed
+from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.engines.ray import RayPool
 from fl_app.run.own_parts import metrics_of
@@ -130,10 +130,10 @@ def test_a_device_does_not_know_the_folder(monkeypatch):
     monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
     owner = OwnerSettings(clients=(), data=None, public=None)
     with pytest.raises(ConfigError, match="for simulations only"):
-        agreed(to_run_config(WORDS), owner)
+        device_config(to_run_config(WORDS), owner)
     plugins.forget()
     with pytest.raises(ConfigError, match=r"(strategy|model)=\w+: unknown here"):
-        agreed(to_run_config(WORDS), owner)
+        device_config(to_run_config(WORDS), owner)
 
 
 @pytest.mark.parametrize(
