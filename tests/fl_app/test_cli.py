@@ -125,7 +125,7 @@ def test_debug_runs_two_rounds_in_process_and_prints_clients_tracebacks(tmp_path
         (["--verison"], "murmur: --verison: is no option; did you mean --version"),
         (
             ["strategy=fedavg", "privacy=none", "strategy.local.learning_rate=0"],
-            "murmur: strategy.local.learning_rate=0: must be greater than 0",
+            "murmur: strategy.local.learning_rate=0: must be finite and above 0",
         ),
         (["strategy=fedavg", "strategy.local.epochs=-1"], "murmur: strategy.local.epochs=-1: must"),
         (["strategy=privatekt", "privacy.epsilon=0"], "murmur: privacy.epsilon=0: must be above 0"),
