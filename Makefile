@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: docs demo check quick test test-federation test-long lint clean install bench bench-pfl
+.PHONY: docs demo check quick test test-federation test-browser test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -41,6 +41,9 @@ check: $(STAMP)
 
 quick: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
+
+test-browser: $(STAMP)
+	cd $(ROOT) && $(BIN)/python -m pytest -m browser
 
 test-long: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m long

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import keep_heap
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.network import BatchNorm, bnn
 

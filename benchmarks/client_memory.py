@@ -100,8 +100,8 @@ def prepare(folder: Path, words: list[str]) -> None:
     """What the owner and the server would have put there: data, pool, policy, run, message."""
     from fl_app.config.building import build
     from fl_app.config.composition import choices, compose
-    from fl_app.device.agreement import asked
-    from fl_app.device.terms import pool_digest
+    from fl_app.device import pool_digest
+    from fl_app.device.agreement import overrides_for_devices
     from fl_app.run.population import population
     from murmur.learning.training.trainer import Trainer
 
@@ -119,9 +119,9 @@ def prepare(folder: Path, words: list[str]) -> None:
         build(config.model, "model"), people.dataset.input_shape, people.dataset.num_classes
     )
     np.save(folder / "model.npy", trainer.initial(np.random.default_rng(0)))
-    asked_for = asked(config, choices(words))
+    overrides = overrides_for_devices(config, choices(words))
     run = {
-        "words": [*asked_for, *told, "run_dir=/run-1"],
+        "words": [*overrides, *told, "run_dir=/run-1"],
         "labels": int(config.strategy.get("K", 0)),
         "shape": ",".join(map(str, people.dataset.input_shape)),
         "classes": people.dataset.num_classes,

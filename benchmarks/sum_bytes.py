@@ -14,13 +14,12 @@ import numpy as np
 
 from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
-from murmur.round.secure_sum import modulus_bits
+from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
-from murmur.secure_sum.graphs import SERVERS
 from murmur.secure_sum.identity import Advertisement, Party, box_key, sign, word_on
 from murmur.secure_sum.messages import join, seal
 from murmur.secure_sum.shares import SHARE_BYTES, Dealing
-from murmur.secure_sum.terms import join_ids
+from murmur.secure_sum.terms import SERVERS, join_ids
 
 
 def sent_by_one(terms: Terms) -> dict[Phase, int]:

@@ -17,9 +17,9 @@ from clients.base import LocalData, Task
 from murmur.common import Count, Positive, settings
 from murmur.learning.codec import WeightCodec
 from murmur.learning.training.batches import count_steps
-from murmur.learning.training.per_sample_trial import require_separate_examples
 from murmur.learning.training.stack import Share
 from murmur.learning.training.trainer import Trainer
+from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import LocalDpSgd, train_privately
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent

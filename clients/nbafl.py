@@ -24,10 +24,9 @@ from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError
 from clients.local_training import LocalSgd, LocalTraining
 from murmur.common import Positive, settings
 from murmur.learning.codec import GridCodec
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.stack import Share
+from murmur.learning.training.trial import require_separate_examples
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings
 from murmur.privacy.events import Event

@@ -26,7 +26,7 @@ from fl_app.device.node_settings import (
     is_simulated,
     log_error,
 )
-from fl_app.device.refused import REFUSED
+from murmur.round.task import REFUSED
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health
@@ -73,11 +73,11 @@ def _on_device(content: RecordDict, context: Context, health: Health) -> Node | 
     forget()  # a device runs what its owner has installed
     settings = NodeSettings.device(context.node_config, f"run-{context.run_id}")
     settings.require_policy()
-    from fl_app.device.agreement import agreed, run_name
+    from fl_app.device.agreement import device_config, run_name
 
     settings = replace(settings, run=run_name(context.run_config, context.run_id))
     assert settings.owner is not None
-    config = agreed(context.run_config, settings.owner)
+    config = device_config(context.run_config, settings.owner)
     privacy: PrivacySettings = build(config.privacy, "privacy")
     from fl_app.device.secure_node import SecureNode
 

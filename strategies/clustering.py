@@ -29,7 +29,7 @@ from murmur.learning.clustering import (
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
+from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 
 

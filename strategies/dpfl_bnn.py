@@ -20,18 +20,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.codec import BitCodec, Integers, MalformedError, Sum, WeightCodec
+from murmur.learning.codec import BitCodec, Integers, WeightCodec
 from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.statement import Exposure
-from murmur.round.answers import accept
+from murmur.round.phase import Phase, Question
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 EVALUATE = "evaluate"
 
@@ -79,6 +78,7 @@ class DPFLBNN(CohortStrategy):
         if gamma is not None and (debias or scale_only):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
         self.reports: dict[str, float] = {}
+        self.reporting: Phase | None = None
 
     def noise_facts(self) -> dict[str, float]:
         """γ, and the lead of a bit on which all clients agree, in standard errors of the noise."""
@@ -124,44 +124,32 @@ class DPFLBNN(CohortStrategy):
         last = number == self.setup.budget.rounds
         if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
             return []
-        self.report_asked = self.setup.placement.place(grid, range(self.setup.num_clients)).asked
-        return [
-            Message(
-                RecordDict(
-                    {
-                        "model": arrays,
-                        "task": ConfigRecord(
-                            {"purpose": EVALUATE, "round": number, "clients": clients}
-                        ),
-                    }
-                ),
-                dst_node_id=node,
-                message_type="evaluate",
-                group_id=str(number),
-            )
-            for node, clients in self.report_asked.items()
-        ]
+        question = Question(
+            purpose=EVALUATE,
+            number=number,
+            cohort=range(self.setup.num_clients),
+            model=arrays["model"].numpy(),
+            codec=WeightCodec(2, bound=1.0),
+            event=None,
+            kind="evaluate",
+        )
+        self.reporting = Phase(question, self.sums, self.setup)
+        return self.reporting.ask(grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Mean accuracies over all clients: their own models, and the server's signs."""
-        codec = WeightCodec(2, bound=1.0)
-        total = Sum(codec)
-        for reply in replies:
-            clients = self.report_asked.pop(reply.metadata.src_node_id, None)
-            if clients is None or reply.has_error():
-                continue
-            try:
-                accept(total, clients, reply.content, lambda client: 1)
-            except (MalformedError, KeyError, TypeError, ValueError):
-                continue
-        if total.weight:
-            own, signs = codec.mean(total.total, total.weight)
+        if self.reporting is None:
+            return None
+        outcome = self.reporting.take(replies)
+        self.reporting = None
+        if outcome.weight:
+            own, signs = WeightCodec(2, bound=1.0).mean(outcome.total, outcome.weight)
             self.reports = {
                 "accuracy": float(own),
                 "accuracy_server_signs": float(signs),
-                "clients_evaluated": float(total.weight),
+                "clients_evaluated": float(outcome.weight),
             }
         return None
 

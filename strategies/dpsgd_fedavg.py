@@ -17,8 +17,7 @@ from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.statement import Exposure
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 from strategies.record_paths import RecordPaths
 
 

@@ -18,14 +18,10 @@ w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from flwr.app import ArrayRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -40,11 +36,9 @@ from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import project_simplex
 from murmur.privacy.statement import Exposure
-from murmur.round.errors import RunError
-from murmur.round.label_stage import PURPOSE, LabelStage
+from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 from strategies.record_paths import RecordPaths
 
 
@@ -130,36 +124,26 @@ class KdDpfl(CohortStrategy):
 
     # The label stage ------------------------------------------------------------------------
 
-    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
-        """Have the public set labelled, unless a checkpoint holds the labels; then train."""
-        if self.plan.label and not len(self.targets):
-            self._label_stage(grid, kwargs.get("timeout", self.setup.round_timeout))
-        return super().start(grid, initial_arrays, *args, **kwargs)
+    def before_rounds(self) -> Question | None:
+        """Labels of the large clients, unless a checkpoint holds them."""
+        if not self.plan.label or len(self.targets):
+            return None
+        return Question(
+            purpose="label",
+            number=1,
+            cohort=list(self.plan.label),
+            model=self.initial_parameters(),
+            codec=self.labelling.codec(self.soft),
+            event=lambda: self.paths.worst([self.scheme.label_event(c) for c in self.plan.label]),
+            arrays={"indices": self.indices},
+            weights=self.weights(),
+            alone=True,
+        )
 
-    def before_rounds(self) -> tuple[str, int, dict[str, NDArray]] | None:
-        """Labels of a large client."""
-        labelling = sorted(self.plan.label)
-        return (PURPOSE, labelling[0], {"indices": self.indices}) if labelling else None
-
-    def _label_stage(self, grid: Grid, timeout: float) -> None:
-        codec = self.labelling.codec(self.soft)
-        model = self.initial_parameters()
-        stage = LabelStage(model, self.indices, codec, self.weights().of, self.setup.placement)
-        stage.ask(grid, list(self.plan.label), timeout)
-        self.round.failed.update(stage.failed)
-        self.round.bytes_down += stage.bytes_down
-        self.round.bytes_up += stage.bytes_up
-        self.labelled = sorted(stage.released)
-        self.participations.update(self.labelled)
-        votes = stage.votes
-        asked = len(self.plan.label)
-        if len(votes.clients) < max(1, math.ceil(self.setup.quorum * asked)):
-            client, reason = next(iter(stage.failed.items()))
-            raise RunError(
-                f"only {len(votes.clients)} of {asked} large clients labelled the public set; "
-                f"client {client} said: {reason}. Run it again: labels once paid for are kept"
-            )
-        self.targets = self._resolve(votes.total, votes.weight)
+    def learn(self, question: Question, outcome: Outcome) -> None:
+        """Turn what the teachers said into targets of the special client."""
+        self.labelled = sorted(set(outcome.possibly_released))
+        self.targets = self._resolve(outcome.total, outcome.weight)
 
     def _resolve(self, total: Integers, weight: int) -> NDArray[np.float32]:
         """Targets (q, C) from the sum of what the teachers said."""

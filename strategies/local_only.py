@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class LocalOnly(CohortStrategy):

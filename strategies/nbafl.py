@@ -30,8 +30,7 @@ from murmur.privacy.mechanisms import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.statement import Exposure
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class NbAFL(CohortStrategy):
@@ -105,7 +104,7 @@ class NbAFL(CohortStrategy):
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The weighted mean plus the downlink noise."""
-        weights = [self.sizes[client] / weight for client in self.round.accepted]
+        weights = [self.sizes[client] / weight for client in self.round.answered]
         sigma = self.noise.broadcast_sigma(weights)
         if sigma:
             noise = self.setup.noise("broadcast", number)

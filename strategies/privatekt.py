@@ -28,8 +28,7 @@ from murmur.learning.voting import cohort_for_plurality
 from murmur.papers.privatekt import DisjointLabels, LabelQuery, Learning, Student, way_of
 from murmur.privacy.events import ComposedEvent, Event
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class PrivateKT(CohortStrategy):

@@ -18,8 +18,7 @@ from murmur.papers.privatekt import LabelQuery, Learning, Student
 from murmur.papers.privatekt import Votes as Answers
 from murmur.privacy.events import Event
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 from strategies.privatekt import require_images
 
 

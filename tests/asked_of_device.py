@@ -20,7 +20,7 @@ from fl_app.config.building import build
 from fl_app.config.composition import SERVER_MAY_SET, installed
 from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
-from fl_app.device.agreement import CHOICES, agreed
+from fl_app.device.agreement import CHOICES, device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_client, build_evaluator, build_trainer
 from fl_app.run.population import Population
@@ -28,8 +28,7 @@ from murmur.learning.data.datasets import Dataset, Examples
 from murmur.learning.features import fit
 from murmur.learning.features.dataset import with_components
 from murmur.learning.training.trainer import Trainer
-from murmur.privacy.neighbours import Adjacency, Unit
-from murmur.privacy.releases import releases
+from murmur.privacy.events import Adjacency, Unit, releases
 from tests.charge_tape import charged, losses
 
 SHAPE, CLASSES, SIZES, POOL, VICTIM = (1, 8, 8), 3, (12, 2, 2), 8, 1
@@ -151,7 +150,7 @@ class Asked:
         own = OwnerSettings(
             tuple(range(len(self.sizes))), None, None, shape=SHAPE, classes=CLASSES, sizes=sizes
         )
-        config = agreed(to_run_config(words), own)
+        config = device_config(to_run_config(words), own)
         public = np.random.default_rng(0).random((POOL, *SHAPE), np.float32)
         nothing = Examples(np.zeros((0, *SHAPE), np.float32), np.zeros(0, np.int64))
         dataset = Dataset("own", nothing, nothing, CLASSES, SHAPE)

@@ -15,8 +15,8 @@ these files and in conf/config.yaml:
 A server cannot choose a file without ``server_may_set``. Any other key that the client's half
 would read is refused, and so is every ``_target_``; keys that only the server's half, a simulation
 or its engine reads (results_dir, dataset, partition, an aggregation rule ...) are ignored.
-``asked`` reduces a whole configuration to such overrides on the server, and ``require_same`` stops
-a run for which devices would compose a different configuration.
+``overrides_for_devices`` reduces a whole configuration to such overrides on the server, and
+``require_same`` stops a run for which devices would compose a different configuration.
 """
 
 from __future__ import annotations
@@ -46,39 +46,55 @@ _READ = (
     *("federation.num_clients", "federation.clients_per_round", "federation.num_rounds"),
     *("federation.schedule", "seed"),
 )
+_DEVICES = "federation.devices."
 _LONGEST = 100_000  # characters of a run-config
 _ODD = object()  # a value that is none: a sweep, a deletion
 
 
-def agreed(run_config: Mapping[str, Any], owner: OwnerSettings) -> DictConfig:
-    """The configuration of a device with its owner's words; ConfigError says what is refused."""
+def device_config(run_config: Mapping[str, Any], owner: OwnerSettings) -> DictConfig:
+    """The configuration of a device for a server's run.
+
+    Args:
+        run_config: Flower's, as the server sent it.
+        owner: what this device's owner says; of the data's form only the owner's words count.
+
+    Raises:
+        ConfigError: says which key is refused, and what a server may set.
+    """
     require_plain(run_config)
     clients = len(owner.sizes) if owner.sizes else owner.num_clients
-    terms = owner.shape, owner.classes, owner.sizes, clients
-    return _agreed(tuple(to_overrides(run_config)), *terms)
+    return _composed(
+        tuple(to_overrides(run_config)), owner.shape, owner.classes, owner.sizes, clients
+    )
 
 
-def asked(config: DictConfig, choices: Mapping[str, str]) -> list[str]:
-    """Words with which a device composes what ``config`` needs; ConfigError where none can.
+def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> list[str]:
+    """Overrides with which a device composes what ``config`` needs.
 
-    ``choices``: the file of each group that ``config`` was composed from.
+    ``choices``: the file of each group that ``config`` was composed from. ConfigError where no
+    device can compose it, which names the key.
     """
-    words = [f"{group}={choices[group]}" for group in CHOICES]
-    base = _base(tuple((group, choices[group]) for group in CHOICES))
+    chosen = tuple((group, choices[group]) for group in CHOICES)
+    overrides = [f"{group}={name}" for group, name in chosen]
+    base = _base(chosen)
     default = finished(copy.deepcopy(base))
     for key, limit in _limits(base).items():
         value = OmegaConf.select(config, key)
-        if key.startswith("federation.devices.") or value == OmegaConf.select(default, key):
+        if key.startswith(_DEVICES) or value == OmegaConf.select(default, key):
             continue
-        said = json.dumps(_within(key, _plain(value), limit)).replace("Infinity", "inf")
-        words.append(f"{key}={said}")
-    require_same(config, words)
-    return words
+        text = json.dumps(_within(key, _plain(value), limit)).replace("Infinity", "inf")
+        overrides.append(f"{key}={text}")
+    require_same(config, overrides)
+    return overrides
 
 
 def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
-    """ConfigError unless devices, which read ``overrides``, would do what ``config`` says."""
-    there, here = dict(_leaves(_agreed(tuple(overrides)))), dict(_leaves(config))
+    """Raise ConfigError unless devices, which read ``overrides``, would do what ``config`` says.
+
+    Called where a run begins, so that a run does not begin in which every device refuses.
+    """
+    there = dict(_leaves(_composed(tuple(overrides))))
+    here = dict(_leaves(config))
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):
             raise ConfigError(
@@ -102,27 +118,35 @@ def run_name(run_config: Mapping[str, Any], run_id: int) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _agreed(
+def _composed(
     overrides: tuple[str, ...],
     shape: tuple[int, ...] | None = None,
     classes: int | tuple[str, ...] | None = None,
     sizes: tuple[int, ...] | None = None,
     num_clients: int | None = None,
 ) -> DictConfig:
+    """What is installed here, with a server's ``overrides`` where they are allowed.
+
+    The rest are the owner's words. Cached, since a process may answer many messages of a run:
+    whoever gets it must not change it.
+    """
     words = dict(_words(overrides))
     base = _base(tuple((group, words.pop(group)) for group in CHOICES if group in words))
     limits = _limits(base)
+    # Which keys the client's half is built from is known from its class alone: that is imported
+    # only where a server sets more than is listed.
+    read = _read(base) if words.keys() - limits.keys() else set()
     config = copy.deepcopy(base)
-    terms: dict[str, Any] = {"shape": shape, "classes": classes, "sizes": sizes}
-    terms = {key: list(v) if isinstance(v, tuple) else v for key, v in terms.items()}
+    terms: dict[str, Any] = {"shape": _listed(shape), "classes": _listed(classes)}
+    terms["sizes"] = _listed(sizes)
     for key, value in words.items():
         if key in limits:
-            value = _within(key, value, limits[key])
-            if key.startswith("federation.devices."):
-                terms[key.rpartition(".")[2]] = value
+            allowed = _within(key, value, limits[key])
+            if key.startswith(_DEVICES):
+                terms[key.removeprefix(_DEVICES)] = allowed
             else:
-                OmegaConf.update(config, key, value)
-        elif any(_overlap(key, place) for place in _read(base)) or _is_unknown(key, base):
+                OmegaConf.update(config, key, allowed)
+        elif any(_overlap(key, place) for place in read) or _is_unknown(key, base):
             raise ConfigError(
                 f"{key}: is not a server's to set on a device; it may set {', '.join(limits)}"
             )
@@ -135,8 +159,19 @@ def _agreed(
     return finished(config)
 
 
+def _listed(value: Any) -> Any:
+    """``value`` as a configuration can hold it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
 def _words(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Keys and plain values; a mapping counts as each of its keys."""
+    """Keys and plain values; a mapping counts as each of its keys.
+
+    What Hydra would do with an override beside setting a value (sweep, deletion, package) becomes a
+    value that no limit allows. ConfigError for more than 100,000 characters, and for a class.
+    """
     if sum(map(len, overrides)) > _LONGEST:
         raise ConfigError(f"run-config: longer than {_LONGEST} characters")
     for override in parsed(tuple(overrides)):
@@ -149,6 +184,7 @@ def _words(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of a nest of mappings, by their whole keys."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _flat(f"{key}.{name}", inner)
@@ -157,6 +193,11 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
+    """conf/ as installed here, with a file chosen of some groups.
+
+    ConfigError for a name that is not installed, and for a file that is for simulations only: one
+    without ``server_may_set``.
+    """
     for group, name in choices:
         known = groups()[group]
         if type(name) is not str or name not in known:
@@ -169,6 +210,10 @@ def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
 
 
 def _limits(base: DictConfig) -> dict[str, Any]:
+    """What a server may set of the files in ``base``, by key: see the head of this file.
+
+    The limits of conf/config.yaml, and those of each file that was chosen.
+    """
     limits: dict[str, Any] = {}
     for node in (base, *(base[group] for group in CHOICES)):
         limits |= OmegaConf.to_container(node[SERVER_MAY_SET])  # type: ignore[arg-type]
@@ -176,7 +221,10 @@ def _limits(base: DictConfig) -> dict[str, Any]:
 
 
 def _read(base: DictConfig) -> set[str]:
-    """Every place that the client's half is built from."""
+    """Every place that the client's half is built from.
+
+    Begins with the places that it is known to read, and follows each ``${...}`` in them.
+    """
     plain = OmegaConf.to_container(_with_knobs(base))
     found = set(_READ)
     waiting = list(_READ)
@@ -191,9 +239,14 @@ def _read(base: DictConfig) -> set[str]:
 
 
 def _is_unknown(key: str, base: DictConfig) -> bool:
-    """Whether a newer server knows a setting of an algorithm that this device does not know."""
+    """Whether a newer server knows a setting of an algorithm that this device does not know.
+
+    Refused rather than ignored: the device would do something else than the server expects.
+    """
     known = OmegaConf.to_container(base)
-    for part in key.split(".") if key.partition(".")[0] in CHOICES else ():
+    if key.partition(".")[0] not in CHOICES:
+        return False
+    for part in key.split("."):
         if not isinstance(known, dict) or part not in known:
             return True
         known = known[part]
@@ -217,7 +270,10 @@ def _with_knobs(config: DictConfig) -> DictConfig:
 
 
 def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
-    """What the client's half is built from, and its values."""
+    """What the client's half is built from, and its values.
+
+    The model's starting point is left out: what the server sends is the model itself.
+    """
     config = _with_knobs(config)
     for place in _READ:
         for key, value in _flat(place, _plain(OmegaConf.select(config, place))):
@@ -226,15 +282,21 @@ def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any, resolve: bool = True) -> Any:
-    return OmegaConf.to_container(value, resolve=resolve) if OmegaConf.is_config(value) else value
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=resolve)
+    return value
 
 
 def _overlap(key: str, place: str) -> bool:
+    """Whether one of the two is, or lies under, the other."""
     return f"{key}.".startswith(f"{place}.") or f"{place}.".startswith(f"{key}.")
 
 
 def _within(key: str, value: Any, limit: Any) -> Any:
-    """``value`` if ``limit`` allows it."""
+    """``value`` if ``limit`` allows it, as it is; ConfigError says what is allowed.
+
+    ``limit``: as ``server_may_set`` has it. Types count: 1.0 is no integer and True is no number.
+    """
     if isinstance(limit, dict):
         low, high = limit["length"]
         if isinstance(value, list) and low <= len(value) <= high:
@@ -248,17 +310,23 @@ def _within(key: str, value: Any, limit: Any) -> Any:
         if value is None:
             return None
         limit = [word for word in limit if word is not None]
-    bounds = [word for word in limit if type(word) in (int, float)]
-    if len(bounds) == len(limit) == 2:
-        kinds = (int,) if all(type(bound) is int for bound in bounds) else (int, float)
-        if type(value) in kinds and limit[0] <= value <= limit[1]:
-            return value
-        raise _refused(key, value, f"{kinds[-1].__name__} in {limit[0]} .. {limit[1]}")
+    if len(limit) == 2 and all(type(bound) in (int, float) for bound in limit):
+        return _between(key, value, *limit)
     if any(type(value) is type(word) and value == word for word in limit):
         return value
     raise _refused(key, value, f"one of {', '.join(map(str, limit))}")
 
 
+def _between(key: str, value: Any, low: float, high: float) -> Any:
+    """A number in low..high: an integer where both bounds are, else a real."""
+    kinds: tuple[type, ...] = (int, float)
+    if type(low) is type(high) is int:
+        kinds = (int,)
+    if type(value) in kinds and low <= value <= high:
+        return value
+    raise _refused(key, value, f"{kinds[-1].__name__} in {low} .. {high}")
+
+
 def _refused(key: str, value: Any, allowed: str) -> ConfigError:
-    said = "" if value is _ODD else f"={value!s:.60}"
-    return ConfigError(f"{key}{said}: on a device it must be {allowed}")
+    given = "" if value is _ODD else f"={value!s:.60}"
+    return ConfigError(f"{key}{given}: on a device it must be {allowed}")

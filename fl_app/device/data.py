@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_app.device import DeviceTerms, pool_digest
 from fl_app.device.node_settings import DeviceError, OwnerSettings
-from fl_app.device.terms import DeviceTerms, pool_digest
 from fl_app.run.population import Population
 from murmur.learning.data import own_data, tables
 from murmur.learning.data.datasets import DataError, Dataset, Examples
@@ -32,7 +32,16 @@ from murmur.learning.features.dataset import with_components
 def device_population(
     owner: OwnerSettings, terms: DeviceTerms, features: Features | None = None
 ) -> Population:
-    """All that a device knows before it opens a client's data; DeviceError where words lack."""
+    """All that a device knows before it opens a client's data.
+
+    Args:
+        owner: who must name data, and say of what form they are.
+        terms: what the run says of the form, where that is not the owner's to say.
+        features: what the run makes of images, if anything.
+
+    Raises:
+        DeviceError: the owner's words lack something, or the public pool is not the run's.
+    """
     if owner.data is None:
         raise DeviceError("this device's node-config names no data (data=PATH)")
     if terms.shape is None or not terms.num_classes:
@@ -41,13 +50,18 @@ def device_population(
         )
     if len(owner.clients) > 1 and "{client}" not in owner.data:
         raise DeviceError("this device hosts several clients; its data=PATH must hold {client}")
-    shape = (terms.shape[0], terms.shape[1], terms.shape[2])
+    channels, height, width = terms.shape
+    shape = (channels, height, width)
     nothing = Examples(np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
     dataset = Dataset("this device's data", nothing, nothing, terms.num_classes, shape)
-    sizes = None if terms.sizes is None else tuple(terms.sizes)
+    sizes = None
+    if terms.sizes is not None:
+        sizes = tuple(terms.sizes)
     nowhere = np.zeros(0, np.int64)
     images = Population(dataset, public_pool(owner, terms), {}, sizes, nowhere)
-    return images if features is None else _featured(images, features, owner, terms)
+    if features is None:
+        return images
+    return _featured(images, features, owner, terms)
 
 
 def _featured(
@@ -59,8 +73,9 @@ def _featured(
     """
     if owner.public is None:
         raise DeviceError("features need a public pool; the run has none")
-    fitted = Components.of(read_npz(Path(owner.public).expanduser()))
-    fitted = fitted or fit(features, people.public)
+    fitted = Components.of(read_npz(Path(owner.public).expanduser())) or fit(
+        features, people.public
+    )
     if fitted.digest != terms.features:
         raise DeviceError("the features of this device's public pool are not those of the run")
     dataset = with_components(people.dataset, features, fitted)
@@ -69,7 +84,15 @@ def _featured(
 
 
 class OwnData:
-    """The data of a device's clients, each opened when it is first needed."""
+    """The data of a device's clients, each opened when it is first needed.
+
+    Args:
+        owner: whose words name the data.
+        terms: what the run asks of them.
+        cache: folder for decoded images, which is readable by the owner only.
+        features: what the run makes of images, if anything, and
+        fitted: the components with which it does.
+    """
 
     def __init__(
         self,
@@ -79,12 +102,18 @@ class OwnData:
         features: Features | None = None,
         fitted: Components | None = None,
     ) -> None:
-        self.owner, self.terms, self.cache = owner, terms, cache
-        self.features, self.fitted = features, fitted
+        self.owner = owner
+        self.terms = terms
+        self.cache = cache
+        self.features = features
+        self.fitted = fitted
         self._opened: dict[int, LocalData] = {}
 
     def of(self, client: int) -> LocalData:
-        """The data of ``client``; DataError, ValueError or OSError where they do not fit."""
+        """The data of ``client``, opened once: images (n, C, H, W) or features, and labels (n,).
+
+        DataError, ValueError or OSError where they cannot be read or do not fit.
+        """
         if client not in self._opened:
             place = str(self.owner.data).replace("{client}", str(client))
             found = load_own(place, self.owner, self.terms, self.cache)
@@ -94,8 +123,10 @@ class OwnData:
         return self._opened[client]
 
     def blank(self, client: int) -> LocalData:
-        """As many blank records as ``client`` has published, or one."""
-        size = 1 if self.terms.sizes is None else self.terms.sizes[client]
+        """As many blank records as ``client`` has published, or one: what a model is tried on."""
+        size = 1
+        if self.terms.sizes is not None:
+            size = self.terms.sizes[client]
         images = self._seen(np.zeros((1, *(self.terms.shape or ())), np.float32))
         rows = np.broadcast_to(images, (size, *images.shape[1:]))
         return LocalData(rows, np.zeros(size, np.int64), np.arange(size))
@@ -107,6 +138,7 @@ class OwnData:
         return self.features.apply(self.fitted, images)
 
     def _require_size(self, client: int, found: int) -> None:
+        """DataError for no data, and for another number of them than was published."""
         if not found:
             raise DataError(f"client {client} has no examples")
         sizes = self.terms.sizes
@@ -115,13 +147,23 @@ class OwnData:
 
 
 def load_own(path: str, owner: OwnerSettings, terms: DeviceTerms, cache: Path) -> Examples:
-    """One client's examples, checked against the owner's words."""
+    """One client's examples, checked against the owner's words.
+
+    Args:
+        path: a folder of pictures, an .npz, a .csv, or where the owner names columns a table.
+        owner: the names of columns, if any.
+        terms: shape and classes that the examples must have.
+        cache: folder for decoded images.
+
+    Raises:
+        DataError: they do not fit; ValueError, OSError: they cannot be read.
+    """
     assert terms.shape is not None
     place = Path(path).expanduser()
-    if owner.inputs is not None:
-        found = _columns(place, owner, terms)
-    else:
+    if owner.inputs is None:
         found = _images(place, terms, cache)
+    else:
+        found = _columns(place, owner, terms)
     if found.input_shape != tuple(terms.shape):
         raise DataError(
             f"{place}: examples are {list(found.input_shape)}, not {list(terms.shape)} "
@@ -133,6 +175,7 @@ def load_own(path: str, owner: OwnerSettings, terms: DeviceTerms, cache: Path) -
 
 
 def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
+    """By the reader for the file's suffix; a folder is one of pictures by class."""
     assert terms.shape is not None
     channels, height, width = terms.shape
     size = [height, width]
@@ -159,7 +202,10 @@ def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
 
 
 def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
-    """Nothing is written beside the ledger: neither a copy nor a cache of the table."""
+    """By the columns that the owner names, of a file or of a folder that ``datasets`` has saved.
+
+    Nothing is written beside the ledger: neither a copy nor a cache of the table.
+    """
     assert terms.shape is not None
     channels, height, width = terms.shape
     columns: dict[str, Any] = {
@@ -184,7 +230,10 @@ def _classes(terms: DeviceTerms) -> list[str]:
 
 
 def public_pool(owner: OwnerSettings, terms: DeviceTerms) -> NDArray[np.float32]:
-    """The copy here of the public pool (P, C, H, W); empty where the run has none."""
+    """The copy here of the public pool (P, C, H, W), float32; empty where the run has none.
+
+    DeviceError where the owner names no copy, or it is not the one whose digest the run states.
+    """
     assert terms.shape is not None
     if terms.public is None:
         return np.zeros((0, *terms.shape), np.float32)

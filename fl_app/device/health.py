@@ -21,7 +21,7 @@ from fl_app.device.node_settings import device_folder, log_error
 from fl_app.prometheus_file import NAME, Figures, read, write
 from murmur.learning.array_file import private_folder
 from murmur.privacy.policy import Policy
-from murmur.round.message_size import message_size
+from murmur.round.limits import message_size
 
 if TYPE_CHECKING:
     from fl_app.device.node import Node
@@ -43,27 +43,38 @@ MEANINGS = {
 
 
 class Health:
-    """Made when a message arrives; ``node``: what computes the answer, once there is one."""
+    """The figures of one message, made when it arrives.
+
+    ``node``: what computes the answer, once there is one; until then nothing is read from a ledger.
+    """
 
     def __init__(self, node_config: Mapping[str, Any]) -> None:
-        self.folder, self.arrived = device_folder(node_config), time.time()
+        self.folder = device_folder(node_config)
+        self.arrived = time.time()
         self.clients = str(node_config.get("clients", ""))
         self.node: Node | None = None
 
-    def replied(self, asked: RecordDict, reply: Message) -> None:
-        """Write the file; what goes wrong is logged, and the reply leaves nonetheless."""
+    def replied(self, question: RecordDict, reply: Message) -> None:
+        """Write the file; what goes wrong is logged, and the reply leaves nonetheless.
+
+        ``question``: the message's content. ``reply``: what the server is about to get.
+        """
         try:
-            self._write(asked, reply)
+            self._write(question, reply)
         except Exception as error:
             with suppress(OSError):
                 log_error(self.folder, NAME, error)
 
-    def _write(self, asked: RecordDict, reply: Message) -> None:
+    def _write(self, question: RecordDict, reply: Message) -> None:
+        """Replace the file: the counts of before, and this message's.
+
+        Refusals are counted as the reply lists them, and a message refused as a whole as one.
+        """
         path = self.folder / NAME
         before = read(path)
         values = {name: before.get(name, 0.0) for name in MEANINGS}
         values["murmur_device_messages_total"] += 1
-        values["murmur_device_received_bytes_total"] += message_size(asked)
+        values["murmur_device_received_bytes_total"] += message_size(question)
         if reply.has_error():
             values["murmur_device_refusals_total"] += 1
         else:
@@ -81,10 +92,17 @@ class Health:
 
 
 def _count(listed: object) -> int:
-    return len(listed) if isinstance(listed, list) else 0
+    """How many clients a reply's record lists; 0 where it has no such list."""
+    if isinstance(listed, list):
+        return len(listed)
+    return 0
 
 
 def _spent(ledger: Ledger, policy: Policy) -> dict[str, float]:
+    """Releases, and ε of the most exposed client; infinite where it cannot be accounted for.
+
+    As the owner's policy counts it: at its δ, against its threat, for its unit.
+    """
     lives = [ledger.spent(client) for client in ledger.clients()]
     try:
         epsilon = max((policy.spend(life) for life in lives), default=0.0)

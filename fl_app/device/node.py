@@ -23,20 +23,18 @@ from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacyS
 from fl_app.device.collector import Collector, PlainSum, Planned, SideBySide
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import NodeSettings, log_error
-from fl_app.device.refused import REFUSED
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
-from fl_app.device.task_parsing import digest, parse_tasks
 from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
 from fl_app.run.population import Population, population
 from murmur.learning.array_file import private_folder
 from murmur.learning.features import Features
-from murmur.learning.kernels.fused_kernels import available
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import has_compiler, keep_heap
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Refusal
+from murmur.round.task import REFUSED, digest, parse_tasks
 
 
 class Node:
@@ -87,7 +85,7 @@ class Node:
         except (Refusal, LedgerError) as refusal:
             # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
             clients = [task.client for task in self._tasks(content)]
-            reasons = [self.settings.told("everything", refusal)] * len(clients)
+            reasons = [self.settings.refusal_for_server("everything", refusal)] * len(clients)
             report: dict[str, Any] = {"clients": [], "refused": clients, "reasons": reasons}
             return RecordDict({"report": ConfigRecord({**report, "weight": 0, "packed": False})})
 
@@ -118,7 +116,7 @@ class Node:
             else:
                 about = f"round {charge.round}, client {charge.client}"
                 why = Refusal(outcome.reason, outcome.code)
-                refused[int(charge.client)] = self.settings.told(about, why)
+                refused[int(charge.client)] = self.settings.refusal_for_server(about, why)
         tasks = [task for task in tasks if task.client in allowed]
         reply = self._contribute(tasks, refused, collector)
         return decode_reply(self.ledger.store_reply(request, encode_reply(reply), self._allow))
@@ -240,7 +238,7 @@ class Node:
         return _noise_of_this_thread()
 
     def _reason(self, task: Task, error: Exception) -> str:
-        return self.settings.told(f"round {task.round}, client {task.client}", error)
+        return self.settings.refusal_for_server(f"round {task.round}, client {task.client}", error)
 
 
 def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:
@@ -248,7 +246,7 @@ def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:
     if settings.owner is None:
         return build(config.compute, "compute")
     owner = settings.owner
-    return ComputeSettings(owner.compute, fused=available(), precision=owner.precision)
+    return ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)
 
 
 _local = threading.local()

@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fl_app.device.refused import REFUSED
+from murmur.common import printable
 from murmur.learning.array_file import private, private_folder
 from murmur.privacy.policy import Policy, Refusal
-from murmur.privacy.untrusted_text import printable
+from murmur.round.task import REFUSED
 from murmur.secure_sum import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
@@ -36,13 +36,21 @@ class DeviceError(Exception):
 
 @dataclass(frozen=True)
 class OwnerSettings:
-    """``clients``: hosted ids; ``data``, ``public``: paths, see ``fl_app.device.data``.
+    """What a device's owner says in its node-config of clients, data and secure sums.
 
-    ``shape``: (C, H, W) of the images; ``classes``: how many, or their names in the order of their
-    labels; ``sizes``: every client's number of examples, if the owners have published these.
-    ``inputs``, ``label``: columns, where the data are tables. ``num_clients``: how many clients the
-    federation has, if its owners say so. ``compute``: what trains, cpu or cuda. ``precision``: of
-    convolutions, see conf/compute. ``sums``: what the owner asks of secure sums.
+    Attributes:
+        clients: the ids that this device hosts, in increasing order.
+        data: path of the clients' data, see ``fl_app.device.data``; None: the owner names none.
+        public: path of this device's copy of the run's public pool.
+        compute: what trains.
+        precision: of convolutions, see conf/compute.
+        sums: what the owner asks of secure sums.
+        shape: (C, H, W) of the images.
+        classes: how many, or their names in the order of their labels.
+        sizes: every client's number of examples, if the owners have published these.
+        num_clients: how many clients the federation has, if its owners say so.
+        inputs: names of columns, where the data are tables.
+        label: name of the label's column.
     """
 
     clients: tuple[int, ...]
@@ -60,56 +68,99 @@ class OwnerSettings:
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> OwnerSettings:
-        """By what the node-config says; DeviceError where it is malformed."""
+        """The settings that the node-config holds; DeviceError names the key that is malformed.
+
+        Flower gives numbers, text and truth values; lists are text such as '3,7'. Keys that are not
+        known are ignored.
+        """
         clients = _numbers(node_config, "clients") or ()
         if len(set(clients)) != len(clients):
             raise DeviceError("clients in this device's node-config: names one twice")
-        data, public = node_config.get("data"), node_config.get("public")
         compute = node_config.get("compute", "cpu")
         if compute not in ("cpu", "cuda"):
             raise DeviceError("compute in this device's node-config: must be cpu or cuda")
         precision = node_config.get("precision", "fp32")
         if precision not in ("fp32", "bf16", "auto"):
             raise DeviceError("precision in this device's node-config: must be fp32, bf16 or auto")
-        shape, sizes = _numbers(node_config, "shape"), _numbers(node_config, "sizes")
-        people = _numbers(node_config, "num_clients") or (None,)
-        if len(people) > 1 or people[0] == 0 or (sizes and people[0] not in (None, len(sizes))):
-            raise DeviceError(
-                "num_clients in this device's node-config: must be one number of at least 1, and "
-                "that of the sizes, where these are given"
-            )
+        shape = _numbers(node_config, "shape")
         if shape is not None and (len(shape) != 3 or min(shape) < 1):
             raise DeviceError("shape in this device's node-config: must be such as '1,28,28'")
+        sizes = _numbers(node_config, "sizes")
         return cls(
-            tuple(sorted(clients)),
-            None if data is None else str(data),
-            None if public is None else str(public),
-            compute,
-            precision,
-            _sum_rules(node_config),
-            shape,
-            _classes(node_config.get("classes")),
-            sizes,
-            people[0],
-            _names(node_config.get("inputs")),
-            str(node_config.get("label", "label")),
+            clients=tuple(sorted(clients)),
+            data=_text(node_config, "data"),
+            public=_text(node_config, "public"),
+            compute=compute,
+            precision=precision,
+            sums=_sum_rules(node_config),
+            shape=shape,
+            classes=_classes(node_config),
+            sizes=sizes,
+            num_clients=_num_clients(node_config, sizes),
+            inputs=_names(node_config, "inputs"),
+            label=str(node_config.get("label", "label")),
         )
 
 
+def _text(node_config: Mapping[str, Any], key: str) -> str | None:
+    """Text as it is; None where ``key`` is not set."""
+    if node_config.get(key) is None:
+        return None
+    return str(node_config[key])
+
+
+def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None:
+    """Whole numbers such as '3,7'; None where ``key`` is not set."""
+    words = str(node_config.get(key, "")).replace(",", " ").split()
+    if not all(word.isdecimal() for word in words):
+        raise DeviceError(f"{key} in this device's node-config: must be such as '3' or '3,7'")
+    return tuple(int(word) for word in words) or None
+
+
+def _names(node_config: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    """Names such as 'age,dose'; None where ``key`` is not set."""
+    text = _text(node_config, key)
+    if text is None:
+        return None
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _classes(node_config: Mapping[str, Any]) -> int | tuple[str, ...] | None:
+    """How many classes, or their names."""
+    text = _text(node_config, "classes")
+    if text is not None and text.isdecimal():
+        return int(text)
+    return _names(node_config, "classes")
+
+
+def _num_clients(node_config: Mapping[str, Any], sizes: tuple[int, ...] | None) -> int | None:
+    """How many clients the federation has; None where its owners do not say."""
+    found = _numbers(node_config, "num_clients")
+    if found is None:
+        return None
+    if len(found) > 1 or found[0] == 0 or (sizes and found[0] != len(sizes)):
+        raise DeviceError(
+            "num_clients in this device's node-config: must be one number of at least 1, and "
+            "that of the sizes, where these are given"
+        )
+    return found[0]
+
+
 def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
-    """What ``OwnerRules`` has, each if it is given; ``peers=FILE`` of clients' public keys."""
-    peers, neighbours = node_config.get("peers"), node_config.get("neighbours", "all")
+    """What ``OwnerRules`` has, each if it is given; ``peers=FILE`` of clients' public keys.
+
+    DeviceError for all of them together: the underlying error is its cause, in the device's log.
+    """
+    peers = _text(node_config, "peers")
+    neighbours = node_config.get("neighbours", "all")
     try:
-        pinned = None
-        if peers is not None:
-            pinned = PinnedPeers(read_peers(Path(str(peers)).expanduser()))
         return OwnerRules(
             colluders=int(node_config.get("colluders", 0)),
             honest_clients=int(node_config.get("honest_clients", 1)),
             neighbours=None if neighbours == "all" else int(neighbours),
             threshold=float(node_config.get("threshold", 0)),
             server=node_config.get("server", "lying"),
-            peers=pinned,
+            peers=None if peers is None else PinnedPeers(read_peers(Path(peers).expanduser())),
         )
     except (ValueError, TypeError, OSError) as error:
         raise DeviceError(
@@ -121,10 +172,14 @@ def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """``folder``: ledger, clients' state and error log. ``run``: the run's name in the ledger.
+    """Whose node this is, and where it keeps what.
 
-    ``simulated``: clients are virtual, and nobody's data but the researcher's is at stake.
-    ``owner``: what a device's owner has put here; None where clients are virtual.
+    Attributes:
+        folder: ledger, clients' state and error log.
+        run: the run's name in the ledger.
+        policy: what may leave.
+        simulated: clients are virtual, and nobody's data but the researcher's is at stake.
+        owner: what a device's owner has put here; None where clients are virtual.
     """
 
     folder: Path
@@ -134,8 +189,13 @@ class NodeSettings:
     owner: OwnerSettings | None = None
 
     def sum_rules(self, run: SecureSumSettings) -> OwnerRules:
-        """What is asked of secure sums: by a device's owner, else by the settings of the run."""
-        return run.owner_rules() if self.owner is None else self.owner.sums
+        """What is asked of secure sums.
+
+        By a device's owner; virtual clients ask what ``run``, the settings of the run, says.
+        """
+        if self.owner is None:
+            return run.owner_rules()
+        return self.owner.sums
 
     @property
     def memory(self) -> Path:
@@ -149,16 +209,22 @@ class NodeSettings:
             return clients
         return clients / hashlib.sha256(self.run.encode()).hexdigest()
 
-    def told(self, about: str, error: Exception) -> str:
+    def refusal_for_server(self, about: str, error: Exception) -> str:
         """What the server hears of a refusal; why is written to this machine's own log.
 
         A simulation's server is the researcher's own, who is told why.
         """
         log_error(self.folder, about, error)
-        return f"{type(error).__name__}: {error}" if self.owner is None else REFUSED
+        if self.owner is None:
+            return f"{type(error).__name__}: {error}"
+        return REFUSED
 
     def require_policy(self) -> None:
-        """DeviceError unless the policy holds at this instant."""
+        """DeviceError unless the policy holds at this instant.
+
+        Asked before anything that a server has sent is read: a device without a policy answers
+        alike to whatever it is asked.
+        """
         try:
             self.policy.require_valid(datetime.now(UTC))
         except Refusal as refusal:
@@ -170,13 +236,24 @@ class NodeSettings:
     def simulation(
         cls, folder: Path, policy: str | None = None, run: str | None = None
     ) -> NodeSettings:
-        """Virtual clients of one run, in its folder; ``policy``: as if a device had this one."""
-        rules = Policy.simulation() if policy is None else Policy.load(policy)
+        """Virtual clients of one run, in its folder.
+
+        ``policy``: a file, as if a device had this one; None allows all. ``run``: the name in the
+        ledger, by default the folder's.
+        """
+        rules = Policy.simulation()
+        if policy is not None:
+            rules = Policy.load(policy)
         return cls(folder, run or folder.name, rules, simulated=policy is None)
 
     @classmethod
     def device(cls, node_config: Mapping[str, Any], run: str) -> NodeSettings:
-        """A device, by what its owner has set in its node-config."""
+        """A device, by what its owner has set in its node-config.
+
+        From here on what this process writes is readable by its user only. ``run``: the run's name
+        in the ledger until a better one is known. DeviceError where the node-config is malformed; a
+        policy that is missing or malformed refuses everything instead.
+        """
         os.umask(0o077)  # decoded data, sums' secrets and logs are their owner's only
         path = node_config.get("policy")
         if path is None:
@@ -187,29 +264,8 @@ class NodeSettings:
         return cls(device_folder(node_config), run, rules, simulated=False, owner=owner)
 
 
-def _numbers(node_config: Mapping[str, Any], key: str) -> tuple[int, ...] | None:
-    """Whole numbers such as '3,7'; None where ``key`` is not set."""
-    words = str(node_config.get(key, "")).replace(",", " ").split()
-    if not all(word.isdecimal() for word in words):
-        raise DeviceError(f"{key} in this device's node-config: must be such as '3' or '3,7'")
-    return tuple(int(word) for word in words) or None
-
-
-def _classes(value: object) -> int | tuple[str, ...] | None:
-    """How many classes, or their names."""
-    if value is None or isinstance(value, int):
-        return value
-    text = str(value)
-    return int(text) if text.isdecimal() else _names(text)
-
-
-def _names(value: object) -> tuple[str, ...] | None:
-    """Names such as 'age,dose'; None where the key is not set."""
-    return None if value is None else tuple(name.strip() for name in str(value).split(","))
-
-
 def error_log(folder: Path) -> Path:
-    """Where ``log_error`` writes."""
+    """Where ``log_error`` writes; what was there before lies in errors.old.log beside it."""
     return folder / "errors.log"
 
 
@@ -239,6 +295,9 @@ def is_simulated(node_config: Mapping[str, Any]) -> bool:
 
 
 def device_folder(node_config: Mapping[str, Any]) -> Path:
-    """The folder in which a device keeps its ledger and its clients' state."""
+    """The folder in which a device keeps its ledger and its clients' state.
+
+    ``state`` in the node-config, or ``~/.murmur/device``.
+    """
     folder = Path(str(node_config.get("state", Path.home() / ".murmur" / "device")))
     return folder.expanduser().absolute()

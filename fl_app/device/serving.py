@@ -28,49 +28,74 @@ from fl_app import DISTRIBUTION as APP
 from fl_app.client_app import app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
 from fl_app.device.node_settings import DeviceError, device_folder, log_error
-from fl_app.device.refused import REFUSED
+from murmur.round.task import REFUSED
 
 POLL_SECONDS = 0.5
 
 
 class Device:
-    """``owner``: the node-config; ``bundles``: SHA-256 of those that may ask, none: any."""
+    """Answers tasks with the ClientApp that is installed here.
+
+    Args:
+        owner: the node-config, as the owner has given it to this process.
+        bundles: SHA-256, in lower-case hex, of the bundles whose runs may ask; none: any.
+    """
 
     def __init__(self, owner: Mapping[str, Any], bundles: Collection[str] = ()) -> None:
-        self.owner, self.bundles = dict(owner), frozenset(bundles)
+        self.owner = dict(owner)
+        self.bundles = frozenset(bundles)
 
     def serve(self, runtime: Runtime) -> None:
-        """Answer tasks one after the other, for ever; RuntimeApiError if the SuperNode refuses."""
-        fork = multiprocessing.get_context("fork")
-        following = None
+        """Answer tasks one after the other, for ever.
+
+        RuntimeApiError if the SuperNode refuses, or is not the one that knows the secret.
+        """
+        following: Task | None = None
         while True:
-            task, following = following or runtime.claim(), None
+            task = following or runtime.claim()
+            following = None
             if task is None:
                 time.sleep(POLL_SECONDS)
                 continue
-            began, pulled = time.monotonic(), fork.Event()
-            process = fork.Process(target=self.work, args=(task, pulled))
-            process.start()
-            try:
-                # Where a SuperLink dies while a SuperNode receives a message, Flower 1.41 keeps the
-                # task, and the rest of its message never comes. It receives one message at a time,
-                # so a task that follows says that this one is lost.
-                while process.is_alive() and following is None:
-                    process.join(POLL_SECONDS)
-                    if process.is_alive() and not pulled.is_set():
-                        following = runtime.claim()
-                if following is not None:
-                    process.kill()  # it has begun nothing
-            finally:
-                process.terminate()
-                process.join()
-            ended = "answered" if process.exitcode == 0 else f"failed ({process.exitcode})"
+            following = self._attend(task, runtime)
+
+    def _attend(self, task: Task, runtime: Runtime) -> Task | None:
+        """Have a fork answer ``task``; a task that was claimed meanwhile, if there is one.
+
+        Where a SuperLink dies while a SuperNode receives a message, Flower 1.41 keeps the task,
+        and the rest of its message never comes. It receives one message at a time, so a task that
+        follows says that this one is lost.
+        """
+        fork = multiprocessing.get_context("fork")
+        began = time.monotonic()
+        pulled = fork.Event()
+        process = fork.Process(target=self.work, args=(task, pulled))
+        process.start()
+        following: Task | None = None
+        try:
+            while process.is_alive() and following is None:
+                process.join(POLL_SECONDS)
+                if process.is_alive() and not pulled.is_set():
+                    following = runtime.claim()
             if following is not None:
-                ended = "given up, its message did not come"
-            print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
+                process.kill()  # it has begun nothing
+        finally:
+            process.terminate()
+            process.join()
+        ended = f"failed ({process.exitcode})"
+        if following is not None:
+            ended = "given up, its message did not come"
+        elif process.exitcode == 0:
+            ended = "answered"
+        print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
+        return following
 
     def work(self, task: Task, pulled: Event) -> None:
-        """Answer one task, in a process of its own; ``pulled`` is set once all of it is here."""
+        """Answer one task, in a process of its own; ``pulled`` is set once all of it is here.
+
+        What goes wrong is logged and ends the process with status 1; the SuperNode then reports the
+        task as expired.
+        """
         try:
             with task.open() as opened:
                 task_input = opened.pull()
@@ -81,22 +106,25 @@ class Device:
             raise SystemExit(1) from error
 
     def answer(self, task: Task, task_input: TaskInput) -> Message:
-        """What the installed ClientApp answers, or that it is not asked."""
-        asked = task_input.context
-        context = Context(
-            asked.run_id, asked.node_id, self.owner, RecordDict(), dict(asked.run_config)
-        )
+        """What the installed ClientApp answers, or an error that says no client was touched."""
+        given = task_input.context
+        run_config = dict(given.run_config)
+        context = Context(given.run_id, given.node_id, self.owner, RecordDict(), run_config)
         try:
             self._require_answerable(task, task_input)
             return app(task_input.message, context)
         except Exception as error:  # also a kind of message that the ClientApp does not have
-            log_error(device_folder(self.owner), f"run {asked.run_id}", error)
+            log_error(device_folder(self.owner), f"run {given.run_id}", error)
             # The code says that no client was touched.
             refusal = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=REFUSED)
             return Message(refusal, reply_to=task_input.message)
 
     def _require_answerable(self, task: Task, task_input: TaskInput) -> None:
-        """DeviceError where a task is not for the ClientApp that is installed here."""
+        """DeviceError where a task is not for the ClientApp that is installed here.
+
+        It must be a ClientApp's, of this app and minor version, and of a bundle that the owner has
+        named, if the owner has named any.
+        """
         if not task.for_client:
             raise DeviceError("this device answers ClientApp tasks only")
         if task_input.app.rpartition("/")[2] != APP:

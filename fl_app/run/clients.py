@@ -16,12 +16,12 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population
 from murmur.learning.data.datasets import Dataset
-from murmur.learning.kernels.fused_kernels import available
+from murmur.learning.process import has_compiler
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
 from murmur.privacy.budget import Budget
 from murmur.round.client_state import ClientState
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
 
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient
@@ -44,7 +44,7 @@ def build_trainer(
             "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
             "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
         )
-    if compute.fused and not available():
+    if compute.fused and not has_compiler():
         raise ConfigError(
             "compute.fused=True: needs llvmlite (pip install 'murmur-fl[fast]'); with "
             "compute.fused=false the result is the same but for rounding"

@@ -16,8 +16,8 @@ from fl_app.run.clients import build_client, build_evaluator, promises
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.population import Population
 from murmur.learning.training.trainer import Trainer
-from murmur.round.client_placement import ClientPlacement, DevicePlacement, SimulatedPlacement
 from murmur.round.enrolment import Enrolment
+from murmur.round.placement import ClientPlacement, DevicePlacement, SimulatedPlacement
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
 

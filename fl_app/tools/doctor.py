@@ -190,8 +190,8 @@ def ledger(folder: Path) -> Check:
 
 
 def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
+    from fl_app.device import DeviceTerms
     from fl_app.device.node_settings import OwnerSettings
-    from fl_app.device.terms import DeviceTerms
 
     own = OwnerSettings.of(config)
     if not own.clients:

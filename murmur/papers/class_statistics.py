@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from murmur.common import experiment_rng
 from murmur.learning.codec import LARGEST, GridCodec
 from murmur.learning.linear_model import centred
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import one_thread
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import Count, Positive, settings
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator

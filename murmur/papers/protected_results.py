@@ -29,7 +29,7 @@ from pydantic import Field
 from murmur.common import Positive, Share, require_positive, require_probability, settings
 from murmur.learning.codec import LARGEST, GridCodec
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import ComposedEvent, Event, Release
+from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit
 from murmur.privacy.mechanisms import (
     DiscreteLaplace,
     ExponentialMechanism,
@@ -42,7 +42,6 @@ from murmur.privacy.mechanisms import (
 from murmur.privacy.mechanisms.discrete_laplace import laplace_scale
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.mechanisms.uniform import uniform_below
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 Rows = NDArray[np.int64]

@@ -24,16 +24,17 @@ from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
 from murmur.privacy.accounting.flatten import flatten
 from murmur.privacy.accounting.rdp import epsilon as renyi_epsilon
-from murmur.privacy.accounting.rdp_conversion import to_epsilon_mironov
+from murmur.privacy.accounting.rdp import to_epsilon_mironov
 from murmur.privacy.events import (
+    Adjacency,
     Event,
     Hiding,
     RandomizedBitsEvent,
     Release,
     RepeatedEvent,
     SummedEvent,
+    Unit,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
 from research.dpfl_bnn.figures import BITS, CLIENTS, GAMMAS
 
 ROUNDS, DELTA = 100, 1e-5

@@ -21,12 +21,11 @@ from clients.nbafl import NbAFLClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
+from murmur.privacy.events import Adjacency, Unit, releases
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy, Refusal
 from murmur.privacy.protection import Central
-from murmur.privacy.releases import releases
 from murmur.round.client_state import ClientState
 from tests import charge_tape
 from tests.charge_tape import charged, losses

@@ -19,9 +19,8 @@ from murmur.papers.dpsgd import LocalDpSgd
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import audit
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent, SummedEvent
+from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent, SummedEvent, releases
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.releases import releases
 from murmur.round.client_state import ClientState
 from tests.sums import noised
 

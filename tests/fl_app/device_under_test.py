@@ -14,9 +14,9 @@ from flwr.supercore.task_identity import TaskIdentity
 import fl_app.device.node
 from fl_app.client_app import app
 from fl_app.config.run_config import to_run_config
-from fl_app.device.agreement import agreed
+from fl_app.device import pool_digest
+from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings, error_log
-from fl_app.device.terms import pool_digest
 from fl_app.run.clients import build_model
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.ledger import Ledger
@@ -183,5 +183,7 @@ def model_size(words: list[str]) -> int:
 
 @functools.lru_cache
 def _size(words: tuple[str, ...]) -> int:
-    model = agreed(to_run_config(words), OwnerSettings(clients=(), data=None, public=None)).model
+    model = device_config(
+        to_run_config(words), OwnerSettings(clients=(), data=None, public=None)
+    ).model
     return Trainer(build_model(model), (1, 8, 8), 10).num_parameters

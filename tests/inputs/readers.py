@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from fl_app.device import DeviceTerms
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.device.terms import DeviceTerms
 from murmur.learning.data.tables import huggingface, table
 
 TEXT = ("csv", "semicolons", "tabs", "quoted", "packed", "folder")  # all cells are text there

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fl_app.device import DeviceTerms
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.device.terms import DeviceTerms
 from murmur.learning.data import own_data, tables
 from murmur.learning.data.examples import DataError
 from murmur.learning.data.files import read_image

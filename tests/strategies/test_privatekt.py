@@ -269,7 +269,7 @@ def test_authors_run_claims_5_and_is_proven_795():
     strategy = server(epsilon=5.0, K=2)
     strategy.answers = SharedLabels(LabelQuery(strategy.setup.budget, 2, 10))
     strategy.participations.update({0: 250, 1: 10})
-    guarantee = strategy.statement().guarantees[0]
+    guarantee = strategy.report.statement().guarantees[0]
     assert guarantee.claimed_total == 5.0
     assert round(guarantee.proven_total) == 795
     assert round(guarantee.clients["1"], 1) == 49.0
@@ -278,6 +278,6 @@ def test_authors_run_claims_5_and_is_proven_795():
 def test_budget_for_the_run_is_kept_by_the_exact_composition():
     strategy = server(epsilon=4.0, per="run", rounds=50)
     strategy.participations.update({0: 50})
-    total = strategy.statement().guarantees[0].proven_total
+    total = strategy.report.statement().guarantees[0].proven_total
     assert 3.99 < total <= 4.0
     assert strategy.epsilon > 4.0 / 50

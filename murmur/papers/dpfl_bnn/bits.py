@@ -23,15 +23,22 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.common import Count, experiment_rng, settings
+from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
-from murmur.privacy.accounting.search import decreasing_root
-from murmur.privacy.accounting.threat import Threat
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Event, Hiding, NonPrivateEvent, RandomizedBitsEvent, Release
+from murmur.privacy.events import (
+    Adjacency,
+    Event,
+    Hiding,
+    NonPrivateEvent,
+    RandomizedBitsEvent,
+    Release,
+    Unit,
+)
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.search import decreasing_root
 
 Floats = NDArray[np.floating]
 

@@ -8,7 +8,7 @@ arXiv 2308.03320 (2023), section V; layers after Hubara et al., "Binarized Neura
   that the federation shares: d = 81,848 on 28×28 images, 81,958 with the biases that normalisation
   makes redundant. Normalisation lives in buffers, which stay with the client.
 * The layers are PyTorch modules: what inference runs, and the reference for gradients.
-* ``BinaryBackend`` trains them on the plan of ``murmur.learning.kernels.manual_gradients``, for
+* ``BinaryBackend`` trains them on the plan of ``murmur.learning.kernels.sequences``, for
   speed: the gradient is taken with respect to W^b and returned for W̄; after each step W̄ is
   clipped to [−1, 1], and the normalisation's own scale and shift move by the same rule.
 """
@@ -16,8 +16,8 @@ arXiv 2308.03320 (2023), section V; layers after Hubara et al., "Binarized Neura
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -28,22 +28,22 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.manual_gradients import Plan
-from murmur.learning.kernels.manual_layers import (
+from murmur.learning.kernels.sequences import Plan, StagedBackend
+from murmur.learning.kernels.stages import (
     ActivationStage,
     Affine,
     ConvolutionStage,
     FlattenStage,
     LinearStage,
     Stage,
+    max_pool_stage,
+    stored_views,
 )
-from murmur.learning.kernels.pooling import max_pool_stage
 from murmur.learning.layers import Flatten, HalvingPool
 from murmur.learning.models import InputShape, Network
-from murmur.learning.training.gradient import Backend
-from murmur.learning.training.memory import as_tensor
+from murmur.learning.training.batches import as_tensor
 from murmur.learning.training.optimiser import Optimisation, Optimiser
+from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
 
 _aten = torch.ops.aten
@@ -252,8 +252,8 @@ class BatchNormStage(Stage):
         return _channels_last(dx)
 
 
-class BinaryBackend(Backend):
-    """What ``Trainer`` needs of a network of this file.
+class BinaryBackend(StagedBackend):
+    """What ``training.trainer.Trainer`` needs of a network of ``murmur.papers.dpfl_bnn.network``.
 
     Args:
         flat: the model; its vector is W̄.
@@ -264,7 +264,7 @@ class BinaryBackend(Backend):
         channels, height, width = input_shape
         super().__init__(flat, input_shape)
         self._image = (height, width, channels)
-        self._signs = torch.empty_like(flat.vector)
+        self._signs = torch.empty_like(self._vector)
         self._norms = [m for m in flat.module.modules() if isinstance(m, BatchNorm)]
         count = 2 * sum(norm.channels for norm in self._norms)
         self._local, self._local_gradient = flat.vector.new_zeros(2, count).unbind()
@@ -272,30 +272,31 @@ class BinaryBackend(Backend):
             view[0].copy_(norm.weight)
             view[1].copy_(norm.bias)
             norm.weight.data, norm.bias.data = view[0], view[1]
-        self._optimiser = Optimiser(count, flat.vector.device)
         self._shapes = self._trace()
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
-    def guard(self) -> AbstractContextManager[object]:
-        """The context of one call of ``Trainer.train``: no autograd, and a fresh optimiser."""
-        self._optimiser.reset()
-        return torch.no_grad()
+    @contextmanager
+    def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
+        """See ``Backend``; the normalisation's optimiser starts afresh, too."""
+        self._optimiser = Optimiser(self._local)
+        with super().training(rng) as vector:
+            yield vector
 
-    def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
-        """The flat gradient (d,) of the mean cross-entropy; see ``AutogradBackend.gradient``."""
-        batch = rows.shape[0]
-        sign(self._flat.vector, self._signs)
-        self._plan(batch).run(rows.view(batch, *self._image), y, 1 / batch, 0.0)
-        return self._flat.gradient
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """See ``Backend``."""
+        batch = len(x)
+        sign(self._vector, self._signs)
+        self._plan(batch).run(x, y, 1 / batch, 0.0)
+        return self._gradient
 
-    def descend(self, rows: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """One plain step: w ← retention·w - lr·g."""
-        gradient = self.gradient(rows, y)
-        self._flat.vector.mul_(retention).sub_(gradient, alpha=lr)
+    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """See ``Backend``."""
+        gradient = self.gradient(x, y)
+        self._vector.mul_(retention).sub_(gradient, alpha=lr)
 
     def after_step(self, how: Optimisation) -> None:
         """Clip W̄ to [−1, 1]; move scale and shift of the normalisation as ``how`` says."""
-        self._flat.vector.clamp_(-1, 1)
+        self._vector.clamp_(-1, 1)
         if how.is_plain:
             self._local.sub_(self._local_gradient, alpha=how.lr)
         else:
@@ -319,8 +320,8 @@ class BinaryBackend(Backend):
         return [*shapes, tuple(x.shape[1:])]
 
     def _build(self, batch: int) -> Plan:
-        weights = self._flat.views(self._signs)
-        targets = self._flat.views(self._flat.gradient)
+        weights = stored_views(self._flat, self._signs)
+        targets = stored_views(self._flat, self._gradient)
         norms = dict(zip(self._norms, self._local_views(self._local_gradient), strict=True))
         logits = self._signs.new_empty(self._shapes[-1][0], batch).t()
         out: Tensor | None = logits
@@ -357,7 +358,7 @@ class BinaryBackend(Backend):
             case Sign():
                 return SignStage(shape, self._signs, out)
             case nn.MaxPool2d():
-                return max_pool_stage(layer, self._flat.vector, shape)
+                return max_pool_stage(layer, self._vector, shape)
             case nn.Tanh():
                 return ActivationStage(layer, out)
             case Flatten():

@@ -32,17 +32,18 @@ from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpsgd import Lots, train_privately
 from murmur.privacy.accounting.calibrate import label_epsilon
 from murmur.privacy.events import (
+    Adjacency,
     DiscreteGaussianEvent,
     Event,
     NonPrivateEvent,
     Release,
     RepeatedEvent,
+    Unit,
 )
 from murmur.privacy.mechanisms import DiscreteGaussian, RandomizedResponse, clip_l2
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 FEWEST_TEACHERS = 50

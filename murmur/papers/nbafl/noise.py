@@ -30,14 +30,21 @@ from functools import cached_property
 from typing import Literal
 
 from murmur.common import Count, NotNegative, Positive, settings
-from murmur.privacy.accounting import fine_gaussian
+from murmur.privacy.accounting import gaussian
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.accounting.gaussian import classical_constant
-from murmur.privacy.accounting.search import decreasing_root
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Assumption, Event, Hiding, NonPrivateEvent, Release
+from murmur.privacy.events import (
+    Adjacency,
+    Assumption,
+    Event,
+    Hiding,
+    NonPrivateEvent,
+    Release,
+    Unit,
+)
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.search import decreasing_root
 
 Sensitivity = Literal["paper", "worst", "erm", "dpsgd"]
 
@@ -392,7 +399,7 @@ class NbaflNoise:
         count = self.participations
         each = discrete_noise_multiplier(self.epsilon, self.delta, count)
         sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
-        if sigma < fine_gaussian.FINEST * _grid(self.clip, sigma):
+        if sigma < gaussian.FINEST * _grid(self.clip, sigma):
             each = discrete_noise_multiplier(self.epsilon, self.delta, count, fine=False)
             sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         return sigma

@@ -1,7 +1,6 @@
 """A researcher's own folder of classes: every engine takes it, a device does not."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
-from fl_app.device.agreement import agreed
+from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.engines.ray import RayPool
 from fl_app.run.own_parts import metrics_of
@@ -98,23 +97,6 @@ def test_workers_of_a_run_before_do_not_answer_without_the_folder(tmp_path, caps
     assert main(["--config-dir", str(FOLDER), *words]) == 0, capsys.readouterr()
 
 
-HEAD = """
-import os
-from fl_app.engines.ray_start import Head
-before = Head.shared(1)
-assert Head.shared(1) is before
-os.environ["MURMUR_PLUGINS"] = "named later"
-after = Head.shared(1)
-assert after is not before and before.process.poll() is not None
-after.stop()
-"""
-
-
-def test_a_head_that_started_before_the_folder_was_named_is_not_used():
-    done = subprocess.run([sys.executable, "-c", HEAD], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):
     assert "hernet" not in groups()["model"]
     monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
@@ -130,10 +112,10 @@ def test_a_device_does_not_know_the_folder(monkeypatch):
     monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
     owner = OwnerSettings(clients=(), data=None, public=None)
     with pytest.raises(ConfigError, match="for simulations only"):
-        agreed(to_run_config(WORDS), owner)
+        device_config(to_run_config(WORDS), owner)
     plugins.forget()
     with pytest.raises(ConfigError, match=r"(strategy|model)=\w+: unknown here"):
-        agreed(to_run_config(WORDS), owner)
+        device_config(to_run_config(WORDS), owner)
 
 
 @pytest.mark.parametrize(

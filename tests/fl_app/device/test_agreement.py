@@ -13,11 +13,11 @@ from fl_app.config.composition import choices, compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
-from fl_app.device.agreement import agreed, asked
+from fl_app.device.agreement import device_config, overrides_for_devices
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.device.refused import REFUSED
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
+from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import MINE, OPEN, STRICT, Device, model_size, question, report
 
 OWN = OwnerSettings(
@@ -27,7 +27,7 @@ SMALL = ["model=mlp", "model.hidden=[4]", "strategy.local.epochs=1"]
 
 
 def on_device(*words: str, own: OwnerSettings = OWN):
-    return agreed(to_run_config(["federation.num_clients=8", *words]), own)
+    return device_config(to_run_config(["federation.num_clients=8", *words]), own)
 
 
 @pytest.mark.parametrize("name", groups()["strategy"])
@@ -98,7 +98,9 @@ def test_what_only_a_server_reads_is_not_read():
 def test_server_says_in_plain_words_what_an_experiment_asks_of_devices(experiment):
     words = [f"experiment={experiment}"]
     config = compose(words)
-    found = agreed(to_run_config(asked(config, choices(words))), OwnerSettings((), None, None))
+    found = device_config(
+        to_run_config(overrides_for_devices(config, choices(words))), OwnerSettings((), None, None)
+    )
     assert found.strategy.client == config.strategy.client
     assert found.model == config.model and found.privacy == config.privacy
 
@@ -106,7 +108,7 @@ def test_server_says_in_plain_words_what_an_experiment_asks_of_devices(experimen
 def test_user_hears_before_a_run_that_devices_would_do_something_else():
     words = ["strategy=nbafl", "privacy.sensitivity=erm", "strategy.lipschitz=1.0"]
     with pytest.raises(ConfigError, match=r"privacy\.sensitivity=erm"):
-        asked(compose([*words, "strategy.proximal_mu=0.1"]), choices(words))
+        overrides_for_devices(compose([*words, "strategy.proximal_mu=0.1"]), choices(words))
 
 
 @pytest.mark.parametrize(

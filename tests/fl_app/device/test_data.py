@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from fl_app.device import DeviceTerms, pool_digest
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import DeviceError, OwnerSettings
-from fl_app.device.terms import DeviceTerms, pool_digest
 from murmur.learning.data.datasets import DataError
 from murmur.learning.features import fit, pca
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fl_app.device.node import Node
-from fl_app.device.refused import REFUSED
 from murmur.learning.codec import LabelCodec
 from murmur.papers.privatekt import OwnLabelCodec
+from murmur.round.task import REFUSED
 from tests.fl_app.device import test_hostile_server
 from tests.fl_app.device.test_hostile_server import SMALL, Case, honest
 from tests.fl_app.device.test_sum_rules import VICTIM, HostileServer

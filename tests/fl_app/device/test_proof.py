@@ -11,10 +11,9 @@ import httpx
 import numpy as np
 import pytest
 
-import fl_app.device.proof
+import fl_app.device.flower_runtime
 from fl_app.config.run_config import to_run_config
-from fl_app.device.flower_runtime import Runtime, RuntimeApiError
-from fl_app.device.proof import PATH, NotProvenError, proof
+from fl_app.device.flower_runtime import PATH, NotProvenError, Runtime, RuntimeApiError, proof
 from fl_app.device.serving import Device
 from tests.federation.loopback import free_port, wait_for
 from tests.federation.supernode import SECRET, SuperNode
@@ -120,7 +119,7 @@ def test_impostor_gets_nothing_but_a_proof(answer):
 
 
 def test_who_takes_the_proof_and_says_nothing_hears_no_more(monkeypatch):
-    monkeypatch.setattr(fl_app.device.proof, "PATIENCE", 0.05)
+    monkeypatch.setattr(fl_app.device.flower_runtime, "PATIENCE", 0.05)
     held = threading.Event()
     impostor = Impostor(lambda heard: held.wait(60) and b"")
     with pytest.raises(RuntimeApiError, match="does not prove"):

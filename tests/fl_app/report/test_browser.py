@@ -12,9 +12,12 @@ from tests.fl_app.report.folders import write_run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: install Debian's package chromium"
-)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium here: install Debian's package chromium"
+    ),
+]
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

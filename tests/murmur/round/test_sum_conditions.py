@@ -8,8 +8,8 @@ from fl_app.device import agreement
 from fl_app.run.experiment import Experiment
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
-from murmur.round.privacy_report import secure_exposure
-from murmur.round.weights import Weights
+from murmur.round.cohorts import Weights
+from murmur.round.report import secure_exposure
 from murmur.secure_sum import SecureSumSettings
 from tests.node_keys import openssh
 from tests.sums import noised
@@ -68,7 +68,9 @@ def test_a_run_names_the_servers_copy_of_the_peers_file_and_devices_need_none(tm
     words += ["engine=deploy", f"federation.enrolled={tmp_path / 'enrolled.txt'}"]
     it = Experiment(compose(words))
     assert it.strategy.setup.secure_sums.peers == str(path)
-    assert not any("peers" in word for word in agreement.asked(it.config, choices(words)))
+    assert not any(
+        "peers" in word for word in agreement.overrides_for_devices(it.config, choices(words))
+    )
     path.write_text(f"0 {1:064x}\n")
     with pytest.raises(ConfigError, match=r"peers=.*key of each client"):
         Experiment(compose(words))
