@@ -28,21 +28,25 @@ class FedAvgClient(Client):
 
     Algorithms that train differently, but whose answers are protected and paid for in the same way,
     derive from it: they override ``share`` (what training starts from), ``train`` or ``parts``
-    (which arrays leave), and nothing else.
+    (which arrays leave), and nothing else. One that takes no local steps is given no ``local``, and
+    overrides ``train`` and ``train_ahead``.
     """
+
+    training: LocalTraining
 
     def __init__(
         self,
         setup: ClientSetup,
         *,
-        local: LocalSgd,
         protection: Callable[..., Protection],
+        local: LocalSgd | None = None,
         proximal_mu: float = 0.0,
     ) -> None:
         self.protection = protection(setup.budget, setup.cohorts)
         self.threats = self.protection.threats
         super().__init__(setup)
-        self.training = LocalTraining(self.trainer, local, proximal_mu)
+        if local is not None:
+            self.training = LocalTraining(self.trainer, local, proximal_mu)
         self.parts = Parts(update=self.trainer.num_parameters)
 
     def codec(self, task: Task) -> Codec:

@@ -38,8 +38,10 @@ RESULTS = (1.0, 1e30)  # how far out the results of training lie
 TINY = ("model=mlp", "model.hidden=[4]")
 SMALL = {
     "class_statistics": ("features=pca", "features.components=4"),
+    "class_moments": ("model=centred",),
     "clustering": ("model.hidden=[4]",),
     "dpfl_bnn": ("model.channels=[]", "model.hidden=4"),
+    "gradient_rounds": ("model=centred",),
 }
 
 

@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import one_thread
 
 
 def gradient(
@@ -86,7 +86,7 @@ def start_from_rates(
 
 
 def signal_to_noise(clients: int, mu: float, parameters: int) -> float:
-    """R = N·C/(σ₁√p): how far the sum of N clients that agree stands above its noise.
+    """R = N·C/(σ₁√p), how far the sum of N clients that agree stands above its noise.
 
     C cancels, since σ₁ = 2C/μ·√(1/0.85) with 10% dropouts and 5% colluders. Above 50 privacy costs
     nothing; at 2 about a tenth of the score.

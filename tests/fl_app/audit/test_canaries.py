@@ -39,6 +39,7 @@ def guarantee(folder):
         [*LABELS, "strategy.answers=disjoint", "strategy.target=posterior"],
         [*LABELS, "strategy=votes", *SUMS],
         ["strategy=class_statistics", "federation.num_rounds=1", *SUMS],
+        ["strategy=gradient_rounds", "federation.num_rounds=2", *SUMS],
     ],
     ids=" ".join,
 )
