@@ -9,7 +9,7 @@ is asked once, before the rounds, for the mean direction of its features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from clients.base import ClientSetup, LocalData, Task
-from clients.fedavg import FedAvgClient
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.fedavg import ProtectedClient
 from murmur.common import Positive
 from murmur.learning.codec import Codec, Parts
 from murmur.learning.linear_model import Head
@@ -30,7 +30,7 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
 
 
-class GradientRoundsClient(FedAvgClient):
+class GradientRoundsClient(ProtectedClient):
     """Answers with its gradient; clients count alike.
 
     ``constant``: b. ``balance``: p. ``centre_share``: of μ², what the centre gets.
@@ -54,12 +54,10 @@ class GradientRoundsClient(FedAvgClient):
             self.centre_sum = CentreSum(
                 setup.budget, self.head.features, centre_share, Unit.CLIENT, 1
             )
-        super().__init__(setup, protection=protection)
+        super().__init__(setup, protection)
         self.parts = Parts(update=self.head.size)
         self.constant = constant
         self.balance = balance
-        if self.centre_sum is None:
-            self.purposes = ("train",)  # type: ignore[misc]
 
     def codec(self, task: Task) -> Codec:
         """Of the centre, or of the gradient under its protection."""
@@ -89,9 +87,6 @@ class GradientRoundsClient(FedAvgClient):
         found = gradient(rows, data.labels[data.indices], weights, self.constant, self.balance)
         return self.head.joined(found[1:], found[0])
 
-    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
-        """Nothing: a gradient takes no longer alone."""
-
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """Of the centre, or of the gradient under its protection."""
         asked = self._asked_for_centre(task)
@@ -104,5 +99,9 @@ class GradientRoundsClient(FedAvgClient):
         return 1
 
     def _asked_for_centre(self, task: Task) -> CentreSum | None:
-        """The centre's release where ``task`` asks for that."""
-        return self.centre_sum if task.purpose == CENTRE else None
+        """The centre's release where ``task`` asks for that; TaskError where there is none."""
+        if task.purpose != CENTRE:
+            return None
+        if self.centre_sum is None:
+            raise TaskError("purpose=centre: this run's model has no centre")
+        return self.centre_sum

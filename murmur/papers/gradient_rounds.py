@@ -25,7 +25,7 @@ from murmur.learning.process import one_thread
 
 
 def gradient(
-    features: NDArray[np.float32],
+    features: NDArray[np.floating],
     labels: NDArray[np.int64],
     weights: NDArray[np.float64],
     constant: float,
