@@ -26,7 +26,7 @@ from fl_app.report.reading import Run, Source
 from fl_app.report.scales import byte_count
 from fl_app.report.score_figures import bytes_figure, rounds_figure
 from fl_app.report.settings import Grouping, Setting, flat, group
-from murmur.learning.data.partition_picture import partition_picture
+from murmur.learning.data.partitions import partition_picture
 
 _ASSETS = Path(__file__).with_name("assets")
 _SCRIPTS = ("zoom.js", "page.js")

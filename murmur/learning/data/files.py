@@ -1,22 +1,32 @@
-"""Readers of the files in which data come: archives of public data sets, .npz, and pictures.
+"""Readers of the files in which data come: public archives, arrays, CSV files and pictures.
 
-IDX (MNIST), SVHN's .mat, CIFAR-10's batches, arrays in .npz files and whatever pictures Pillow
-reads. Nothing is unpacked to disk, so the folder that holds the files may be read-only. Every
-reader checks what it read and raises DataError, which names the file, what is wrong and what to do.
+IDX (MNIST), SVHN's .mat, CIFAR-10's batches, arrays in .npz files, rows of CSV files as text, and
+whatever pictures Pillow reads. Nothing is unpacked to disk, so the folder that holds the files may
+be read-only. Every reader checks what it has read and raises DataError, which names the file, what
+is wrong and what to do.
+
+CSV files are read by Python's own ``csv`` and not by pandas, which fills short rows up, numbers
+columns of the same name, and cuts long rows or takes their first field for an index: here a file is
+read to the letter or refused.
 """
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
 import hashlib
 import io
+import lzma
 import math
 import pickle
+import re
 import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,6 +38,13 @@ from murmur.learning.data.cache import RawExamples
 from murmur.learning.data.cells import is_missing, narrow
 from murmur.learning.data.examples import DataError
 
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff"})
+_TRAIN = ("train", "training")
+_TEST = ("test", "testing", "val", "valid", "validation", "eval")  # the first that is there
+_PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_QUOTED = re.compile(r'"[^"]*"')
+_LONGEST_FIELD = 2**31 - 1  # of the csv module, which would refuse long texts
+
 
 def damaged(path: Path | str, problem: object) -> DataError:
     """The error for a file whose content is not what it should be."""
@@ -38,6 +55,11 @@ def damaged(path: Path | str, problem: object) -> DataError:
 def unreadable(path: Path, error: OSError) -> DataError:
     """The error for a file that the operating system refuses to give."""
     return DataError(f"{path} cannot be read ({error.strerror or error}); restore it")
+
+
+def wrong_row(path: Path, line: int, what: str) -> DataError:
+    """The error for one line of a CSV file."""
+    return DataError(f"{path}, line {line}: it has {what}; correct the file")
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -254,11 +276,46 @@ def _pixels(path: Path, key: str, images: NDArray[Any]) -> NDArray[Any]:
     return images.astype(np.uint8)
 
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff"})
+@contextmanager
+def open_csv(path: Path) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
+    """The header, and an iterator over (line number, fields) of the rows that are not blank.
+
+    UTF-8, packed or not; commas, or, where the header has none, semicolons or tabs. Names and
+    fields are what the file says, to the letter.
+
+    Raises:
+        DataError: the file cannot be read, a name stands twice, a row is longer or shorter than
+            the header, or quotes are not closed.
+    """
+    unpack = _PACKED.get(path.suffix.lower(), open)
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        with unpack(path, "rt", newline="", encoding="utf-8-sig") as file:
+            separator = _separator(file.readline())
+        with unpack(path, "rt", newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True, delimiter=separator)
+            header = next(reader, [])
+            if not header or len(set(header)) != len(header):
+                raise wrong_row(path, 1, f"the header {header[:9]}; it must name each column once")
+            yield header, _rows(path, reader, len(header))
+    except (csv.Error, UnicodeDecodeError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path} is not a CSV file in UTF-8 ({error}); convert it") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
-_TRAIN = ("train", "training")
-_TEST = ("test", "testing", "val", "valid", "validation", "eval")  # the first that is there
+def _separator(line: str) -> str:
+    """What separates the names of the header ``line``."""
+    bare = _QUOTED.sub("", line)
+    return next((separator for separator in ",;\t" if separator in bare), ",")
+
+
+def _rows(path: Path, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
+    for fields in reader:
+        if fields and len(fields) != width:
+            raise wrong_row(path, reader.line_num, f"{len(fields)} fields, the header has {width}")
+        if fields:
+            yield reader.line_num, fields
 
 
 def split_folders(root: Path) -> tuple[list[Path], list[str]]:
@@ -361,14 +418,13 @@ def read_image(path: Path, *, height: int, width: int, channels: int) -> NDArray
 def read_stored(
     picture: Any, height: int, width: int, channels: int, name: str
 ) -> NDArray[np.uint8]:
-    """The same of a cell: a Pillow image, or a mapping with the ``bytes`` or ``path`` of a file.
+    """The same of a cell: a mapping with the ``bytes`` of a file or its ``path``.
 
-    DataError, which begins with ``name``, also where there is none.
+    Raises:
+        DataError: as ``read_image``, or there is no picture; the message begins with ``name``.
     """
     if is_missing(picture):
         raise DataError(f"{name}: has no picture; add it, or leave the row out")
-    if not isinstance(picture, Mapping):
-        return _to_pixels(picture, height, width, channels, name)
     content = picture["bytes"]
     if content is None:
         return _opened(Path(str(picture["path"])), height, width, channels, name)

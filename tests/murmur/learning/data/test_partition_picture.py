@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from murmur.learning.data.partition_picture import partition_picture
+from murmur.learning.data.partitions import partition_picture
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(1, 1), (5, 2), (40, 10), (1000, 10), (8, 100)])
