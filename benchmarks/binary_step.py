@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import keep_heap
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.layers import BatchNorm
-from murmur.papers.dpfl_bnn.network import bnn
+from murmur.papers.dpfl_bnn.network import BatchNorm, bnn
 
 
 def main() -> None:

@@ -17,10 +17,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from murmur.learning.kernels.per_sample import SENSITIVITY
 from murmur.learning.models import cnn_tanh
-from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import keep_heap
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator

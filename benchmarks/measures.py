@@ -230,9 +230,6 @@ MEASURES: dict[str, Measure] = {
     "start murmur inline": lambda b: b.murmur(
         "start inline", (*workloads.DIGITS.settings, "engine=inline"), 1
     ),
-    "start murmur flower": lambda b: b.murmur(
-        "start murmur flower", (*workloads.DIGITS.settings, "engine=flower", "engine.workers=2"), 1
-    ),
     "steps": _steps,
     "overhead 100": lambda b: b.probe(
         "overhead 100", "overhead", *workloads.cnn(b.clients).settings

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.machine import describe_machine
 from murmur.learning import models
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import keep_heap
 from murmur.learning.training.trainer import Trainer
 
 SHAPE, CLASSES, EXAMPLES, SHOWN = (1, 28, 28), 10, 600, 8

@@ -27,13 +27,14 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Wire
 
 from benchmarks.machine import describe_machine
-from murmur.learning.codec import Sum, WeightCodec
+from murmur.learning.codec import WeightCodec
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import RandomizedResponseEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Statement, by_participations
-from murmur.round.answers import accept
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import ALIKE, Schedule
+from murmur.round.phase import read_report
+from murmur.round.summation import Plain
 from tests.federation.loopback import POLL_SECONDS, Federation, wait_for
 
 COHORT, MIB = 1000, 2**20
@@ -94,10 +95,12 @@ def server() -> Iterator[str]:
         contribution = ArrayRecord({"sum": Array(model)})
         answer = RecordDict({"contribution": contribution, "report": report})
         sent = _sent(answer)
-        total = Sum(WeightCodec(size))
+        summed = Plain(WeightCodec(size), ALIKE, lambda cohort: [cohort])
 
-        def add(sent: bytes = sent, total: Sum = total) -> None:
-            accept(total, [0], recorddict_from_proto(Wire.FromString(sent)), lambda _: 1)
+        def add(sent: bytes = sent, summed: Plain = summed) -> None:
+            content = recorddict_from_proto(Wire.FromString(sent))
+            read_report(content, [0])
+            summed.accept([0], content)
 
         asking = spent(partial(_sent, request))
         yield f"| {name} | {len(sent):,} | {1e3 * asking:.2f} | {1e3 * spent(add):.2f} |"

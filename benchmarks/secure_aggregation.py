@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -44,13 +46,11 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe_machine
 from fl_app.device.node_settings import NodeSettings
 from fl_app.device.secure_node import SecureNode
-from murmur.learning.codec import BitCodec, Sum
+from murmur.learning.codec import BitCodec
 from murmur.privacy.events import NonPrivateEvent
-from murmur.round.blame import Blame
-from murmur.round.secure_journal import Journal
-from murmur.round.secure_sum import SecureRound, Summed
-from murmur.round.setup import Round
-from murmur.round.weights import Weights
+from murmur.round.cohorts import ALIKE
+from murmur.round.phase import Outcome
+from murmur.round.secure_summation import Release, SecureSummation, Sums
 from murmur.secure_sum import SecureSumSettings
 
 Handler = Callable[[Message], RecordDict]
@@ -118,24 +118,18 @@ def ours(
     }
     grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id - 1].answer(
         message.content))  # fmt: skip
-    about = Round(1, asked={c + 1: [c] for c in range(n)})
-    begun = time.perf_counter()
-    journal = Journal(1, None)
-    weights = Weights(lambda client: 1)
-    summed = Summed("benchmark", "train", codec, NonPrivateEvent(), weights)
-    secure = SecureRound(
-        settings,
-        "benchmark",
-        about,
-        summed,
-        Blame(0),
-        grid,  # type: ignore[arg-type]
-        60.0,
-        journal,
-        [range(n)],
-        2,
+    setup: Any = SimpleNamespace(
+        secure_sums=settings,
+        num_clients=n,
+        least_survivors=0,
+        seed=0,
+        round_timeout=60.0,
     )
-    invited = secure.prepare()
+    release = Release("benchmark", "train", codec, NonPrivateEvent(), ALIKE)
+    outcome = Outcome(1, asked={c + 1: [c] for c in range(n)})
+    begun = time.perf_counter()
+    secure = SecureSummation(Sums(setup, n, "benchmark"), release, 1)
+    invited = secure.prepare(outcome, grid)  # type: ignore[arg-type]
     for node, clients in invited.items():
         (client,) = clients
         content = RecordDict()
@@ -152,15 +146,15 @@ def ours(
         cost.client_seconds += time.perf_counter() - start
         cost.up += len(recorddict_to_proto(RecordDict({"c": masked})).SerializeToString())
         grid.paused += time.perf_counter() - pause
-        secure.collect(clients, masked["masked"].numpy())
-    found = Sum(codec)
-    secure.finish(found)
+        secure.accept(clients, RecordDict({"contribution": masked}))
+    secure.finish(outcome)
+    found = secure.total
     cost.server_seconds = time.perf_counter() - begun - grid.paused
     cost.exact = bool(np.array_equal(found.total, vectors[found.clients].sum(axis=0)))
     return cost
 
 
-class Sums(FedAvg):
+class FlowersMean(FedAvg):
     """Takes the mean that Flower's workflow found."""
 
     mean: NDArray | None = None
@@ -211,7 +205,7 @@ def flowers(vectors: NDArray[np.bool_], dropped: set[int], threshold: float) -> 
         return secaggplus_mod(message, context, fit).content
 
     grid = MemoryGrid(cost, handle)
-    strategy = Sums()
+    strategy = FlowersMean()
     context = LegacyContext(
         Context(1, SUPERLINK_NODE_ID, {}, RecordDict(), {}),
         strategy=strategy,

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.machine import describe_machine
 from murmur.learning import models
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import keep_heap
 from murmur.learning.training.stack import Share
 from murmur.learning.training.trainer import Trainer
 

@@ -20,11 +20,11 @@ import psutil
 
 from benchmarks.machine import describe_machine
 from fl_app.config.help_text import CONF
-from fl_app.engines.packing import copy_app
+from fl_app.engines.deploy import copy_app
 from fl_app.run.results import RunFolder
 
 WORDS = ["federation.num_rounds=1", "privacy.noise=seeded", "tracking=none"]
-SIDES = ("inline", "ray", "flower", "flwr run")
+SIDES = ("inline", "ray", "flwr run")
 BIN = Path(sys.executable).parent
 
 

@@ -12,15 +12,14 @@ import math
 
 import numpy as np
 
-from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
-from murmur.round.secure_sum import modulus_bits
+from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
-from murmur.secure_sum.graphs import SERVERS
 from murmur.secure_sum.identity import Advertisement, Party, box_key, sign, word_on
 from murmur.secure_sum.messages import join, seal
 from murmur.secure_sum.shares import SHARE_BYTES, Dealing
-from murmur.secure_sum.terms import join_ids
+from murmur.secure_sum.terms import SERVERS, join_ids
 
 
 def sent_by_one(terms: Terms) -> dict[Phase, int]:
@@ -80,7 +79,7 @@ def main() -> None:
         chosen.classes,
         chosen.clients,
     )
-    bits, _ = modulus_bits(way_of("votes")(query).codec, chosen.clients)
+    bits, _ = modulus_bits(Votes(query).codec, chosen.clients)
     print(
         f"{chosen.rows} rows of {chosen.classes} counts, {bits} bits each; {chosen.clients} "
         f"clients, {chosen.colluders} colluders, {silent} dropouts\n"

@@ -23,7 +23,6 @@ JOB = ["federation.num_clients=4", "federation.num_rounds=1", "strategy.local.ep
 ENGINES = {
     "inline": ["engine=inline"],
     "ray": ["engine=ray", "engine.workers=2"],
-    "flower": ["engine=flower", "engine.workers=2"],
 }
 
 

@@ -108,13 +108,6 @@ ROWS = (
         *("x", 2.2, 3),
     ),
     Row(
-        "start-flower",
-        "the same, engine `flower`, which is `flwr run` and the run's validation before it",
-        ("start murmur flower", "start flower"),
-        ratio("start flower", "start murmur flower", "first"),
-        *("x", 1, 1),
-    ),
-    Row(
         "start-inline",
         "the same work, engine `inline`",
         ("start murmur inline",),

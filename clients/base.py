@@ -26,27 +26,10 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
+from murmur.round.task import Task, TaskError
 
 if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs none of it
     from murmur.learning.training.trainer import Trainer
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the server asks of one client in one round; everything in it may be hostile.
-
-    ``purpose``: "train", or another stage that the algorithm has ("label", "evaluate"). A client
-    answers once for each (run, round, purpose), and each answer is charged by itself. ``model``:
-    flat parameters (d,), float32. ``arrays`` and ``settings``: what the algorithm's server half
-    sends beside it.
-    """
-
-    round: int
-    client: int
-    model: NDArray[np.float32]
-    arrays: Mapping[str, NDArray]
-    settings: Mapping[str, object]
-    purpose: str = "train"
 
 
 class Canary(NamedTuple):
@@ -106,10 +89,6 @@ def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> C
     own[:] = 2 * rng.integers(2, size=len(own), dtype=np.int8) - 1
     result = signs * (norm / math.sqrt(len(own)))
     return Canary(result, -result, signs)
-
-
-class TaskError(ValueError):
-    """The server asks for something that this client cannot or will not do; nothing is charged."""
 
 
 class Client(ABC):

@@ -8,16 +8,16 @@ that the server sends is not used. Whatever the server says of coordinates, the 
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from murmur.learning.codec import Codec
 from murmur.learning.linear_model import require_linear
-from murmur.papers.class_statistics.coordinates import located
-from murmur.papers.class_statistics.moments import moments
-from murmur.papers.class_statistics.release import StatisticsRelease
+from murmur.papers.class_statistics import StatisticsRelease, located, moments
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import clip_l2
 from murmur.privacy.noise import NoiseGenerator
@@ -39,7 +39,7 @@ class ClassStatisticsClient(Client):
         *,
         components: int | None,
         coordinates: str,
-        balance: float,
+        balance: Annotated[float, Field(ge=0, le=1)],
         graph: int | None,
         neighbours: int | None,
     ) -> None:
@@ -48,10 +48,10 @@ class ClassStatisticsClient(Client):
         features = int(np.prod(self.trainer.input_shape))
         classes = self.trainer.num_classes
         self.release = StatisticsRelease(setup.budget, features, classes, components)
-        if not 0 <= balance <= 1:
-            raise ValueError(f"balance={balance}: must lie in [0, 1]")
-        self.balance, self.in_pool = balance, coordinates == "pool"
-        self.graph, self.neighbours = graph, neighbours or 1
+        self.balance = balance
+        self.in_pool = coordinates == "pool"
+        self.graph = graph
+        self.neighbours = neighbours or 1
 
     def codec(self, task: Task) -> Codec:
         """Integers on the grid of the clipping norm."""
@@ -68,8 +68,8 @@ class ClassStatisticsClient(Client):
         rows = data.images[data.indices].reshape(len(data), -1)
         if self.in_pool:
             pool = self.setup.public.reshape(len(self.setup.public), -1)
-            near, others = rows[:, : self.graph], pool[:, : self.graph]
-            rows = located(near, others, self._places(task), self.neighbours)
+            near = rows[:, : self.graph]
+            rows = located(near, pool[:, : self.graph], self._places(task), self.neighbours)
         released = rows[:, : self.release.shape[0]]
         labels = data.labels[data.indices]
         return moments(released, labels, self.trainer.num_classes, self.balance)

@@ -6,15 +6,19 @@ per round from the model that arrived and the server's public cluster frequencie
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
+from clients.local_training import LocalSgd
 from murmur.learning.clustering import assignments, clustering_model, target_distribution
 from murmur.privacy.events import Event
+from murmur.privacy.protection import Protection
 
 
 class ClusteringClient(FedAvgClient):
@@ -27,26 +31,15 @@ class ClusteringClient(FedAvgClient):
         self,
         setup: ClientSetup,
         *,
-        epochs: int,
-        batch_size: int,
-        learning_rate: float,
+        local: LocalSgd,
+        protection: Callable[..., Protection],
         pretrain_rounds: int,
-        clustering_weight: float,
-        **averaging: Any,
+        clustering_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)],
     ) -> None:
-        super().__init__(
-            setup,
-            epochs=epochs,
-            steps=None,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            proximal_mu=0.0,
-            **averaging,
-        )
+        super().__init__(setup, local=local, protection=protection)
         self.module = clustering_model(setup.trainer)
-        if not 0 <= clustering_weight < np.inf:
-            raise ValueError(f"clustering_weight={clustering_weight}: must be at least 0")
-        self.pretrain_rounds, self.clustering_weight = pretrain_rounds, clustering_weight
+        self.pretrain_rounds = pretrain_rounds
+        self.clustering_weight = clustering_weight
 
     def event(self, task: Task) -> Event:
         """What the protection leaves of the update."""
@@ -54,12 +47,12 @@ class ClusteringClient(FedAvgClient):
         return super().event(task)
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The update (d,) of local training."""
+        """The update (d,) of local training; no update where it diverges."""
         self.trainer.load(self.require_model(task))
         images = data.images[data.indices]
         soft = assignments(self.trainer, images)
         if not np.isfinite(soft).all():
-            return self.result(task.model, task)
+            return np.zeros(len(task.model))
         pretraining = task.round <= self.pretrain_rounds
         self.module.clustering_weight = 0.0 if pretraining else self.clustering_weight
         self.trainer.train(
@@ -68,10 +61,13 @@ class ClusteringClient(FedAvgClient):
             rng=self.rng(task, "local training"),
             optimizer="adam",
             soft_targets=True,
-            **self.sgd,
+            **self.training.how,
         )
-        model = self.trainer.parameters()
-        return self.result(model if np.isfinite(model).all() else task.model, task)
+        update = self.trainer.parameters().astype(np.float64) - task.model
+        return update if np.isfinite(update).all() else np.zeros(len(update))
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
+        """Nothing: Adam is not for stacks."""
 
     def _frequencies(self, task: Task) -> NDArray[np.float64]:
         values = task.arrays.get("frequencies")

@@ -15,19 +15,18 @@ mixed once for each round, and evaluation changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
-from murmur.common import experiment_rng, require_count
+from murmur.common import Count, Positive, experiment_rng, settings
 from murmur.learning.codec import BitCodec, Codec, WeightCodec
 from murmur.learning.metrics import evaluate_logits
+from murmur.papers.dpfl_bnn.bits import ReleaseSettings
 from murmur.papers.dpfl_bnn.network import refresh_statistics
-from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.noise import NoiseGenerator
 
@@ -36,39 +35,38 @@ REFRESHED_ON = 600  # of a client's examples; enough for 16 to 100 channels' mea
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class LocalTraining:
+@settings
+class LocalAdam:
     """``steps`` batches by Adam, at a rate that falls by ``decay`` every ``decay_every`` rounds."""
 
-    steps: int
-    batch_size: int
-    learning_rate: float
-    decay: float
-    decay_every: int
+    steps: Count
+    batch_size: Count
+    learning_rate: Positive
+    decay: Annotated[float, Field(gt=0, le=1)]  # 1 keeps the rate
+    decay_every: Count
     beta1: float
-
-    def __post_init__(self) -> None:
-        require_count("steps", self.steps)
-        require_count("batch_size", self.batch_size)
-        if self.decay_every < 1:
-            raise ValueError(f"decay_every={self.decay_every}: must be at least 1 round")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"decay={self.decay}: must lie in (0, 1]; 1 keeps the rate")
 
     def rate(self, number: int) -> float:
         """Learning rate of round ``number``, from 1."""
         return self.learning_rate * self.decay ** ((number - 1) // self.decay_every)
 
 
-class DPFLBNNClient(Client):
-    """Answers with the noisy bits of its own binary weights.
+@settings
+class Personal:
+    """``beta``: share of the server's mean when a client mixes it into its weights.
 
-    ``flip``: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
-    code, which protects nothing and is recorded as such. For the simulation's report:
-    ``examples`` of the test set for each client, None: all; and the normalisation's ``statistics``,
-    ``refreshed`` on the client's own data for the weights looked at, or ``running``, as left by
-    training.
+    For a simulation's report: ``evaluate_examples`` of the test set for each client, None: all; and
+    of the normalisation the ``evaluate_statistics``: ``refreshed`` on the client's own data for the
+    weights looked at, or ``running``, as left by training.
     """
+
+    beta: Annotated[float, Field(ge=0, le=1)]
+    evaluate_examples: int | None
+    evaluate_statistics: Literal["refreshed", "running"]
+
+
+class DPFLBNNClient(Client):
+    """Answers with the noisy bits of its own binary weights."""
 
     threats = ("local", "secure_aggregation")
     purposes = ("train", EVALUATE)
@@ -78,44 +76,15 @@ class DPFLBNNClient(Client):
         self,
         setup: ClientSetup,
         *,
-        gamma: float | None,
-        upload: str,
-        noise: bool,
-        flip: str,
-        beta: float,
-        budget: Mapping[str, Any],
-        local: Mapping[str, Any],
-        examples: int | None,
-        statistics: str,
+        release: ReleaseSettings,
+        personal: Personal,
+        local: LocalAdam,
     ) -> None:
         super().__init__(setup)
-        if not 0 <= beta <= 1:
-            raise ValueError(f"beta={beta}: must lie in [0, 1], the share of the mean in W̄")
-        if flip not in ("bit", "tensor"):
-            raise ValueError(f"flip={flip!r}: must be 'bit' or 'tensor'")
-        if statistics not in ("refreshed", "running"):
-            raise ValueError(f"statistics={statistics!r}: must be 'refreshed' or 'running'")
-        self.beta, self.flip = beta, flip
-        self.examples, self.refresh = examples, statistics == "refreshed"
-        self.local = LocalTraining(**local)
-        if flip == "tensor" and setup.budget.is_private:
-            raise ValueError(
-                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
-            )
-        self.release = plan(
-            self.trainer.num_parameters,
-            setup.budget,
-            gamma=gamma,
-            upload=upload,
-            noise=noise,
-            **budget,
-        )
-        clipped = self.release.sensitivity < self.trainer.num_parameters
-        if flip == "tensor" and (clipped or upload != "sign"):
-            raise ValueError(
-                "flip='tensor': reproduces the authors' code, which uploads the signs of all "
-                "weights; set upload=sign, budget.hamming=null and budget.mask=1"
-            )
+        self.personal = personal
+        self.local = local
+        self.flip = release.flip
+        self.release = release.plan(self.trainer.num_parameters, setup.budget)
         self.fresh = self.trainer.buffers()
 
     def codec(self, task: Task) -> Codec:
@@ -153,9 +122,11 @@ class DPFLBNNClient(Client):
             optimizer="adam",
             betas=(self.local.beta1, 0.999),
         )
-        trained, statistics = self.trainer.parameters(), self.trainer.buffers()
+        trained = self.trainer.parameters()
+        statistics = self.trainer.buffers()
         if not (np.isfinite(trained).all() and np.isfinite(statistics).all()):
-            trained, statistics = weights, normalisation  # diverged: as if it had not trained
+            trained = weights  # diverged: as if it had not trained
+            statistics = normalisation
         state = {"weights": trained, "normalisation": statistics}
         self.setup.memory.save(task.client, task.round, state)
         return trained
@@ -163,8 +134,7 @@ class DPFLBNNClient(Client):
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """Weights of random signs; of this round's coordinates, where not all are sent."""
         signs = vector_canary(self.trainer.num_parameters, 1, self.setup.seed, name, 1).direction
-        drawn = experiment_rng(self.setup.seed, COORDINATES, task.round)
-        sent = self.release.coordinates(drawn)
+        sent = self.release.coordinates(self.setup.seed, task.round)
         weights = signs.astype(np.float32)
         return Canary(weights, -weights, signs if sent is None else signs[sent])
 
@@ -174,9 +144,7 @@ class DPFLBNNClient(Client):
             return update
         if self.flip == "tensor":
             return self._flip_tensors(update, noise)
-        coordinates = self.release.coordinates(
-            experiment_rng(self.setup.seed, COORDINATES, task.round)
-        )
+        coordinates = self.release.coordinates(self.setup.seed, task.round)
         if coordinates is None:
             return self.release.privatize(update, task.model, noise)
         return self.release.privatize(update[coordinates], task.model[coordinates], noise)
@@ -187,7 +155,7 @@ class DPFLBNNClient(Client):
         memory = self.setup.memory.load(task.client, as_of)
         if memory is None:
             return model, self.fresh
-        beta = np.float32(self.beta)
+        beta = np.float32(self.personal.beta)
         # The unclipped mean: values beyond ±1 are part of debiasing's unbiased estimate.
         mixed = beta * task.model + (1 - beta) * memory["weights"]
         return np.clip(mixed, -1, 1), memory["normalisation"]
@@ -200,9 +168,10 @@ class DPFLBNNClient(Client):
         if self.setup.test is None:
             raise TaskError("test: the report needs a test set on the client")
         images, labels = self.setup.test
-        if self.examples is not None and self.examples < len(labels):
+        examples = self.personal.evaluate_examples
+        if examples is not None and examples < len(labels):
             rng = experiment_rng(self.setup.seed, "test examples", client=task.client)
-            chosen = np.sort(rng.choice(len(labels), self.examples, replace=False))
+            chosen = np.sort(rng.choice(len(labels), examples, replace=False))
             images, labels = images[chosen], labels[chosen]
         weights, normalisation = self._mixed(task, task.round)
         every = -(-len(data) // REFRESHED_ON)
@@ -210,7 +179,7 @@ class DPFLBNNClient(Client):
         for model in (weights, task.model):
             self.trainer.load(model)
             self.trainer.load_buffers(normalisation)
-            if self.refresh:
+            if self.personal.evaluate_statistics == "refreshed":
                 refresh_statistics(self.trainer, data.images[data.indices[::every]])
             logits = self.trainer.logits(images, batch_size=256)
             accuracies.append(evaluate_logits(logits, labels).accuracy)

@@ -9,43 +9,40 @@ loss gains (μ/2)·‖w − w_global‖². What protects the update is a choice
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Canary, ClientSetup, Task, TaskError, vector_canary
-from clients.local_sgd import LocalSgdClient
+from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
+from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import Codec, Parts, WeightCodec, vector_codec
+from murmur.learning.training.stack import Share
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
 
 
-class FedAvgClient(LocalSgdClient):
-    """Answers with the update w_i − w of local training, as the protection leaves it."""
+class FedAvgClient(Client):
+    """Answers with the update w_i − w of local training, as the protection leaves it.
+
+    Algorithms that train differently, but whose answers are protected and paid for in the same way,
+    derive from it: they override ``share`` (what training starts from), ``train`` or ``parts``
+    (which arrays leave), and nothing else.
+    """
 
     def __init__(
         self,
         setup: ClientSetup,
         *,
-        epochs: int | None,
-        steps: int | None,
-        batch_size: int,
-        learning_rate: float,
-        proximal_mu: float,
+        local: LocalSgd,
         protection: Callable[..., Protection],
+        proximal_mu: float = 0.0,
     ) -> None:
         self.protection = protection(setup.budget, setup.cohorts)
         self.threats = self.protection.threats
-        super().__init__(
-            setup,
-            epochs=epochs,
-            steps=steps,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            proximal_mu=proximal_mu,
-        )
+        super().__init__(setup)
+        self.training = LocalTraining(self.trainer, local, proximal_mu)
         self.parts = Parts(update=self.trainer.num_parameters)
 
     def codec(self, task: Task) -> Codec:
@@ -59,9 +56,18 @@ class FedAvgClient(LocalSgdClient):
         self._clip(task)
         return self.protection.release_event()
 
-    def result(self, model: NDArray[np.float32], task: Task) -> NDArray:
+    def share(self, task: Task, data: LocalData) -> Share:
+        """From what, and on which rows, this client trains."""
+        rng = self.rng(task, "local training")
+        return Share(self.require_model(task), data.indices, rng)
+
+    def train(self, task: Task, data: LocalData) -> NDArray:
         """The update (d,) of local training."""
-        return model.astype(np.float64) - task.model
+        return self.training.train(task, data, self.share).astype(np.float64) - task.model
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
+        """See ``Client``."""
+        self.training.train_ahead(asked, self.share)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """What the protection leaves of it, within what an unprotected answer can carry."""
@@ -70,9 +76,8 @@ class FedAvgClient(LocalSgdClient):
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """Updates of the clipping norm."""
-        canary = vector_canary(
-            self.parts.size, self._clip(task) or self.protection.clip, self.setup.seed, name, count
-        )
+        norm = self._clip(task) or self.protection.clip
+        canary = vector_canary(self.parts.size, norm, self.setup.seed, name, count)
         direction = np.append(canary.direction, np.zeros(self.protection.extra, np.int8))
         return canary._replace(direction=direction)
 

@@ -4,10 +4,10 @@ Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on kno
 distillation", Computer Science 51(6A), 2024.
 
 * purpose ``label`` (large clients): train a teacher on the own data, label the public images that
-  the server names (``murmur.papers.kd_dpfl.teachers``). The labels cost ε_label, however many
+  the server names (``murmur.papers.kd_dpfl.labels``). The labels cost ε_label, however many
   there are.
-* purpose ``train`` (general clients; large ones if they join): ``clients.dpsgd_fedavg`` with the
-  client's own ε_g,i; or NbAFL's noise on the clipped model.
+* purpose ``train`` (general clients; large ones if they join): DP-SGD with the client's own ε_g,i;
+  or NbAFL's noise on the clipped model.
 
 Symbols: ε_label, ε_g = ``scheme.plan.label``, ``scheme.plan.general``. Each follows from the
 client's own settings, never from the server.
@@ -16,24 +16,22 @@ client's own settings, never from the server.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import ClientSetup, LocalData, Task, TaskError
-from clients.dpsgd_fedavg import DpSgdClient
-from murmur.learning.codec import Codec
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.papers.kd_dpfl.scheme import Scheme
-from murmur.papers.kd_dpfl.teachers import Teacher
-from murmur.privacy.events import Event, NonPrivateEvent
-from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.local_training import PrivateTraining
+from murmur.learning.codec import Codec, WeightCodec
+from murmur.papers.dpsgd import LocalDpSgd, Lots
+from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
+from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel, Teacher, TeacherTraining
+from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 
 
-class KdDpflClient(DpSgdClient):
+class KdDpflClient(Client):
     """The client half; see ``conf/strategy/kd_dpfl.yaml`` for every knob."""
 
     purposes = ("train", "label")
@@ -43,15 +41,16 @@ class KdDpflClient(DpSgdClient):
         setup: ClientSetup,
         *,
         sizes: Sequence[int] | None,
-        grouping: Mapping[str, Any],
-        spending: Mapping[str, Any],
-        labelling: Mapping[str, Any],
-        teacher: Mapping[str, Any],
-        local: Mapping[str, Any],
-        uploads: Mapping[str, Any],
-        special: Mapping[str, Any],
+        grouping: Grouping,
+        spending: Spending,
+        labelling: Labelling,
+        teacher: TeacherTraining,
+        soft: bool,
+        local: LocalDpSgd,
+        uploads: Uploads,
+        special: Lots,
     ) -> None:
-        super().__init__(setup, **local)
+        super().__init__(setup)
         known = setup.client_sizes if sizes is None else tuple(sizes)
         if known is None:
             raise ValueError(
@@ -62,7 +61,6 @@ class KdDpflClient(DpSgdClient):
             known,
             classes=self.trainer.num_classes,
             pool=len(setup.public),
-            sensitivity=SENSITIVITY,
             grouping=grouping,
             spending=spending,
             labelling=labelling,
@@ -70,68 +68,80 @@ class KdDpflClient(DpSgdClient):
             uploads=uploads,
             special=special,
         )
-        self.teacher = Teacher(self.trainer, self.scheme.labelling, **teacher)
+        self.training = PrivateTraining(self.trainer, local, setup.budget)
+        self.teacher = Teacher(self.trainer, self.scheme.labelling, teacher, soft)
 
     def size(self, client: int) -> int:
         """As the grouping has it."""
         return self.scheme.sizes[client]
 
-    def epsilon(self, client: int) -> float:
-        """ε_g,i; TaskError for a client that takes no part in the federated stage."""
-        try:
-            return self.scheme.plan.general[client]
-        except KeyError:
-            raise TaskError("this client takes no part in the federated stage") from None
+    def weight(self, client: int) -> int:
+        """n_i, public in this algorithm."""
+        return self.size(client)
 
     def codec(self, task: Task) -> Codec:
         """All parameters, or labels for the images that the server names."""
-        return self.teacher.codec() if self._labels(task) else super().codec(task)
+        if task.purpose == "label":
+            return self.scheme.labelling.codec(self.teacher.soft)
+        return WeightCodec(self.trainer.num_parameters)
 
     def event(self, task: Task) -> Event:
-        """All labels at once, or the steps of one round."""
+        """All labels at once, or the upload of one round."""
         self.require_model(task)
-        if not self._labels(task):
-            epsilon = self.epsilon(task.client)
-            if math.isinf(epsilon):
-                return NonPrivateEvent()
-            size = self.size(task.client)
-            return self.scheme.uploads.event(epsilon, self.setup.budget.delta, size)
-        self._indices(task)
-        return self.scheme.labelling.event(
-            self._label_epsilon(task), self.setup.budget.delta, self.size(task.client)
-        )
+        self._epsilon(task)
+        if task.purpose == "label":
+            self._indices(task)
+            return self.scheme.label_event(task.client)
+        return self.scheme.upload_event(task.client)
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
         """The teacher's labels, or the privately trained model."""
-        if not self._labels(task):
-            return self._upload(task, data, noise)
-        self.trainer.load(self.require_model(task))
-        epsilon, images = self._label_epsilon(task), self.setup.public[self._indices(task)]
+        epsilon = self._epsilon(task)
+        model = self.require_model(task)
+        if task.purpose == "label":
+            return self._labels(task, data, epsilon, noise)
         if math.isinf(epsilon):
-            return self.teacher.labels(data, images, self.rng(task, "teacher"))
-        return self.teacher.private_labels(
-            data, images, self.rng(task, "teacher"), epsilon, self.setup.budget.delta, noise
-        )
+            return self.train(task, data)
+        if isinstance(self.scheme.uploads, NoisyModel):
+            trained = self.train(task, data)
+            return self.scheme.uploads.privatize(trained, epsilon, self.setup.budget.delta, noise)
+        return self.training.train(model, data, epsilon, self.size(task.client), noise)
 
-    def _upload(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
-        uploads, epsilon = self.scheme.uploads, self.epsilon(task.client)
-        if isinstance(uploads, LotSchedule) or math.isinf(epsilon):
-            return super().answer(task, data, noise)
-        model = self.train(task, data)
-        return uploads.privatize(model, epsilon, self.setup.budget.delta, noise)
+    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
+        """Parameters (d,) after local training without protection."""
+        rng = self.rng(task, "local training")
+        return self.training.train_openly(self.require_model(task), data, rng)
 
-    def _labels(self, task: Task) -> bool:
-        return task.purpose == "label"
+    def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
+        """What ``answer`` has protected while it trained, as it is."""
+        return update
 
-    def _label_epsilon(self, task: Task) -> float:
-        try:
-            return self.scheme.plan.label[task.client]
-        except KeyError:
-            raise TaskError("this client is not large, so it does not label") from None
+    def _labels(
+        self, task: Task, data: LocalData, epsilon: float, noise: NoiseGenerator
+    ) -> NDArray:
+        self.trainer.load(self.require_model(task))
+        images = self.setup.public[self._indices(task)]
+        rng = self.rng(task, "teacher")
+        if math.isinf(epsilon):
+            return self.teacher.labels(data, images, rng)
+        delta = self.setup.budget.delta
+        return self.teacher.private_labels(data, images, rng, epsilon, delta, noise)
+
+    def _epsilon(self, task: Task) -> float:
+        """ε_label or ε_g,i; TaskError for a client that takes no part in this stage."""
+        plan = self.scheme.plan
+        if task.purpose == "label":
+            if task.client not in plan.label:
+                raise TaskError("this client is not large, so it does not label")
+            return plan.label[task.client]
+        if task.client not in plan.general:
+            raise TaskError("this client takes no part in the federated stage")
+        return plan.general[task.client]
 
     def _indices(self, task: Task) -> NDArray[np.int64]:
-        indices, pool = task.arrays.get("indices"), len(self.setup.public)
-        wanted = self.scheme.labelling.queries
+        indices = task.arrays.get("indices")
+        pool = len(self.setup.public)
+        wanted = self.scheme.labelling.count
         if indices is None or indices.dtype != np.int64 or indices.shape != (wanted,):
             raise TaskError(f"indices: the task must name {wanted} public images as int64")
         if indices.min() < 0 or indices.max() >= pool or len(np.unique(indices)) != len(indices):

@@ -7,40 +7,61 @@ not a method: it is not private.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Task, TaskError
-from clients.fedavg import FedAvgClient
+from clients.base import Client, ClientSetup, LocalData, Task, TaskError
+from clients.local_training import LocalSgd, LocalTraining
 from murmur.learning.codec import WeightCodec
+from murmur.learning.training.stack import Share
+from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.noise import NoiseGenerator
 
 
-class LocalOnlyClient(FedAvgClient):
+class LocalOnlyClient(Client):
     """Answers with its own model's accuracy on the shared test set."""
+
+    def __init__(self, setup: ClientSetup, *, local: LocalSgd, proximal_mu: float) -> None:
+        if setup.budget.is_private:
+            raise ValueError(
+                f"epsilon={setup.budget.epsilon}: without protection no finite budget can be kept; "
+                "set privacy=none"
+            )
+        super().__init__(setup)
+        self.training = LocalTraining(self.trainer, local, proximal_mu)
 
     def codec(self, task: Task) -> WeightCodec:
         """One number: the share of test examples that the client's model gets right."""
         return WeightCodec(1, bound=1.0)
 
-    def start(self, task: Task) -> NDArray[np.float32]:
-        """The client's own model, which it trains further."""
-        own = self.setup.memory.load(task.client, task.round - 1)
-        return self.require_model(task) if own is None else own["model"]
+    def event(self, task: Task) -> Event:
+        """Nothing protects it."""
+        self.require_asked(task)
+        self.require_model(task)
+        return NonPrivateEvent()
 
-    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
+    def share(self, task: Task, data: LocalData) -> Share:
+        """Training goes on from the client's own model."""
+        own = self.setup.memory.load(task.client, task.round - 1)
+        start = self.require_model(task) if own is None else own["model"]
+        return Share(start, data.indices, self.rng(task, "local training"))
+
+    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
         """The accuracy (1,) of the client's own model on the test set."""
         if self.setup.test is None:
             raise TaskError("strategy=local_only needs a test set on the client")
+        model = self.training.train(task, data, self.share)
         self.setup.memory.save(task.client, task.round, {"model": model})
         return np.array([self.trainer.evaluate(*self.setup.test).accuracy], np.float32)
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
+        """See ``Client``."""
+        self.training.train_ahead(asked, self.share)
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator
     ) -> NDArray[np.float32]:
         """The accuracy itself."""
         return update
-
-    def weight(self, client: int) -> int:
-        """Every client counts alike."""
-        return 1

@@ -10,66 +10,58 @@ algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222, alg
 Symbols: C = ``clip``, μ = ``proximal_mu``, σ_U = ``NbaflNoise.upload_sigma``. The noise is discrete
 Gaussian on a grid of at most σ_U/2¹⁶; every amount follows from the client's own settings, never
 from the server. With ``privacy.sensitivity=dpsgd`` local training itself is private
-(``murmur.learning.training.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
+(``murmur.papers.dpsgd``), the upload is what it leads to, and w̃_i = w_i.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import Canary, ClientSetup, LocalData, Task, TaskError, vector_canary
-from clients.local_sgd import LocalSgdClient
+from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
+from clients.local_training import LocalSgd, LocalTraining
+from murmur.common import Positive, settings
 from murmur.learning.codec import GridCodec
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample_trial import require_separate_examples
-from murmur.papers.nbafl.noise import NbaflNoise
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
+from murmur.learning.training.stack import Share
+from murmur.learning.training.trial import require_separate_examples
+from murmur.papers.dpsgd import Lots, train_privately
+from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import clip_l2, quantize_nearest
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
 
 
-class NbAFLClient(LocalSgdClient):
-    """Answers with its clipped and noised weights, weighted by its number of examples.
+@settings
+class NbaflTraining(LocalSgd):
+    """``clipping_norm``: of one example's gradient, for ``dpsgd``, with lots of ``batch_size``."""
 
-    ``noise``: the settings of ``NbaflNoise`` that both halves share. ``epochs`` or ``steps``,
-    ``batch_size``, ``learning_rate``: local SGD. ``clipping_norm``: of one example's gradient, for
-    ``dpsgd``, whose lots have ``batch_size`` examples on average.
-    """
+    clipping_norm: Positive = 1.0
+
+
+class NbAFLClient(Client):
+    """Answers with its clipped and noised weights, weighted by its number of examples."""
 
     def __init__(
-        self,
-        setup: ClientSetup,
-        *,
-        noise: dict[str, Any],
-        epochs: int | None,
-        steps: int | None,
-        batch_size: int,
-        learning_rate: float,
-        clipping_norm: float,
+        self, setup: ClientSetup, *, settings: NbaflSettings, local: NbaflTraining
     ) -> None:
-        size = setup.trainer.num_parameters
-        self.noise = NbaflNoise.of(setup.budget, setup.client_sizes, size, **noise)
-        super().__init__(
-            setup,
-            epochs=epochs,
-            steps=steps,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            proximal_mu=self.noise.proximal_mu,
-        )
-        self.descent = DpSgd(batch_size, clipping_norm, learning_rate)
+        super().__init__(setup)
+        size = self.trainer.num_parameters
+        self.noise = NbaflNoise.of(setup.budget, setup.client_sizes, size, settings)
+        self.training = LocalTraining(self.trainer, local, self.noise.proximal_mu)
+        self.local = local
         self.schedule: LotSchedule | None = None
         if self.noise.is_private and self.noise.sensitivity == "dpsgd":
-            if epochs is None:
-                raise ValueError(f"local.steps={steps}: sensitivity=dpsgd counts epochs; set those")
+            if local.epochs is None:
+                raise ValueError(
+                    f"local.steps={local.steps}: sensitivity=dpsgd counts epochs; set those"
+                )
             require_separate_examples(setup.trainer)
-            self.schedule = LotSchedule(batch_size, epochs, SENSITIVITY, self.noise.participations)
+            lots = Lots(local.epochs, local.batch_size)
+            self.schedule = lots.schedule(self.noise.participations)
 
     def codec(self, task: Task) -> GridCodec:
         """All parameters (d,) on the grid."""
@@ -79,13 +71,13 @@ class NbAFLClient(LocalSgdClient):
         """One release of the whole model."""
         self.require_asked(task)
         self.require_model(task)
-        if self.size(task.client) < self.noise.smallest_dataset:
+        size = self.size(task.client)
+        if size < self.noise.smallest_dataset:
             raise TaskError(
                 f"smallest_dataset={self.noise.smallest_dataset}: this client has published fewer "
                 "examples, for which the noise would be too small"
             )
         if self.schedule is not None:
-            size = self.size(task.client)
             return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
         return self.noise.release()
 
@@ -93,44 +85,57 @@ class NbAFLClient(LocalSgdClient):
         """The upload; with ``dpsgd`` the noise goes into the training."""
         if self.schedule is None:
             return self.privatize(self.train(task, data), task, noise)
-        anchor = self.require_model(task)
-        self.trainer.load(anchor)
-        size = self.size(task.client)
-        mechanism = self.schedule.mechanism(self.noise.epsilon, self.noise.delta, size)
-        # μ(w − anchor) in the steps of the gradients' sum, which needs no protection.
-        pull = self.noise.proximal_mu * SENSITIVITY * mechanism.rate * size
-        pull /= self.descent.clipping_norm
-
-        def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
-            away = self.trainer.parameters().astype(np.float64) - anchor
-            return mechanism.perturb(total, noise) + np.rint(pull * away).astype(np.int64)
-
-        self.descent.train(
-            self.trainer,
-            data.images,
-            data.labels,
-            indices=data.indices,
-            steps=self.schedule.steps(size),
-            sample=lambda count: mechanism.sample(count, noise),
-            perturb=perturb,
-        )
-        model = self.trainer.parameters()
-        model = model if np.isfinite(model).all() else anchor
-        return self.privatize(clip_l2(model, self.noise.clip), task, noise)
+        return self.privatize(self._descend(task, data, self.schedule, noise), task, noise)
 
     @property
     def noise_in_training(self) -> bool:
         """See ``Client``."""
         return self.schedule is not None
 
+    def _descend(
+        self, task: Task, data: LocalData, schedule: LotSchedule, noise: NoiseGenerator
+    ) -> NDArray[np.float32]:
+        """Parameters (d,) of norm C after DP-SGD with the proximal term."""
+        anchor = self.require_model(task)
+        self.trainer.load(anchor)
+        size = self.size(task.client)
+        # μ(w − anchor) in the steps of the gradients' sum, which needs no protection.
+        rate = schedule.rate(size)
+        pull = self.noise.proximal_mu * SENSITIVITY * rate * size / self.local.clipping_norm
+
+        def drift() -> NDArray[np.int64]:
+            away = self.trainer.parameters().astype(np.float64) - anchor
+            return np.rint(pull * away).astype(np.int64)
+
+        train_privately(
+            self.trainer,
+            DpSgd(self.local.batch_size, self.local.clipping_norm, self.local.learning_rate),
+            schedule,
+            self.noise.epsilon,
+            self.noise.delta,
+            size,
+            data.images,
+            data.labels,
+            noise,
+            indices=data.indices,
+            drift=drift,
+        )
+        model = self.trainer.parameters()
+        return clip_l2(model if np.isfinite(model).all() else anchor, self.noise.clip)
+
+    def share(self, task: Task, data: LocalData) -> Share:
+        """Training starts from the broadcast model."""
+        rng = self.rng(task, "local training")
+        return Share(self.require_model(task), data.indices, rng)
+
+    def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
+        """Parameters (d,) after local training, clipped to norm C."""
+        return clip_l2(self.training.train(task, data, self.share), self.noise.clip)
+
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``; not where the noise goes into the training."""
         if self.schedule is None:
-            super().train_ahead(asked)
-
-    def result(self, model: NDArray[np.float32], task: Task) -> NDArray[np.float32]:
-        """Parameters (d,) after local training, clipped to norm C."""
-        return clip_l2(model, self.noise.clip)
+            self.training.train_ahead(asked, self.share)
 
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator
@@ -143,9 +148,8 @@ class NbAFLClient(LocalSgdClient):
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """Models of norm C."""
-        return vector_canary(
-            self.trainer.num_parameters, self.noise.clip, self.setup.seed, name, count
-        )
+        size = self.trainer.num_parameters
+        return vector_canary(size, self.noise.clip, self.setup.seed, name, count)
 
     def weight(self, client: int) -> int:
         """|D_i|, public in this algorithm."""

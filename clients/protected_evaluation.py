@@ -19,9 +19,7 @@ from scipy.special import softmax
 
 from clients.base import Client, ClientSetup, LocalData, Task, TaskError
 from murmur.learning.codec import Codec, GridCodec
-from murmur.papers.protected_results.counts import ProtectedCounts
-from murmur.papers.protected_results.result import CLEAN_TOTAL
-from murmur.papers.protected_results.settings import ResultSettings
+from murmur.papers.protected_results import CLEAN_TOTAL, ProtectedCounts, ResultSettings
 from murmur.privacy.budget import THREATS
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import quantize_simplex
@@ -124,7 +122,8 @@ class CountsClient(EvaluationClient):
     def __init__(self, setup: ClientSetup, *, every: int, counts: Mapping[str, Any]) -> None:
         super().__init__(setup, every=every)
         self.counts = ProtectedCounts.of(counts, setup.budget)
-        self.summed, self.row = self.counts.is_summed, self.counts.codec
+        self.summed = self.counts.is_summed
+        self.row = self.counts.codec
 
     def codec(self, task: Task) -> Codec:
         """Two counts."""

@@ -1,6 +1,7 @@
 """SCAFFOLD, the client: local steps corrected by c − c_i, and a control variate of its own.
 
-Karimireddy et al., ICML 2020, algorithm 1 with option II:
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: stochastic controlled averaging for
+federated learning", ICML 2020, algorithm 1 with option II:
 
     y_i ← y_i − η (g_i(y_i) − c_i + c),   c_i⁺ = c_i − c + (x − y_i)/(Kη)
 
@@ -10,25 +11,36 @@ the update is (c_i⁺ − c_i) times ``control_scale``, which brings both to abo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
+from clients.local_training import LocalSgd
 from murmur.learning.codec import Parts
-from murmur.learning.training.batches import count_steps
+from murmur.learning.training.stack import Share
 from murmur.privacy.events import Event
+from murmur.privacy.protection import Protection
 
 
 class ScaffoldClient(FedAvgClient):
-    """Answers with its update and the change of its control variate."""
+    """Answers with its update and the change of its control variate; clients count alike."""
 
-    def __init__(self, setup: ClientSetup, *, control_scale: float, **averaging: Any) -> None:
-        super().__init__(setup, **averaging)
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        local: LocalSgd,
+        protection: Callable[..., Protection],
+        control_scale: float,
+        proximal_mu: float = 0.0,
+    ) -> None:
+        super().__init__(setup, local=local, protection=protection, proximal_mu=proximal_mu)
         size = self.trainer.num_parameters
-        self.parts, self.control_scale = Parts(update=size, control=size), control_scale
+        self.parts = Parts(update=size, control=size)
+        self.control_scale = control_scale
 
     def event(self, task: Task) -> Event:
         """What the protection leaves of both."""
@@ -39,18 +51,22 @@ class ScaffoldClient(FedAvgClient):
             raise TaskError("control: holds NaN or infinite values")
         return super().event(task)
 
-    def correction(self, task: Task) -> NDArray[np.float32]:
-        """C − c_i, (d,)."""
-        own, control = self.setup.memory.load(task.client, task.round - 1), task.arrays["control"]
+    def share(self, task: Task, data: LocalData) -> Share:
+        """Every step is corrected by c − c_i, (d,)."""
+        share = super().share(task, data)
+        return Share(share.start, share.indices, share.rng, self._correction(task))
+
+    def _correction(self, task: Task) -> NDArray[np.float32]:
+        own = self.setup.memory.load(task.client, task.round - 1)
+        control = task.arrays["control"]
         return control if own is None else control - own["control"]
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
         """Both arrays side by side; c_i⁺ is kept."""
         update = super().train(task, data)
-        epochs, steps = self.sgd["epochs"], self.sgd["steps"]
-        count = count_steps(epochs, steps, len(data), self.sgd["batch_size"])
-        drift = update / (count * self.sgd["lr"])  # (y_i − x)/(Kη)
-        own = (-self.correction(task) - drift).astype(np.float32)
+        sgd = self.training.sgd
+        drift = update / (sgd.count(len(data)) * sgd.learning_rate)  # (y_i − x)/(Kη)
+        own = (-self._correction(task) - drift).astype(np.float32)
         self.setup.memory.save(task.client, task.round, {"control": own})
         change = -drift - task.arrays["control"]
         return self.parts.join(update=update, control=change * self.control_scale)

@@ -252,7 +252,7 @@ def epsilon(leaves, delta):
         if leaf[0] == "Gaussian":
             squared += count / leaf[1] ** 2
         elif leaf[0] == "DiscreteGaussian" and leaf[1] >= 2**16:
-            # All but a Gaussian: murmur/privacy/accounting/fine_gaussian.py has the proof.
+            # All but a Gaussian: murmur/privacy/accounting/gaussian.py has the proof.
             squared += count * (leaf[2] / leaf[1]) ** 2
             wide, fourth = 2 * math.sqrt(2**26 * 20_000) + 40_000, leaf[1] ** 4
             slack += count * (wide / 24 / leaf[1] ** 2 + 2**26 / 512 / fourth)

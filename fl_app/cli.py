@@ -20,7 +20,7 @@ import fl_app
 import fl_app.console
 from fl_app.config import plugins
 from fl_app.config.errors import ConfigError, nearest
-from murmur.privacy.untrusted_text import printable
+from murmur.common import printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -190,7 +190,7 @@ def run(overrides: list[str]) -> int:
     """One run from its overrides to its summary; the exit status."""
     from fl_app.config.building import build
     from fl_app.config.composition import compose
-    from murmur.round.errors import RunError
+    from murmur.round.task import RunError
 
     console = fl_app.console.console()
     # First of all: importing PyTorch and validating take as long as what the engine starts.

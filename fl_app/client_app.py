@@ -26,7 +26,7 @@ from fl_app.device.node_settings import (
     is_simulated,
     log_error,
 )
-from fl_app.device.refused import REFUSED
+from murmur.round.task import REFUSED
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health

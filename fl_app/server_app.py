@@ -1,24 +1,23 @@
 """The Flower ServerApp: one run, from its configuration to its folder."""
 
-from __future__ import annotations
-
 import traceback
+from collections.abc import Iterable
+from typing import cast
 
-from flwr.app import Context
+from flwr.app import Context, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
 from fl_app.config.run_config import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
-from fl_app.engines.lost_nodes import without_lost_nodes
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
-from murmur.learning.training.memory import keep_heap
-from murmur.round.errors import RunError
-from murmur.round.message_tokens import with_tokens
-from murmur.round.redelivery import with_redelivery
-from murmur.round.reply_limit import limit_replies
+from murmur.learning.process import keep_heap
+from murmur.round.grid import GridAround, with_redelivery, with_tokens
+from murmur.round.limits import limit_replies
+from murmur.round.task import RunError, printable_line
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01
@@ -28,7 +27,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run what the run-config describes."""
+    """Run what the run-config describes; what ends it early is noted in the run's folder."""
     keep_heap()
     limit_replies()
     if hasattr(grid, "pull_interval"):
@@ -44,7 +43,31 @@ def main(grid: Grid, context: Context) -> None:
         try:
             Experiment(config).run(grid, folder)
         except Exception as error:
-            bug = not isinstance(error, RunError | ConfigError)
-            trace = traceback.format_exc().rstrip() if bug else ""
+            trace = ""
+            if not isinstance(error, RunError | ConfigError):  # a bug
+                trace = traceback.format_exc().rstrip()
             folder.save_error(f"{type(error).__name__}: {error}", trace)
             raise
+
+
+def without_lost_nodes(grid: Grid) -> Grid:
+    """``grid``, which raises RunError where a reply is an error of Flower's simulation runtime.
+
+    Clients of a simulation answer or refuse. What Flower reports as a node's error comes from its
+    own runtime: a worker that has gone, a Ray that is shutting down. Counted as failures of
+    clients, it would make a round that no uninterrupted run has.
+    """
+    return cast(Grid, _WholeGrid(grid))
+
+
+class _WholeGrid(GridAround):
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        replies = list(self._grid.send_and_receive(messages, timeout=timeout))
+        for reply in replies:
+            if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:
+                raise RunError(
+                    f"Flower's simulation lost a node: {printable_line(reply.error.reason)}"
+                )
+        return replies

@@ -43,10 +43,11 @@ class RayLauncher(Launcher):
     ) -> Sequence[JobReturn]:
         """Run a batch to its end; a job whose worker was lost is NaN, and noted in its folder."""
         from fl_app.engines.ray_start import start_ray
+        from fl_app.sweep.workers import cores
 
         setup_globals()
         try:
-            ray = start_ray(None if self.address == "local" else self.address)
+            ray = start_ray(None if self.address == "local" else self.address, cores())
         except (ValueError, ConnectionError) as error:
             raise CompactHydraException(
                 f"hydra.launcher.address={self.address}: no Ray cluster there ({error}); "

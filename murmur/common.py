@@ -76,6 +76,8 @@ def _plain_error(error: pydantic.ValidationError, fields: list[str]) -> Exceptio
     if fault["type"] in ("missing", "unexpected_keyword_argument"):
         return TypeError(f"{error.title}: {name}: {fault['msg'].lower()}")
     reason = fault["msg"].replace("Input should be", "must be")
+    if fault["type"] == "greater_than":
+        reason = reason.replace("greater than", "finite and above")
     return ValueError(f"{name}={fault['input']!r}: {reason}")
 
 
@@ -174,3 +176,51 @@ def seeded_torch(seed: int) -> Iterator[None]:
         if devices:
             torch.cuda.manual_seed_all(seed)
         yield
+
+
+def framed(*fields: bytes) -> bytes:
+    """``fields``, each preceded by its length: no two lists of fields give the same bytes.
+
+    For what is hashed, signed or derived from several values. Fields that are only put one after
+    the other, or separated by a character that they may hold, can be cut in more than one way.
+    """
+    return b"".join(len(field).to_bytes(8, "big") + field for field in fields)
+
+
+def printable(text: object, keep: str = "") -> str:
+    """``text`` from outside, with a question mark for each character that a terminal may obey.
+
+    Control codes, and characters that turn the direction of writing; not those in ``keep``.
+    """
+    return "".join(c if c.isprintable() or c in keep else "?" for c in str(text))
+
+
+def csv_cell(value: object) -> object:
+    """``value`` for a CSV file: numbers as they are, no text that a spreadsheet computes.
+
+    Such text is put behind an apostrophe, and so is text that begins with one: what stands behind
+    the apostrophe of a cell is always the text itself.
+    """
+    formulas = ("=", "+", "-", "@", "\t", "\r")
+    if isinstance(value, str) and value.startswith((*formulas, "'")):
+        return "'" + value
+    return value
+
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def this_process() -> tuple[int, int]:
+    """A value that no fork of this process has; forks by C code are told by their id alone.
+
+    In a new PID namespace (a container) a child may have its parent's own process id.
+    """
+    return _forks, os.getpid()

@@ -3,7 +3,7 @@
 Every client releases once, under secure sums, what its classes look like in fixed features φ. Their
 sum W is a first linear model. Labels spread from it over the unlabelled public pool (Zhou et al.
 2003), a ridge regression on them gives W₀, and what the sum says beyond the pool is added to it
-(``murmur.papers.class_statistics.moments.posterior``). Few settings, one round, d·C numbers up:
+(``murmur.papers.class_statistics.posterior``). Few settings, one round, d·C numbers up:
 what any other algorithm should beat where there is a public pool. Everything after the sum is
 post-processing.
 """
@@ -21,13 +21,10 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Codec, Integers
 from murmur.learning.label_spreading import LabelSpreading
 from murmur.learning.linear_model import require_linear, to_parameters
-from murmur.papers.class_statistics.coordinates import coordinates, unit
-from murmur.papers.class_statistics.moments import posterior
-from murmur.papers.class_statistics.release import StatisticsRelease
+from murmur.papers.class_statistics import StatisticsRelease, coordinates, posterior, unit
 from murmur.privacy.events import Event
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class ClassStatistics(CohortStrategy):

@@ -13,13 +13,12 @@ Labels of the server's test set are used to report, never to train.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng, require_count
+from murmur.common import Count, experiment_rng
 from murmur.learning.clustering import (
     assignments,
     clustering_accuracy,
@@ -27,8 +26,10 @@ from murmur.learning.clustering import (
     place_centroids,
     reconstruction_loss,
 )
+from murmur.privacy.protection import Protection
+from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
+from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 
 
@@ -37,15 +38,21 @@ class Clustering(FedAvg):
 
     algorithm = "federated deep embedded clustering"
 
-    def __init__(self, setup: ServerSetup, *, pretrain_rounds: int, **averaging: Any) -> None:
-        super().__init__(setup, **averaging)
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        server_step: Sgd,
+        protection: Callable[..., Protection],
+        pretrain_rounds: Count,
+    ) -> None:
+        super().__init__(setup, server_step=server_step, protection=protection)
         clusters = len(clustering_model(setup.trainer).centroids)
         if len(setup.public) < clusters:
             raise ValueError(
                 f"public={len(setup.public)}: at least {clusters} public images must place the "
                 "centroids (federation.public)"
             )
-        require_count("pretrain_rounds", pretrain_rounds)
         self.pretrain_rounds = pretrain_rounds
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:

@@ -16,25 +16,21 @@ at all of them (``configure_evaluate``); those reports are no part of the protoc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
-from murmur.learning.codec import BitCodec, Integers, MalformedError, Sum, WeightCodec
-from murmur.papers.dpfl_bnn.claim import claimed_epsilon
-from murmur.papers.dpfl_bnn.weight_bits import COORDINATES, plan
+from murmur.learning.codec import BitCodec, Integers, WeightCodec
+from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.statement import Exposure
-from murmur.round.answers import accept
+from murmur.round.phase import Phase, Question
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 EVALUATE = "evaluate"
 
@@ -57,44 +53,32 @@ class DPFLBNN(CohortStrategy):
         self,
         setup: ServerSetup,
         *,
-        gamma: float | None,
-        upload: str,
-        noise: bool,
-        flip: str,
+        release: ReleaseSettings,
         debias: bool,
         scale_only: bool,
         evaluate_every: int,
-        budget: Mapping[str, Any],
     ) -> None:
         super().__init__(setup)
         if evaluate_every < 0:
             raise ValueError(f"evaluate_every={evaluate_every}: must be at least 0 rounds")
         if debias and scale_only:
             raise ValueError("debias=True: contradicts scale_only=True; set one of them to false")
-        if (debias and not noise) or (scale_only and noise):
+        if (debias and not release.noise) or (scale_only and release.noise):
             raise ValueError(
-                f"noise={noise}: debias needs the noise that it undoes, scale_only goes without"
+                f"noise={release.noise}: debias needs the noise that it undoes, scale_only goes "
+                "without"
             )
-        if flip == "tensor" and setup.budget.is_private:
-            raise ValueError(
-                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
-            )
-        self.release = plan(
-            self.trainer.num_parameters,
-            setup.budget,
-            gamma=gamma,
-            upload=upload,
-            noise=noise,
-            **budget,
-        )
-        gamma = self.release.gamma if noise else gamma
+        self.release = release.plan(self.trainer.num_parameters, setup.budget)
+        gamma = self.release.gamma if release.noise else release.gamma
         if gamma is None and (debias or scale_only):
             raise ValueError("gamma=None: debias and scale_only need the γ to scale by")
-        self.flip, self.evaluate_every = flip, evaluate_every
+        self.flip = release.flip
+        self.evaluate_every = evaluate_every
         self.scale = 1.0
         if gamma is not None and (debias or scale_only):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
         self.reports: dict[str, float] = {}
+        self.reporting: Phase | None = None
 
     def noise_facts(self) -> dict[str, float]:
         """γ, and the lead of a bit on which all clients agree, in standard errors of the noise."""
@@ -117,7 +101,7 @@ class DPFLBNN(CohortStrategy):
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """Mean of the ±1 values; coordinates that were not uploaded keep theirs."""
         mean = (self.scale * (2 * total / weight - 1)).astype(np.float32)
-        coordinates = self.release.coordinates(experiment_rng(self.setup.seed, COORDINATES, number))
+        coordinates = self.release.coordinates(self.setup.seed, number)
         if coordinates is None:
             return mean
         updated = model.copy()
@@ -126,7 +110,8 @@ class DPFLBNN(CohortStrategy):
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
         """The reports of this round, if there were any; the server has nothing to test."""
-        reports, self.reports = self.reports, {}
+        reports = self.reports
+        self.reports = {}
         return reports
 
     # What the researcher sees ---------------------------------------------------------------
@@ -139,44 +124,32 @@ class DPFLBNN(CohortStrategy):
         last = number == self.setup.budget.rounds
         if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
             return []
-        self.report_asked = self.setup.placement.place(grid, range(self.setup.num_clients)).asked
-        return [
-            Message(
-                RecordDict(
-                    {
-                        "model": arrays,
-                        "task": ConfigRecord(
-                            {"purpose": EVALUATE, "round": number, "clients": clients}
-                        ),
-                    }
-                ),
-                dst_node_id=node,
-                message_type="evaluate",
-                group_id=str(number),
-            )
-            for node, clients in self.report_asked.items()
-        ]
+        question = Question(
+            purpose=EVALUATE,
+            number=number,
+            cohort=range(self.setup.num_clients),
+            model=arrays["model"].numpy(),
+            codec=WeightCodec(2, bound=1.0),
+            event=None,
+            kind="evaluate",
+        )
+        self.reporting = Phase(question, self.sums, self.setup)
+        return self.reporting.ask(grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Mean accuracies over all clients: their own models, and the server's signs."""
-        codec = WeightCodec(2, bound=1.0)
-        total = Sum(codec)
-        for reply in replies:
-            clients = self.report_asked.pop(reply.metadata.src_node_id, None)
-            if clients is None or reply.has_error():
-                continue
-            try:
-                accept(total, clients, reply.content, lambda client: 1)
-            except (MalformedError, KeyError, TypeError, ValueError):
-                continue
-        if total.weight:
-            own, signs = codec.mean(total.total, total.weight)
+        if self.reporting is None:
+            return None
+        outcome = self.reporting.take(replies)
+        self.reporting = None
+        if outcome.weight:
+            own, signs = WeightCodec(2, bound=1.0).mean(outcome.total, outcome.weight)
             self.reports = {
                 "accuracy": float(own),
                 "accuracy_server_signs": float(signs),
-                "clients_evaluated": float(total.weight),
+                "clients_evaluated": float(outcome.weight),
             }
         return None
 
@@ -188,7 +161,8 @@ class DPFLBNN(CohortStrategy):
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """Theorem 1 for one round and for the rounds of the most frequent participant."""
-        gamma, delta = self.release.gamma, self.setup.budget.delta
+        gamma = self.release.gamma
+        delta = self.setup.budget.delta
         if gamma is None or delta == 0:
             return None, None
         rounds = max(self.participations.values(), default=0)

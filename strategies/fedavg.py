@@ -21,8 +21,7 @@ from murmur.privacy.protection import Protection
 from murmur.privacy.statement import Exposure
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class FedAvg(CohortStrategy):
@@ -53,9 +52,9 @@ class FedAvg(CohortStrategy):
         """The arrays that clients send, side by side, as the protection leaves them."""
         return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
 
-    def least_answers(self) -> int:
+    def quorum(self) -> float:
         """0 where every round is published."""
-        return 0 if self.protection.always_published else super().least_answers()
+        return 0.0 if self.protection.always_published else super().quorum()
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """One server step along the mean."""

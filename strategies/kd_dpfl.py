@@ -3,14 +3,14 @@
 Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on knowledge
 distillation", Computer Science 51(6A), 2024 (abstract; the rest is this project's reading).
 
-1. clients are large or general by public sizes             (``murmur.papers.kd_dpfl.grouping``)
-2. large clients label the public set, once, before round 1   (``murmur.papers.kd_dpfl.teachers``)
+1. clients are large or general by public sizes
+2. large clients label the public set, once, before round 1     (``murmur.papers.kd_dpfl.labels``)
 3. the labelled public set is a *special client*, which trains here: its images are public and
    its labels are the server's own. In one round, from the same model w as everybody,
 
        w ← (Σ n_i w_i + n_s w_s) / (Σ n_i + n_s),    n_s = min(q, ½ of all)
 
-4. the total ε is shared by labels and uploads                   (``murmur.papers.kd_dpfl.plan``)
+4. the total ε is shared by labels and uploads                  (``murmur.papers.kd_dpfl.budget``)
 
 Symbols: q = ``labelling.queries``, ½ = ``special.cap``, w_s = ``_special``. In conservative mode
 w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being post-processing.
@@ -18,35 +18,50 @@ w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated
 
 import numpy as np
-from flwr.app import ArrayRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
+from pydantic import Field
 
-from murmur.common import experiment_rng
-from murmur.learning.codec import Codec, GridCodec, Integers, LabelCodec, WeightCodec
-from murmur.learning.kernels.per_sample import SENSITIVITY
+from murmur.common import Positive, experiment_rng, settings
+from murmur.learning.codec import Integers, WeightCodec
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.learning.voting import plurality
-from murmur.papers.kd_dpfl.scheme import Scheme
+from murmur.papers.dpsgd import LocalDpSgd, Lots, train_privately
+from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
+from murmur.papers.kd_dpfl.labels import Labelling
+from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import project_simplex
-from murmur.round.errors import RunError
-from murmur.round.label_stage import PURPOSE, LabelStage
+from murmur.privacy.statement import Exposure
+from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.dpsgd_fedavg import DpSgdFedAvg
+from strategies.base import CohortStrategy, Parameters
+from strategies.record_paths import RecordPaths
 
 
-class KdDpfl(DpSgdFedAvg):
+@settings
+class SpecialClient(Lots):
+    """How the labelled public set trains; ``cap``: the largest share of it in a round's mean."""
+
+    clipping_norm: Positive
+    learning_rate: Positive
+    cap: Annotated[float, Field(gt=0, le=0.5)]
+
+    def descent(self) -> DpSgd:
+        """Its steps of DP-SGD."""
+        return DpSgd(self.lot_size, self.clipping_norm, self.learning_rate)
+
+
+class KdDpfl(CohortStrategy):
     """The server half; see ``conf/strategy/kd_dpfl.yaml`` for every knob."""
 
     algorithm = "KD-DPFL"
+    unit = Unit.RECORD
+    adjacency = Adjacency.REPLACE_SPECIAL
+    weighted = True
     claim = (
         "ε_total = max(ε_general, ε_label + ε_special): records of large clients pay for their "
         "labels and for the special client's uploads, all others for their own (Tan et al. 2024, "
@@ -62,19 +77,18 @@ class KdDpfl(DpSgdFedAvg):
         setup: ServerSetup,
         *,
         sizes: Sequence[int] | None,
-        grouping: Mapping[str, Any],
-        spending: Mapping[str, Any],
-        labelling: Mapping[str, Any],
+        grouping: Grouping,
+        spending: Spending,
+        labelling: Labelling,
         soft: bool,
-        local: Mapping[str, Any],
-        uploads: Mapping[str, Any],
-        special: Mapping[str, Any],
+        local: LocalDpSgd,
+        uploads: Uploads,
+        special: SpecialClient,
     ) -> None:
-        super().__init__(setup, local=local)
-        how = dict(special)
-        self.cap, learning_rate = how.pop("cap"), how.pop("learning_rate")
-        if not 0 < self.cap <= 0.5:
-            raise ValueError(f"special.cap={self.cap}: must lie in (0, 0.5]")
+        super().__init__(setup)
+        known = setup.client_sizes if sizes is None else tuple(sizes)
+        if known is None:
+            raise ValueError("client_sizes=None: sizes must be public, they set the sampling rates")
         if setup.secure_sums.is_on:
             raise ValueError(
                 "secure_aggregation='on': the label stage sums few large clients; switch it off"
@@ -84,25 +98,25 @@ class KdDpfl(DpSgdFedAvg):
                 f"schedule={setup.cohorts.kind}: KD-DPFL draws its cohorts afresh from the clients "
                 "of its federated stage; set federation.schedule=random"
             )
-        self.descent = DpSgd(how["lot_size"], how.pop("clipping_norm"), learning_rate)
+        self.special = special
         self.soft = soft
-        self.sizes = self.sizes if sizes is None else tuple(sizes)
         self.scheme = Scheme.of(
             setup.budget,
-            self.sizes,
+            known,
             classes=self.trainer.num_classes,
             pool=len(setup.public),
-            sensitivity=SENSITIVITY,
             grouping=grouping,
             spending=spending,
             labelling=labelling,
             local=local,
             uploads=uploads,
-            special=how,
+            special=special,
         )
-        self.plan, self.labelling = self.scheme.plan, self.scheme.labelling
+        self.plan = self.scheme.plan
+        self.labelling = self.scheme.labelling
+        self.paths = RecordPaths(self._path, setup.budget.delta)
         rng = experiment_rng(setup.seed, "labelled images")
-        pool = rng.choice(len(setup.public), self.labelling.queries, replace=False)
+        pool = rng.choice(len(setup.public), self.labelling.count, replace=False)
         self.indices = np.sort(pool).astype(np.int64)
         self.targets = np.zeros((0, self.labelling.classes), np.float32)
         self.labelled: list[int] = []  # large clients that may have labelled
@@ -110,46 +124,30 @@ class KdDpfl(DpSgdFedAvg):
 
     # The label stage ------------------------------------------------------------------------
 
-    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
-        """Have the public set labelled, unless a checkpoint holds the labels; then train."""
-        if self.plan.label and not len(self.targets):
-            self._label_stage(grid, kwargs.get("timeout", self.setup.round_timeout))
-        return super().start(grid, initial_arrays, *args, **kwargs)
+    def before_rounds(self) -> Question | None:
+        """Labels of the large clients, unless a checkpoint holds them."""
+        if not self.plan.label or len(self.targets):
+            return None
+        return Question(
+            purpose="label",
+            number=1,
+            cohort=list(self.plan.label),
+            model=self.initial_parameters(),
+            codec=self.labelling.codec(self.soft),
+            event=lambda: self.paths.worst([self.scheme.label_event(c) for c in self.plan.label]),
+            arrays={"indices": self.indices},
+            weights=self.weights(),
+            alone=True,
+        )
 
-    def before_rounds(self) -> tuple[str, int, dict[str, NDArray]] | None:
-        """Labels of a large client."""
-        labelling = sorted(self.scheme.plan.label)
-        return (PURPOSE, labelling[0], {"indices": self.indices}) if labelling else None
-
-    def _label_stage(self, grid: Grid, timeout: float) -> None:
-        where, model = self.setup.placement, self.initial_parameters()
-        stage = LabelStage(model, self.indices, self._label_codec(), self.weights().of, where)
-        stage.ask(grid, list(self.plan.label), timeout)
-        self.round.failed.update(stage.failed)
-        self.round.bytes_down += stage.bytes_down
-        self.round.bytes_up += stage.bytes_up
-        self.labelled = sorted(stage.released)
-        self.participations.update(self.labelled)
-        votes, asked = stage.votes, len(self.plan.label)
-        if len(votes.clients) < max(1, math.ceil(self.setup.quorum * asked)):
-            client, reason = next(iter(stage.failed.items()))
-            raise RunError(
-                f"only {len(votes.clients)} of {asked} large clients labelled the public set; "
-                f"client {client} said: {reason}. Run it again: labels once paid for are kept"
-            )
-        self.targets = self._resolve(votes.total, votes.weight)
-
-    def _label_codec(self) -> Codec:
-        queries, classes = self.labelling.queries, self.labelling.classes
-        if self.labelling.mechanism == "pate":
-            return GridCodec(queries * classes)
-        if self.labelling.mechanism == "dpsgd_teacher" and self.soft:
-            return WeightCodec(queries * classes)
-        return LabelCodec(queries, classes)
+    def learn(self, question: Question, outcome: Outcome) -> None:
+        """Turn what the teachers said into targets of the special client."""
+        self.labelled = sorted(set(outcome.possibly_released))
+        self.targets = self._resolve(outcome.total, outcome.weight)
 
     def _resolve(self, total: Integers, weight: int) -> NDArray[np.float32]:
         """Targets (q, C) from the sum of what the teachers said."""
-        votes = total.reshape(self.labelling.queries, self.labelling.classes) / weight
+        votes = total.reshape(self.labelling.count, self.labelling.classes) / weight
         if not self.soft:
             return plurality(votes, experiment_rng(self.setup.seed, "ties")).astype(np.float32)
         if self.labelling.mechanism == "rr" and self.setup.budget.is_private:
@@ -167,14 +165,22 @@ class KdDpfl(DpSgdFedAvg):
         rng = experiment_rng(self.setup.seed, "cohort", number)
         return np.sort(members[rng.choice(len(members), size, replace=False)]) if size else members
 
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """The model is all that a client needs."""
+        return {}, {}
+
+    def codec(self) -> WeightCodec:
+        """All parameters (d,)."""
+        return WeightCodec(self.trainer.num_parameters)
+
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The mean of the general clients and the special one."""
         if not len(self.targets):
-            return super().update(number, model, total, weight)
+            return self.codec().mean(total, weight).astype(np.float32)
         special = self._special(number, model)
         if not weight:
             return special
-        share = min(len(self.targets) / (len(self.targets) + weight), self.cap)
+        share = min(len(self.targets) / (len(self.targets) + weight), self.special.cap)
         mean = self.codec().mean(total, weight)
         return ((1 - share) * mean + share * special).astype(np.float32)
 
@@ -182,42 +188,35 @@ class KdDpfl(DpSgdFedAvg):
         """What the labelled public set makes of ``model``."""
         self.trainer.load(model)
         self.special_rounds += 1
-        images, schedule = self.setup.public[self.indices], self.scheme.special
-        if not self.plan.special:
-            self.trainer.train(
+        images = self.setup.public[self.indices]
+        if self.plan.special:
+            train_privately(
+                self.trainer,
+                self.special.descent(),
+                self.scheme.special,
+                self.plan.special,
+                self.plan.delta,
+                len(images),
                 images,
                 self.targets,
-                rng=experiment_rng(self.setup.seed, "special client", number),
-                epochs=schedule.epochs,
-                batch_size=schedule.lot_size,
-                lr=self.descent.learning_rate,
+                self.setup.noise("special client", number),
                 soft_targets=True,
             )
             return self.trainer.parameters()
-        mechanism = schedule.mechanism(self.plan.special, self.plan.delta, len(images))
-        noise = self.setup.noise("special client", number)
-        self.descent.train(
-            self.trainer,
+        self.trainer.train(
             images,
             self.targets,
-            steps=schedule.steps(len(images)),
-            sample=lambda count: mechanism.sample(count, noise),
-            perturb=lambda total: mechanism.perturb(total, noise),
+            rng=experiment_rng(self.setup.seed, "special client", number),
+            epochs=self.special.epochs,
+            batch_size=self.special.lot_size,
+            lr=self.special.learning_rate,
             soft_targets=True,
         )
         return self.trainer.parameters()
 
     # Privacy --------------------------------------------------------------------------------
 
-    def client_epsilon(self, client: int) -> float:
-        """ε_g,i."""
-        return self.plan.general[client]
-
-    def upload_event(self, client: int) -> Event:
-        """One upload, by lots or by noise on the model."""
-        return self.scheme.upload_event(client)
-
-    def client_event(self, client: int) -> Event:
+    def _path(self, client: int) -> Event:
         """Labels, own uploads, and the special client's uploads so far."""
         labelled = client in self.labelled
         return self.scheme.path(
@@ -229,8 +228,12 @@ class KdDpfl(DpSgdFedAvg):
 
     def release_event(self) -> Event:
         """The costliest round of any client: a round's upload, or the labels."""
-        events = [self.upload_event(client) for client in self.plan.general]
-        return self._worst(events + [self.scheme.label_event(c) for c in self.plan.label])
+        uploads = [self.scheme.upload_event(client) for client in self.plan.general]
+        return self.paths.worst(uploads + [self.scheme.label_event(c) for c in self.plan.label])
+
+    def spent(self) -> Event:
+        """All that the most exposed client has released so far."""
+        return self.paths.spent(self.participations)
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """The plan's sum on the costliest path."""
@@ -239,9 +242,16 @@ class KdDpfl(DpSgdFedAvg):
         clients = {*self.plan.general, *self.plan.label}
         return None, max(self.plan.sum_of(client) for client in clients)
 
-    def adversary(self) -> str:
+    def exposures(self) -> list[Exposure]:
         """Who sees the uploads also sees the pseudo-labels."""
-        return "whoever reads every upload, the special client's included, and the pseudo-labels"
+        return [
+            self.paths.exposure(
+                self.participations,
+                self.release_event(),
+                self.claimed_epsilon(),
+                "whoever reads every upload, the special client's included, and the pseudo-labels",
+            )
+        ]
 
     # Checkpoint -----------------------------------------------------------------------------
 

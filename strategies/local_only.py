@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Integers, WeightCodec
+from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.fedavg import FedAvg
+from strategies.base import CohortStrategy, Parameters
 
 
-class LocalOnly(FedAvg):
+class LocalOnly(CohortStrategy):
     """The global model stays what it was; the row holds the clients' mean accuracy."""
 
-    accuracy: float | None = None
+    algorithm = "clients that train alone"
 
-    def __init__(self, setup: ServerSetup, **averaging: Any) -> None:
-        super().__init__(setup, **averaging)
-        self.weighted = False
+    def __init__(self, setup: ServerSetup) -> None:
+        if setup.budget.is_private:
+            raise ValueError(
+                f"epsilon={setup.budget.epsilon}: without protection no finite budget can be kept; "
+                "set privacy=none"
+            )
+        super().__init__(setup)
+        self.accuracy: float | None = None  # of the last round that counted
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """The model is where clients start in the first round."""
+        return {}, {}
 
     def codec(self) -> WeightCodec:
         """One number from each client: its own model's accuracy."""
@@ -36,12 +44,15 @@ class LocalOnly(FedAvg):
         """Mean test accuracy over the clients that answered."""
         return {} if self.accuracy is None else {"accuracy": self.accuracy}
 
+    def release_event(self) -> Event:
+        """Nothing protects an accuracy."""
+        return NonPrivateEvent()
+
     def state(self) -> dict[str, NDArray]:
-        """The accuracy of the last round that counted, if there was one."""
+        """The accuracy, if there is one."""
         accuracy = [] if self.accuracy is None else [self.accuracy]
-        return {**super().state(), "accuracy": np.array(accuracy)}
+        return {"accuracy": np.array(accuracy)}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The same."""
-        super().restore(state)
+        """The inverse of ``state``."""
         self.accuracy = float(state["accuracy"][0]) if len(state["accuracy"]) else None

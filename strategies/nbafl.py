@@ -22,22 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import GridCodec, Integers
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.papers.nbafl.closed_forms import seen_by_outsider
-from murmur.papers.nbafl.noise import NbaflNoise
+from murmur.papers.dpsgd import Lots
+from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.events import (
-    ComposedEvent,
-    DiscreteGaussianEvent,
-    Event,
-    RepeatedEvent,
-)
+from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, RepeatedEvent
 from murmur.privacy.mechanisms import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.statement import Exposure
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
-from strategies.base import CohortStrategy
+from strategies.base import CohortStrategy, Parameters
 
 
 class NbAFL(CohortStrategy):
@@ -56,22 +49,22 @@ class NbAFL(CohortStrategy):
     weighted = True
 
     def __init__(
-        self, setup: ServerSetup, *, noise: dict[str, Any], local: Mapping[str, Any]
+        self, setup: ServerSetup, *, settings: NbaflSettings, local: Mapping[str, Any]
     ) -> None:
         super().__init__(setup)
         if setup.client_sizes is None:
             raise ValueError("client_sizes=None: NbAFL weighs clients by their public sizes")
         self.sizes = setup.client_sizes
         size = self.trainer.num_parameters
-        self.noise = NbaflNoise.of(setup.budget, self.sizes, size, **noise)
+        self.noise = NbaflNoise.of(setup.budget, self.sizes, size, settings)
         if self.noise.sensitivity == "worst":
             self.unit = Unit.CLIENT
         self.schedule: LotSchedule | None = None
         if self.noise.is_private and self.noise.sensitivity == "dpsgd":
             # Sizes are public.
             self.adjacency = Adjacency.REPLACE_SPECIAL
-            lots = (local["batch_size"], local["epochs"] or 1)
-            self.schedule = LotSchedule(*lots, SENSITIVITY, self.noise.participations)
+            lots = Lots(local["epochs"] or 1, local["batch_size"])
+            self.schedule = lots.schedule(self.noise.participations)
         full = sorted(self.sizes)[-self.noise.scheduled :]
         sigma = self.noise.broadcast_sigma([size / sum(full) for size in full])
         if sigma:
@@ -81,7 +74,7 @@ class NbAFL(CohortStrategy):
 
     def warnings(self) -> list[str]:
         """Where noise is calibrated to less than the server sees, or less than is proven."""
-        noise, full = self.noise, np.full(self.noise.scheduled, 1 / self.noise.scheduled)
+        noise = self.noise
         if noise.calibration == "proven":
             if not noise.is_noisy or noise.exposures >= noise.participations:
                 return []
@@ -92,7 +85,7 @@ class NbAFL(CohortStrategy):
             ]
         if not noise.is_noisy or noise.scheduled == noise.clients:
             return []
-        if noise.broadcast_sigma(full.tolist()) > 0:
+        if noise.broadcast_sigma([1 / noise.scheduled] * noise.scheduled) > 0:
             return []
         return [
             f"clients_per_round={noise.scheduled}: the paper's condition T > ε/γ adds no noise to "
@@ -111,7 +104,7 @@ class NbAFL(CohortStrategy):
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The weighted mean plus the downlink noise."""
-        weights = [self.sizes[client] / weight for client in self.round.accepted]
+        weights = [self.sizes[client] / weight for client in self.round.answered]
         sigma = self.noise.broadcast_sigma(weights)
         if sigma:
             noise = self.setup.noise("broadcast", number)
@@ -126,7 +119,8 @@ class NbAFL(CohortStrategy):
     def _remember(self, weights: list[float], sigma: float) -> None:
         if not self.noise.is_noisy:
             return
-        uplink, most = self.noise.upload_sigma, max(weights)
+        uplink = self.noise.upload_sigma
+        most = max(weights)
         spread = math.hypot(uplink * math.hypot(*weights), sigma) / most
         ratios = {"rest": spread, "stripped": math.hypot(uplink, sigma / most)}
         self.weakest = {name: min(self.weakest[name], ratio) for name, ratio in ratios.items()}

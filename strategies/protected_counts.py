@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from murmur.learning.codec import Codec, GridCodec, Integers
-from murmur.papers.protected_results.counts import ProtectedCounts
+from murmur.papers.protected_results import ProtectedCounts
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.round.client_evaluation import CLEAN, ClientEvaluation

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from murmur.learning.clustering_scores import METRICS, judge, rank_correlation
 from murmur.learning.codec import Codec, GridCodec, Integers
-from murmur.papers.protected_results.result import CLEAN_TOTAL
-from murmur.papers.protected_results.rows import Decoded, project
-from murmur.papers.protected_results.settings import ResultSettings
+from murmur.papers.protected_results import CLEAN_TOTAL, Decoded, ResultSettings, project
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator

@@ -11,15 +11,16 @@ arrays together. Clients count alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Parts
+from murmur.privacy.protection import Protection
+from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Parameters
+from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 
 
@@ -28,8 +29,15 @@ class Scaffold(FedAvg):
 
     algorithm = "SCAFFOLD"
 
-    def __init__(self, setup: ServerSetup, *, control_scale: float, **averaging: Any) -> None:
-        super().__init__(setup, **averaging)
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        server_step: Sgd,
+        protection: Callable[..., Protection],
+        control_scale: float,
+    ) -> None:
+        super().__init__(setup, server_step=server_step, protection=protection)
         self.weighted = False
         size = self.trainer.num_parameters
         self.parts = Parts(update=size, control=size)

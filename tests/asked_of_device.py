@@ -28,8 +28,7 @@ from murmur.learning.data.datasets import Dataset, Examples
 from murmur.learning.features import fit
 from murmur.learning.features.dataset import with_components
 from murmur.learning.training.trainer import Trainer
-from murmur.privacy.neighbours import Adjacency, Unit
-from murmur.privacy.releases import releases
+from murmur.privacy.events import Adjacency, Unit, releases
 from tests.charge_tape import charged, losses
 
 SHAPE, CLASSES, SIZES, POOL, VICTIM = (1, 8, 8), 3, (12, 2, 2), 8, 1

@@ -1,7 +1,6 @@
 """Releases in secure sums, as their mechanisms state them."""
 
-from murmur.privacy.events import Event, Hiding, Release, SummedEvent
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import Adjacency, Event, Hiding, Release, SummedEvent, Unit
 
 
 def noised(event: Event, honest_clients: int, **weights: int) -> SummedEvent:

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from fl_app.audit.neighbours import Pair
 from fl_app.audit.views import View
-from murmur.privacy.audit import Audit, audit
-from murmur.privacy.events import Event
+from murmur.privacy.audit import Audit, Success, audit, success
+from murmur.privacy.events import Event, is_gaussian
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.releases import is_gaussian
-from murmur.privacy.success import Success, success
 from murmur.privacy.trade_off import gaussian_fit, normal_fit
 
 _KEY_BYTES = 32

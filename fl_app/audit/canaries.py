@@ -4,7 +4,7 @@ Andrew, Kairouz, Oh, Oprea, McMahan and Suriyakumar, "One-shot empirical privacy
 federated learning", ICLR 2024: a canary's update is a random direction, as long as clipping
 allows, and its score is how much of that direction the adversary sees. Here directions share no
 entry, and every canary tosses a coin, so that the run is a one-run audit as well
-(``murmur.privacy.canaries``): where a client may be absent it is in the run or out of it, else it
+(``murmur.privacy.one_run``): where a client may be absent it is in the run or out of it, else it
 sends a result of training or the opposite.
 
 A canary takes part in as many rounds as the most exposed client, and goes the same way: its result
@@ -27,9 +27,8 @@ from clients.base import Canary, Client, Task, has_canaries
 from murmur.common import experiment_rng
 from murmur.learning.codec import Sum
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.canaries import CanaryAudit
-from murmur.privacy.one_run import LEAST_CANARIES
-from murmur.privacy.releases import is_gaussian
+from murmur.privacy.events import is_gaussian
+from murmur.privacy.one_run import LEAST_CANARIES, CanaryAudit
 from murmur.privacy.statement import Exposure, Guarantee
 from strategies.base import CohortStrategy
 
@@ -46,6 +45,10 @@ class CanaryClients:
             raise ValueError(
                 f"canaries={count}: {name} has no canaries, since its noise goes into training or "
                 "its answers are no vectors and no labels; set audit=none and use `murmur audit`"
+            )
+        if not strategy.summed:
+            raise ValueError(
+                f"canaries={count}: {name} does not sum what clients send; set audit=none"
             )
         if strategy.unit is Unit.RECORD:
             raise ValueError(
@@ -68,18 +71,15 @@ class CanaryClients:
         self.inside = experiment_rng(setup.seed, "canary coins").random(count) < 0.5
         self.scores = np.zeros(count)
 
-    def join(
-        self,
-        number: int,
-        model: NDArray[np.float32],
-        arrays: Mapping[str, NDArray],
-        settings: Mapping[str, int],
-        total: Sum,
-    ) -> None:
-        """Add the releases of those who take part in this round; score messages and sums."""
-        # Each stands beside a client of the cohort, and is asked and weighed as that one is.
+    def join(self, task: Task, total: Sum) -> None:
+        """Add the releases of those who take part in this round; score messages and sums.
+
+        ``task``: what a client of the cohort is asked. Each canary stands beside it, and is asked
+        and weighed as that one is.
+        """
         self.others = total.total.astype(np.float64)
-        self.task = Task(number, (total.clients or [0])[0], model, arrays, settings)
+        self.task = task
+        number = task.round
         codec, weight = self.client.codec(self.task), self.client.weight(self.task.client)
         self.directions: dict[int, NDArray[np.int8]] = {}
         for name in self._joining(number):

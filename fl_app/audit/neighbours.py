@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clients.base import Canary
 from murmur.learning.data.examples import LocalData
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import Adjacency, Unit
 
 # What a client's release comes from: its data, the result of its training, or nothing at all.
 Source = LocalData | NDArray | None

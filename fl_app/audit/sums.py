@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -30,14 +29,11 @@ from fl_app.audit.neighbours import Source
 from fl_app.audit.views import Messages, node_data
 from fl_app.device.node import Node
 from fl_app.engines.inline import InlineGrid, identify
-from murmur.learning.codec import Codec, Sum
 from murmur.privacy.noise import NoiseGenerator
-from murmur.round.answers import accept
 from murmur.round.client_evaluation import PROTECTED
-from murmur.round.secure_question import RECORD
-from murmur.round.secure_sum import SecureRound
-from murmur.round.setup import Round
-from murmur.round.weights import Weigh
+from murmur.round.phase import Outcome, Phase
+from murmur.round.secure_summation import SecureSummation
+from murmur.round.task import RECORD
 from strategies.base import CohortStrategy
 
 CHECKED = 4  # draws that go the whole way
@@ -45,15 +41,6 @@ CHECKED = 4  # draws that go the whole way
 
 class SumRefusedError(Exception):
     """No sum came about; the message says who refused it, and why."""
-
-
-class _Question(NamedTuple):
-    """What the server sends each client, where it notes who fails, the sum, and its form."""
-
-    messages: Iterable[Message]
-    about: Round
-    secure: SecureRound | None
-    codec: Codec
 
 
 class Asked(Node):
@@ -133,7 +120,7 @@ class SecureSum:
             node.draw = draw
         strategy = self.strategy
         strategy.restore(self._fresh)
-        strategy.run = uuid4().hex
+        strategy.round = Outcome(0)
         unmasked = self._round(strategy)
         if not np.array_equal(unmasked, _added_up(drawn.values())):
             raise RuntimeError("what was unmasked is not the sum of what clients released")
@@ -144,38 +131,40 @@ class SecureSum:
         with ThreadPoolExecutor(1) as pool:
             grid = InlineGrid(self._answer, {}, strategy.setup.num_clients, pool)
             model = ArrayRecord({"model": Array(self._model)})
-            asked = self._ask(strategy, model, grid)
-            secure, about, total = asked.secure, asked.about, Sum(asked.codec)
-            invited = {c: each for each in asked.messages for c in _clients(each, "task")}
-            if secure is None or self.victim not in invited:
-                raise _refused(about)
-            self._answering = self._fewest(secure, invited)
-            for client in self._answering:
-                reply = self._host(client).answer(invited[client].content)
-                _, refused = accept(secure, [client], reply, self._weigh(strategy))
-                about.failed |= refused
-            secure.keep({})
-            secure.finish(total)
-        if self.victim not in total.clients:
-            raise _refused(about)
-        return total.total
+            messages, phase = self._ask(strategy, model, grid)
+            invited = {client: each for each in messages for client in _clients(each, "task")}
+            if self.victim not in invited:
+                raise _refused(phase.outcome)
+            self._answering = self._fewest(phase, invited)
+            outcome = phase.take(
+                Message(
+                    self._host(client).answer(invited[client].content), reply_to=invited[client]
+                )
+                for client in self._answering
+            )
+        if self.victim not in outcome.answered:
+            raise _refused(outcome)
+        return outcome.total
 
-    def _ask(self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid) -> _Question:
-        """What the server asks in round 1."""
-        messages = strategy.configure_train(1, model, ConfigRecord(), grid)
-        return _Question(messages, strategy.round, strategy.secure_round, strategy.codec())
-
-    def _weigh(self, strategy: CohortStrategy) -> Weigh:
-        return strategy.weights().of
+    def _ask(
+        self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid
+    ) -> tuple[list[Message], Phase]:
+        """What the server asks in round 1, in a sum of its own, and the phase that this begins."""
+        strategy.sums.run = uuid4().hex
+        messages = list(strategy.configure_train(1, model, ConfigRecord(), grid))
+        assert strategy.phase is not None
+        return messages, strategy.phase
 
     @staticmethod
     def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
         """Of the clients that are asked."""
         return {int(client): node.client.weight(int(client)) for client in strategy.cohort(1)}
 
-    def _fewest(self, secure: SecureRound, invited: Iterable[int]) -> list[int]:
+    def _fewest(self, phase: Phase, invited: Iterable[int]) -> list[int]:
         """The victim, and the lightest of the others that its sum needs."""
-        [terms] = [each for each in secure.journal.terms if self.victim in each.clients]
+        summation = phase.summation
+        assert isinstance(summation, SecureSummation)
+        [terms] = [each for each in summation.journal.terms if self.victim in each.clients]
         others = [c for c in terms.clients if c in set(invited) - {self.victim}]
         weights = self.weights(self.strategy, self.others)
         return [self.victim, *sorted(others, key=weights.__getitem__)[: terms.minimum - 1]]
@@ -188,20 +177,15 @@ class SecureSum:
 class EvaluationSums(SecureSum):
     """The same of the strategy's evaluation."""
 
-    def _ask(self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid) -> _Question:
+    def _ask(
+        self, strategy: CohortStrategy, model: ArrayRecord, grid: Grid
+    ) -> tuple[list[Message], Phase]:
         evaluation = strategy.evaluation
         assert evaluation is not None
+        evaluation.sums.run = uuid4().hex
         messages = evaluation.messages(evaluation.every, model, grid)
-        asked = evaluation.secure_sum
-        if asked is None:
-            return _Question(
-                [], Round(1, failed=evaluation.failed), None, evaluation.codec(PROTECTED)
-            )
         protected = [each for each in messages if each.content["task"]["purpose"] == PROTECTED]
-        return _Question(protected, asked.about, asked.secure, evaluation.codec(PROTECTED))
-
-    def _weigh(self, strategy: CohortStrategy) -> Weigh:
-        return lambda client: 1
+        return protected, evaluation.phases[PROTECTED]
 
     @staticmethod
     def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
@@ -214,8 +198,8 @@ def _added_up(parts: Iterable[NDArray]) -> NDArray:
     return np.sum(list(parts), axis=0)
 
 
-def _refused(about: Round) -> SumRefusedError:
-    client, why = next(iter(about.failed.items()), ("nobody", "said why"))
+def _refused(outcome: Outcome) -> SumRefusedError:
+    client, why = next(iter(outcome.failed.items()), ("nobody", "said why"))
     return SumRefusedError(f"client {client}: {why}")
 
 

@@ -1,44 +1,102 @@
-"""Instantiates the component that a configuration names, and checks its settings' types."""
+"""Builds the component that a configuration names, and says in one sentence what it refuses.
 
-from __future__ import annotations
+``build(config.privacy, "privacy")`` imports the class or function that ``_target_`` names, checks
+the settings against its annotations, and calls it. Types and ranges stand where the parameters do,
+as pydantic reads them:
 
+    @settings    # of murmur.common, or any function or class
+    class Example:
+        quorum: Annotated[float, Field(gt=0, le=1)]
+        nodes: Annotated[int, Field(ge=1)] | None = None
+        noise: Literal["os", "seeded"] = "os"
+
+What needs more than one setting is checked in ``__post_init__``, which raises a ValueError that
+begins with the setting: ``"clients_per_round=99: must lie in 1..40"``. All of it becomes a
+``ConfigError`` "group.key=value: what is allowed": here, and nowhere else.
+
+A knob is written once. What a constructor takes by the name of a knob of its group it gets, so that
+conf/ needs no line ``K: ${strategy.K}`` for it. A parameter whose type is a class of settings
+(``murmur.common.settings``) is made of the mapping of that name, or, where there is none, of the
+knobs that its fields are named for. What the yaml gives by itself goes before.
+"""
+
+import dataclasses
 import inspect
 import re
+import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import is_pydantic_dataclass as is_settings
 
 from fl_app.config.errors import ConfigError, nearest
 
 # How a component's error for a setting begins: the setting's name, mostly with its value.
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
+_WORDS = {int: "an integer", float: "a number", str: "text", bool: "true or false", list: "a list"}
+# Errors of pydantic's for a value of the right type that is out of its range.
+_OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
-def build(node: DictConfig | ListConfig, path: str, *args: Any, **extra: Any) -> Any:
-    """Call ``node._target_`` with the node's settings, their types checked against its signature.
+def build(
+    node: DictConfig | ListConfig, path: str, *args: Any, knobs: Any = None, **extra: Any
+) -> Any:
+    """Call ``node._target_`` with the node's settings.
 
-    ``path`` is where the user finds the settings, for error messages. Settings that name a class
-    themselves (a choice from another group, of the same name) are built first.
+    Settings that name a class themselves (a choice from another group, of the same name) are
+    built first. With ``_partial_: true`` the result is a function that takes the rest.
+
+    Args:
+        node: a group's settings.
+        path: where the user finds them, such as ``privacy``; for error messages.
+        *args: given to the component before its settings.
+        knobs: the group in which ``node`` stands, from which the component takes what it has a
+            name for.
+        **extra: given to it beside its settings.
+
+    Raises:
+        ConfigError: the class cannot be imported, or a setting is unknown or refused.
+        ValueError: from the component, about none of its settings: a bug of its own.
     """
     settings = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_dict(node) else node
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}={settings}: must be a group's settings, not a value")
     if "_target_" not in settings:
         raise ConfigError(f"{path}: names no class (`_target_`)")
+    if knobs is not None:
+        group: Any = OmegaConf.to_container(knobs, resolve=True)
+        settings |= {name: group[name] for name in knobs_of(settings, group, path)}
     return _build(settings, path, *args, **extra)
+
+
+def knobs_of(settings: Mapping[Any, Any], group: Mapping[str, Any], path: str) -> list[str]:
+    """Names of the knobs of ``group`` that the class of ``settings`` takes beside these."""
+    taken: list[str] = []
+    for name, hint in _hints(_locate(str(settings["_target_"]), path)).items():
+        if name in settings:
+            continue
+        made_of = [name]
+        if is_settings(hint) and name not in group:
+            made_of = [field.name for field in dataclasses.fields(hint)]
+        taken += [knob for knob in made_of if knob in group]
+    return taken
 
 
 def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> Any:
     known = {str(key): value for key, value in settings.items()}
-    target, partial = str(known.pop("_target_")), bool(known.pop("_partial_", False))
-    factory = _locate(target, path)
-    for name in [name for name, value in known.items() if _names_a_class(value)]:
+    factory = _locate(str(known.pop("_target_")), path)
+    partial = bool(known.pop("_partial_", False))
+    parts = [
+        name for name, value in known.items() if isinstance(value, dict) and "_target_" in value
+    ]
+    for name in parts:
         extra[name] = _build(known.pop(name), name)
-    _check_types(factory, known, path)
+    known = _with_settings(factory, known, path)
+    _check(factory, known, path)
 
     def call(*more: Any, **named: Any) -> Any:
         try:
@@ -49,14 +107,36 @@ def _build(settings: Mapping[Any, Any], path: str, *args: Any, **extra: Any) -> 
             return factory(*args, *more, **known, **extra, **named)
         except ValueError as error:
             if _REFUSAL.match(str(error)) is None:
-                raise  # a bug in the class's own code, which needs its traceback
+                raise  # a bug in the component's own code, which needs its traceback
             raise ConfigError(f"{path}.{error}") from error
 
     return call if partial else call()
 
 
-def _names_a_class(value: Any) -> bool:
-    return isinstance(value, dict) and "_target_" in value
+def _with_settings(factory: Any, known: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """``known`` with a value of its class for each parameter whose type is one of settings."""
+    found = dict(known)
+    for name, hint in _hints(factory).items():
+        if not is_settings(hint):
+            continue
+        if name in known:
+            found[name] = _build_settings(hint, known[name], f"{path}.{name}")
+            continue
+        fields = {field.name for field in dataclasses.fields(hint)} & known.keys()
+        if fields:
+            found[name] = _build_settings(hint, {key: found.pop(key) for key in fields}, path)
+    return found
+
+
+def _build_settings(kind: Any, values: Any, path: str) -> Any:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}={values}: must be a group's settings, not a value")
+    try:
+        return kind(**_with_settings(kind, values, path))
+    except TypeError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}.{error}") from error
 
 
 def _locate(target: str, path: str) -> Any:
@@ -66,20 +146,99 @@ def _locate(target: str, path: str) -> Any:
         raise ConfigError(f"{path}._target_={target}: cannot be imported ({error})") from error
 
 
-def _check_types(factory: Any, settings: Mapping[str, Any], path: str) -> None:
-    function = factory.__init__ if inspect.isclass(factory) else factory
-    hints = typing.get_type_hints(function)
-    parameters = inspect.signature(function).parameters
+def _check(factory: Any, settings: Mapping[str, Any], path: str) -> None:
+    """ConfigError for a setting that ``factory`` does not have, or whose annotation forbids it."""
+    parameters = inspect.signature(factory).parameters
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    hints = _hints(factory)
     for key, value in settings.items():
         if key not in parameters and not takes_any:
             raise ConfigError(f"{path}.{key}={value}: unknown; {nearest(key, parameters)}")
         hint = hints.get(key, Any)
-        try:
-            TypeAdapter(hint, config={"strict": True}).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            name = getattr(hint, "__name__", None) or str(hint)
-            if typing.get_origin(hint) is not None or "|" in str(hint):
-                name = str(hint)
-            raise ConfigError(f"{path}.{key}={value}: must be {name} ({reason})") from error
+        if not is_settings(hint):  # which has checked itself
+            require(f"{path}.{key}", value, hint)
+
+
+def _hints(factory: Any) -> dict[str, Any]:
+    """The annotation of each parameter, with its range, by name."""
+    if is_settings(factory):
+        found: dict[str, Any] = {}
+        for name, field in factory.__pydantic_fields__.items():
+            found[name] = field.annotation
+            if field.metadata:
+                found[name] = Annotated[(field.annotation, *field.metadata)]
+        return found
+    function = factory.__init__ if inspect.isclass(factory) else factory
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {name: hints.get(name, Any) for name in inspect.signature(factory).parameters}
+
+
+def require(key: str, value: Any, hint: Any) -> None:
+    """ConfigError "key=value: must be ..." unless ``hint`` allows ``value``; nothing is converted.
+
+    Args:
+        key: as the user types it.
+        value: what was typed.
+        hint: a type, with ``Annotated`` and pydantic's ``Field`` for a range.
+    """
+    try:
+        TypeAdapter(hint, config={"strict": True}).validate_python(value)
+    except ValidationError as error:
+        # Of a union each member has its error: the one about the range knows most.
+        kinds = {each["type"] for each in error.errors()}
+        allowed = _allowed(hint, only_range=bool(kinds & set(_OUT_OF_RANGE)))
+        raise ConfigError(f"{key}={value}: must {allowed}") from error
+
+
+def _allowed(hint: Any, only_range: bool) -> str:
+    """What ``hint`` allows, behind "must": "be an integer of at least 1, or null".
+
+    ``only_range``: the value's type was right, so that its name would mislead: "lie in (0, 1]".
+    """
+    members = list(typing.get_args(hint)) if _is_union(hint) else [hint]
+    nothing = type(None) in members
+    members = [member for member in members if member is not type(None)]
+    if float in members and int in members:
+        members.remove(int)
+    if only_range:
+        members = [member for member in members if _range(member)]
+    words = [_range(member) if only_range else _named(member) for member in members]
+    text = " or ".join(words)
+    verb = "" if text.startswith("lie ") else "be "
+    return verb + text + (", or null" if nothing else "")
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _named(hint: Any) -> str:
+    """One type, with its range: "an integer of at least 1", "one of os, seeded"."""
+    if typing.get_origin(hint) is Annotated:
+        words = _range(hint)
+        joint = " of " if words.startswith("at ") else " "
+        return _named(typing.get_args(hint)[0]) + joint + words.removeprefix("lie ")
+    if typing.get_origin(hint) is typing.Literal:
+        return f"one of {', '.join(map(str, typing.get_args(hint)))}"
+    if typing.get_origin(hint) is None and hasattr(hint, "__name__"):
+        return _WORDS.get(hint, hint.__name__)
+    return str(hint).replace("collections.abc.", "").replace("typing.", "")
+
+
+def _range(hint: Any) -> str:
+    """The range in an ``Annotated``: "above 0", "at least 1", "lie in (0, 1]"; else ""."""
+    bounds: dict[str, Any] = {}
+    for note in typing.get_args(hint)[1:]:
+        for part in (note, *getattr(note, "metadata", ())):
+            bounds |= {b: getattr(part, b) for b in ("gt", "ge", "lt", "le") if hasattr(part, b)}
+    low = bounds.get("gt", bounds.get("ge"))
+    high = bounds.get("lt", bounds.get("le"))
+    if low is not None and high is not None:
+        return (
+            f"lie in {'(' if 'gt' in bounds else '['}{low}, {high}{')' if 'lt' in bounds else ']'}"
+        )
+    if low is not None:
+        return f"above {low}" if "gt" in bounds else f"at least {low}"
+    if high is not None:
+        return f"below {high}" if "lt" in bounds else f"at most {high}"
+    return ""

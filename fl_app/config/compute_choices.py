@@ -10,7 +10,7 @@ from typing import Literal
 
 from omegaconf import DictConfig
 
-from murmur.learning.kernels.fused_kernels import available
+from murmur.learning.process import has_bfloat16, has_compiler, has_kernels
 
 
 def decide(config: DictConfig) -> None:
@@ -19,7 +19,7 @@ def decide(config: DictConfig) -> None:
     if not isinstance(compute, DictConfig):
         return
     if compute.get("fused") == "auto":
-        compute.fused = available()
+        compute.fused = has_compiler()
     if compute.get("precision") == "auto":
         compute.precision = fastest_precision()
 
@@ -31,9 +31,7 @@ def decided(config: DictConfig) -> list[str]:
 
 
 def fastest_precision() -> Literal["fp32", "bf16"]:
-    """Bf16 where this processor computes in it."""
-    from murmur.learning.kernels.half_precision import (
-        has_bfloat16,
-    )  # PyTorch, only where it is asked for
-
-    return "bf16" if has_bfloat16() else "fp32"
+    """Bf16 where this processor computes in it and the kernels that do are installed."""
+    if has_kernels() and has_bfloat16():
+        return "bf16"
+    return "fp32"

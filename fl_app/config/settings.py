@@ -1,85 +1,81 @@
-"""The settings that no component owns: who takes part, for how long, and the privacy budget."""
+"""The settings that no component owns: who takes part, for how long, and the privacy budget.
 
-from __future__ import annotations
+Ranges stand at the fields; ``fl_app.config.building`` turns what they refuse into a sentence.
+"""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import field, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from fl_app.device import DeviceTerms
-from murmur.common import require_count
+from murmur.common import Count, settings
 from murmur.privacy.budget import Budget
-from murmur.round.schedule import Schedule
-from murmur.secure_sum.settings import MODES, SecureSumSettings
+from murmur.round.cohorts import Schedule
+from murmur.secure_sum.settings import SecureSumSettings
 
 LEAST_EPSILON = 1e-9
 
 
-@dataclass(frozen=True)
+@settings
 class FederationSettings:
     """``conf/federation``: clients, cohort, rounds, public pool, quorum and deadline.
 
-    ``schedule``: see ``murmur.round.schedule.Schedule``. ``validation``: training examples that
-    nobody has; ``score``: whether models are scored on these or on the test set. ``pilot``:
-    examples of each client of a federation that is made of labelled public examples alone; None: a
-    real one. ``devices``: the settings of ``DeviceTerms`` where clients are on devices; None in
-    simulations. ``enrolled``: the table of their nodes' keys (``murmur.round.enrolment``), which
-    the server reads. ``peers``: clients' long-term keys in secure sums, as their owners have
-    pinned them.
+    Attributes:
+        num_clients: of the federation.
+        clients_per_round: asked in each round; None: all.
+        num_rounds: of training.
+        public: the public pool, as a share of the training set or a number of examples.
+        quorum: the share of a cohort that must answer for a round to count.
+        round_timeout: seconds until a round is closed.
+        schedule: who is asked when (``murmur.round.cohorts.Schedule``).
+        validation: training examples that neither a client nor the pool has.
+        score: whether models are scored on these or on the test set.
+        pilot: examples of each client of a federation that is made of labelled public examples
+            alone; None: a real federation.
+        devices: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
+        enrolled: the table of devices' keys (``murmur.round.enrolment``), which the server reads.
+        peers: clients' long-term keys in secure sums, as their owners have pinned them.
     """
 
-    num_clients: int
-    clients_per_round: int | None
-    num_rounds: int
-    public: int | float
-    quorum: float
-    round_timeout: float
+    num_clients: Count
+    clients_per_round: Count | None
+    num_rounds: Count
+    public: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, lt=1)]
+    quorum: Annotated[float, Field(gt=0, le=1)]
+    round_timeout: Annotated[float, Field(gt=0)]
     schedule: Literal["random", "rotate", "poisson"] = "random"
-    validation: int = 0
+    validation: Annotated[int, Field(ge=0)] = 0
     score: Literal["test", "validation"] = "test"
-    pilot: int | None = None
+    pilot: Count | None = None
     devices: Mapping[str, Any] | None = None
     enrolled: str | None = None
     peers: str | None = None
 
     def __post_init__(self) -> None:
-        require_count("num_clients", self.num_clients)
-        if not 1 <= self.cohort_size <= self.num_clients:
+        if self.cohort_size > self.num_clients:
             raise ValueError(
                 f"clients_per_round={self.clients_per_round}: must lie in 1..{self.num_clients} "
                 "(federation.num_clients), or be null for all"
             )
-        require_count("num_rounds", self.num_rounds)
-        if self.public < 0 or (isinstance(self.public, float) and self.public >= 1):
-            raise ValueError(
-                f"public={self.public}: must be a share of the training set in [0, 1) or a count"
-            )
-        self._require_held_out()
-        if not 0 < self.quorum <= 1:
-            raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
-        if not self.round_timeout > 0:
-            raise ValueError(f"round_timeout={self.round_timeout}: must be above 0 seconds")
+        if self.score == "validation" and not self.validation:
+            raise ValueError("score=validation: set federation.validation above 0")
         terms = self.device_terms()
-        if self.peers is not None and terms is None:
-            raise ValueError(
-                f"peers={self.peers}: nobody pins keys in a simulation; leave it out, or use "
-                "engine=deploy"
-            )
-        if terms is not None and terms.sizes and len(terms.sizes) != self.num_clients:
+        if terms is None:
+            if self.peers is not None:
+                raise ValueError(
+                    f"peers={self.peers}: nobody pins keys in a simulation; leave it out, or use "
+                    "engine=deploy"
+                )
+            return
+        if self.validation or self.pilot:
+            raise ValueError("validation and pilot: are for simulations, not for devices")
+        if terms.sizes and len(terms.sizes) != self.num_clients:
             raise ValueError(
                 f"devices.sizes={terms.sizes}: must be one for each of {self.num_clients} clients"
             )
-
-    def _require_held_out(self) -> None:
-        if self.validation < 0:
-            raise ValueError(f"validation={self.validation}: must be at least 0")
-        if self.score == "validation" and not self.validation:
-            raise ValueError("score=validation: set federation.validation above 0")
-        if self.pilot is not None and self.pilot < 1:
-            raise ValueError(f"pilot={self.pilot}: must be at least 1, or null")
-        if self.devices is not None and (self.validation or self.pilot):
-            raise ValueError("validation and pilot: are for simulations, not for devices")
 
     @property
     def on_held_out(self) -> bool:
@@ -90,16 +86,13 @@ class FederationSettings:
         """What devices' data must be like; None in simulations."""
         if self.devices is None:
             return None
-        known = [f.name for f in fields(DeviceTerms)]
-        for key, value in self.devices.items():
-            if key not in known:
-                raise ValueError(f"devices.{key}={value}: unknown; known are {', '.join(known)}")
+        _require_known("devices", self.devices, [f.name for f in fields(DeviceTerms)])
         return DeviceTerms(**self.devices)
 
     @property
     def cohort_size(self) -> int:
         """Clients asked in each round."""
-        return self.num_clients if self.clients_per_round is None else self.clients_per_round
+        return self.clients_per_round or self.num_clients
 
     def schedule_of(self, seed: int) -> Schedule:
         """Who is asked when, in a run of this seed."""
@@ -112,45 +105,55 @@ class FederationSettings:
         return math.ceil(self.public * train_size)
 
 
-@dataclass(frozen=True)
+@settings
 class ComputeSettings:
     """``conf/compute``: what a process computes with; results depend on it by rounding at most.
 
-    ``stack``: clients that a node trains at once. ``mixed_precision``: of their stack. ``fused``:
-    whether a first convolution and its pooling are one compiled kernel, on a processor.
-    ``precision``: of the convolutions after the first, on a processor.
+    Attributes:
+        device: of PyTorch.
+        stack: clients that a node trains at once.
+        mixed_precision: products in bfloat16 in the training of such a stack.
+        fused: whether a first convolution and its pooling are one compiled kernel, on a processor.
+        precision: of the convolutions after the first, on a processor.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
-    stack: int = 1
+    stack: Count = 1
     mixed_precision: bool = False
     fused: bool = False
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
 
     def __post_init__(self) -> None:
-        require_count("stack", self.stack)
         if self.mixed_precision and self.stack == 1:
             raise ValueError("mixed_precision=True: is that of a stack; set compute.stack above 1")
         if self.precision == "bf16" and self.stack > 1:
             raise ValueError("precision=bf16: is for clients one by one; set compute.stack=1")
 
 
-@dataclass(frozen=True)
+@settings
 class PrivacySettings:
     """``conf/privacy``: the budget of one client, its noise, its device's policy, secure sums.
 
-    ``threat``: against whom the budget holds. ``secure_aggregation``: None for what it asks for.
-    ``secure_sum``: the settings of ``SecureSumSettings`` beside its mode. ``sensitivity`` and
-    ``calibration`` belong to strategies that have a choice there (NbAFL), which check them.
+    Attributes:
+        epsilon: the budget's ε; infinity for runs that are not private.
+        delta: its δ.
+        per: whether a run or each round has this budget (``murmur.privacy.budget.Budget``).
+        noise: from the operating system, or seeded: for tests and reproductions only.
+        policy: the file with what a device's owner allows; None: a simulation without one.
+        threat: against whom the budget holds.
+        secure_aggregation: whether clients mask what they send; None: what ``threat`` asks for.
+        secure_sum: the settings of ``SecureSumSettings`` beside its mode.
+        sensitivity: for strategies that have a choice there (NbAFL), which check it.
+        calibration: the same.
     """
 
-    epsilon: float
-    delta: float
+    epsilon: int | float  # an integer stays one: statements say what was typed
+    delta: int | float
     per: str
-    noise: str
+    noise: Literal["os", "seeded"]
     policy: str | None
     threat: Literal["local", "secure_aggregation", "central"] = "local"
-    secure_aggregation: str | None = None
+    secure_aggregation: Literal["on", "off", "simulated"] | None = None
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
     sensitivity: str | None = None
     calibration: str | None = None
@@ -161,13 +164,6 @@ class PrivacySettings:
             raise ValueError(
                 f"epsilon={self.epsilon}: must be at least {LEAST_EPSILON:g}; below it a release "
                 "says nothing in floating point"
-            )
-        if self.noise not in ("os", "seeded"):
-            raise ValueError(f"noise={self.noise!r}: must be 'os' or 'seeded'")
-        if self.secure_aggregation not in (None, *MODES):
-            raise ValueError(
-                f"secure_aggregation={self.secure_aggregation}: must be one of {', '.join(MODES)}, "
-                "or null"
             )
         if self.secure_aggregation == "off" and self.threat == "secure_aggregation":
             raise ValueError(
@@ -185,18 +181,24 @@ class PrivacySettings:
 
     def secure_sums(self) -> SecureSumSettings:
         """Whether and how contributions are summed securely."""
-        known = [f.name for f in fields(SecureSumSettings) if f.name not in ("mode", "peers")]
-        for key, value in self.secure_sum.items():
-            if key not in known:
-                raise ValueError(f"secure_sum.{key}={value}: unknown; known are {', '.join(known)}")
+        names = [f.name for f in fields(SecureSumSettings) if f.name not in ("mode", "peers")]
+        _require_known("secure_sum", self.secure_sum, names)
         try:
             return SecureSumSettings(**{"mode": self.secure_mode, **self.secure_sum})
         except ValueError as error:
             raise ValueError(f"secure_sum.{error}") from error
 
     def budget(self, schedule: Schedule) -> Budget:
-        """The budget of one client for a run with these cohorts."""
-        honest, failure = 1, 0.0
+        """The budget of one client for a run with these cohorts.
+
+        Against a server that sees sums only, it counts on the clients that are sure to be in each
+        sum and are no colluders.
+
+        Raises:
+            ValueError: the schedule amplifies for whoever trusts the server, and nobody here does.
+        """
+        honest = 1
+        failure = 0.0
         if self.threat == "secure_aggregation":
             sums = self.secure_sums()
             honest = sums.least_survivors(schedule.size) - sums.colluders
@@ -216,3 +218,9 @@ class PrivacySettings:
             participations=schedule.participations,
             failure=failure,
         )
+
+
+def _require_known(group: str, given: Mapping[str, Any], names: list[str]) -> None:
+    for key, value in given.items():
+        if key not in names:
+            raise ValueError(f"{group}.{key}={value}: unknown; known are {', '.join(names)}")

@@ -59,7 +59,10 @@ class DeviceTerms:
 
 
 def pool_digest(images: NDArray[np.float32]) -> str:
-    """SHA-256 of a public pool (P, C, H, W): shape and pixels."""
+    """SHA-256 of a public pool (P, C, H, W), in hexadecimal: shape and pixels as float32.
+
+    Server and devices compute it from their copies; a device refuses a run for another pool.
+    """
     state = hashlib.sha256(repr(images.shape).encode())
     state.update(np.ascontiguousarray(images, np.float32).tobytes())
     return state.hexdigest()

@@ -31,6 +31,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from fl_app.config.building import knobs_of
 from fl_app.config.composition import SERVER_MAY_SET, finished, installed
 from fl_app.config.errors import ConfigError
 from fl_app.config.groups import groups
@@ -88,7 +89,10 @@ def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> lis
 
 
 def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
-    """ConfigError unless devices, which read ``overrides``, would do what ``config`` says."""
+    """Raise ConfigError unless devices, which read ``overrides``, would do what ``config`` says.
+
+    Called where a run begins, so that a run does not begin in which every device refuses.
+    """
     there = dict(_leaves(_composed(tuple(overrides))))
     here = dict(_leaves(config))
     for key in sorted(there.keys() | here.keys()):
@@ -129,7 +133,9 @@ def _composed(
     words = dict(_words(overrides))
     base = _base(tuple((group, words.pop(group)) for group in CHOICES if group in words))
     limits = _limits(base)
-    read = _read(base)
+    # Which keys the client's half is built from is known from its class alone: that is imported
+    # only where a server sets more than is listed.
+    read = _read(base) if words.keys() - limits.keys() else set()
     config = copy.deepcopy(base)
     terms: dict[str, Any] = {"shape": _listed(shape), "classes": _listed(classes)}
     terms["sizes"] = _listed(sizes)
@@ -161,7 +167,11 @@ def _listed(value: Any) -> Any:
 
 
 def _words(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Keys and plain values; a mapping counts as each of its keys."""
+    """Keys and plain values; a mapping counts as each of its keys.
+
+    What Hydra would do with an override beside setting a value (sweep, deletion, package) becomes a
+    value that no limit allows. ConfigError for more than 100,000 characters, and for a class.
+    """
     if sum(map(len, overrides)) > _LONGEST:
         raise ConfigError(f"run-config: longer than {_LONGEST} characters")
     for override in parsed(tuple(overrides)):
@@ -183,7 +193,11 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
-    """conf/ as installed, with a file chosen of some groups; ConfigError for one not to choose."""
+    """conf/ as installed here, with a file chosen of some groups.
+
+    ConfigError for a name that is not installed, and for a file that is for simulations only: one
+    without ``server_may_set``.
+    """
     for group, name in choices:
         known = groups()[group]
         if type(name) is not str or name not in known:
@@ -196,7 +210,10 @@ def _base(choices: tuple[tuple[str, Any], ...]) -> DictConfig:
 
 
 def _limits(base: DictConfig) -> dict[str, Any]:
-    """What a server may set of the files in ``base``, and within which limits, by key."""
+    """What a server may set of the files in ``base``, by key: see the head of this file.
+
+    The limits of conf/config.yaml, and those of each file that was chosen.
+    """
     limits: dict[str, Any] = {}
     for node in (base, *(base[group] for group in CHOICES)):
         limits |= OmegaConf.to_container(node[SERVER_MAY_SET])  # type: ignore[arg-type]
@@ -204,8 +221,11 @@ def _limits(base: DictConfig) -> dict[str, Any]:
 
 
 def _read(base: DictConfig) -> set[str]:
-    """Every place that the client's half is built from."""
-    plain = OmegaConf.to_container(base)
+    """Every place that the client's half is built from.
+
+    Begins with the places that it is known to read, and follows each ``${...}`` in them.
+    """
+    plain = OmegaConf.to_container(_with_knobs(base))
     found = set(_READ)
     waiting = list(_READ)
     while waiting:
@@ -219,7 +239,10 @@ def _read(base: DictConfig) -> set[str]:
 
 
 def _is_unknown(key: str, base: DictConfig) -> bool:
-    """Whether a newer server knows a setting of an algorithm that this device does not know."""
+    """Whether a newer server knows a setting of an algorithm that this device does not know.
+
+    Refused rather than ignored: the device would do something else than the server expects.
+    """
     known = OmegaConf.to_container(base)
     if key.partition(".")[0] not in CHOICES:
         return False
@@ -230,17 +253,37 @@ def _is_unknown(key: str, base: DictConfig) -> bool:
     return False
 
 
+def _with_knobs(config: DictConfig) -> DictConfig:
+    """``config`` in which both clients have what they take from their group, as conf/ would say it.
+
+    That is ``strategy.client.K: ${strategy.K}`` for a client whose constructor takes ``K``.
+    """
+    found = copy.deepcopy(config)
+    OmegaConf.set_readonly(found, False)
+    OmegaConf.set_struct(found, False)
+    for group in ("strategy", "evaluation"):
+        client = _plain(found[group].client, resolve=False)
+        if client is not None:
+            for knob in knobs_of(client, found[group], group):
+                OmegaConf.update(found, f"{group}.client.{knob}", f"${{{group}.{knob}}}")
+    return found
+
+
 def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
-    """What the client's half is built from, and its values."""
+    """What the client's half is built from, and its values.
+
+    The model's starting point is left out: what the server sends is the model itself.
+    """
+    config = _with_knobs(config)
     for place in _READ:
         for key, value in _flat(place, _plain(OmegaConf.select(config, place))):
             if key != "model.start":  # what the server sends is the model itself
                 yield key, value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, resolve: bool = True) -> Any:
     if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value)
+        return OmegaConf.to_container(value, resolve=resolve)
     return value
 
 
@@ -250,7 +293,10 @@ def _overlap(key: str, place: str) -> bool:
 
 
 def _within(key: str, value: Any, limit: Any) -> Any:
-    """``value`` if ``limit`` allows it; ConfigError says what it allows."""
+    """``value`` if ``limit`` allows it, as it is; ConfigError says what is allowed.
+
+    ``limit``: as ``server_may_set`` has it. Types count: 1.0 is no integer and True is no number.
+    """
     if isinstance(limit, dict):
         low, high = limit["length"]
         if isinstance(value, list) and low <= len(value) <= high:

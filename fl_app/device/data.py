@@ -32,7 +32,16 @@ from murmur.learning.features.dataset import with_components
 def device_population(
     owner: OwnerSettings, terms: DeviceTerms, features: Features | None = None
 ) -> Population:
-    """All that a device knows before it opens a client's data; DeviceError where words lack."""
+    """All that a device knows before it opens a client's data.
+
+    Args:
+        owner: who must name data, and say of what form they are.
+        terms: what the run says of the form, where that is not the owner's to say.
+        features: what the run makes of images, if anything.
+
+    Raises:
+        DeviceError: the owner's words lack something, or the public pool is not the run's.
+    """
     if owner.data is None:
         raise DeviceError("this device's node-config names no data (data=PATH)")
     if terms.shape is None or not terms.num_classes:
@@ -101,7 +110,10 @@ class OwnData:
         self._opened: dict[int, LocalData] = {}
 
     def of(self, client: int) -> LocalData:
-        """The data of ``client``; DataError, ValueError or OSError where they do not fit."""
+        """The data of ``client``, opened once: images (n, C, H, W) or features, and labels (n,).
+
+        DataError, ValueError or OSError where they cannot be read or do not fit.
+        """
         if client not in self._opened:
             place = str(self.owner.data).replace("{client}", str(client))
             found = load_own(place, self.owner, self.terms, self.cache)
@@ -126,6 +138,7 @@ class OwnData:
         return self.features.apply(self.fitted, images)
 
     def _require_size(self, client: int, found: int) -> None:
+        """DataError for no data, and for another number of them than was published."""
         if not found:
             raise DataError(f"client {client} has no examples")
         sizes = self.terms.sizes
@@ -189,7 +202,10 @@ def _images(place: Path, terms: DeviceTerms, cache: Path) -> Dataset:
 
 
 def _columns(place: Path, owner: OwnerSettings, terms: DeviceTerms) -> Dataset:
-    """Nothing is written beside the ledger: neither a copy nor a cache of the table."""
+    """By the columns that the owner names, of a file or of a folder that ``datasets`` has saved.
+
+    Nothing is written beside the ledger: neither a copy nor a cache of the table.
+    """
     assert terms.shape is not None
     channels, height, width = terms.shape
     columns: dict[str, Any] = {
@@ -214,7 +230,10 @@ def _classes(terms: DeviceTerms) -> list[str]:
 
 
 def public_pool(owner: OwnerSettings, terms: DeviceTerms) -> NDArray[np.float32]:
-    """The copy here of the public pool (P, C, H, W); empty where the run has none."""
+    """The copy here of the public pool (P, C, H, W), float32; empty where the run has none.
+
+    DeviceError where the owner names no copy, or it is not the one whose digest the run states.
+    """
     assert terms.shape is not None
     if terms.public is None:
         return np.zeros((0, *terms.shape), np.float32)

@@ -29,7 +29,7 @@ from importlib.metadata import version
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 
 SUPPORTED = "1.41."
 
@@ -90,7 +90,10 @@ Address = tuple[Any, ...]  # host and port, and what IPv6 adds to them
 
 
 class NotProvenError(Exception):
-    """Whoever listens at an address has not shown that it knows the secret."""
+    """Whoever listens at an address has not shown that it knows the secret.
+
+    Nothing but the device's own proof was sent to it.
+    """
 
 
 def proof(secret: bytes, role: bytes, nonces: bytes, device: Address, node: Address) -> bytes:
@@ -164,7 +167,7 @@ class ProvenTransport(httpx.HTTPTransport):
 
 
 class _Connections(httpcore.NetworkBackend):
-    """Makes the connections, and lets each be proved."""
+    """Makes the connections of a pool, and lets each be proved before it is used."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -203,7 +206,11 @@ class _Connections(httpcore.NetworkBackend):
 
 
 def _posted(stream: httpcore.NetworkStream, body: bytes) -> bytes:
-    """The body of the answer to ``body``; empty where it is none."""
+    """The body of the answer to ``body``, sent to ``PATH``; empty where it is none.
+
+    h11 speaks HTTP here, since httpx has no connection yet: this decides whether there is to be
+    one.
+    """
     link = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LARGEST)
     head = [("Host", "murmur"), ("Content-Length", str(len(body)))]
     request = h11.Request(method="POST", target=PATH, headers=head)
@@ -239,7 +246,7 @@ def _end(address: Address) -> bytes:
 
 
 class RuntimeApiError(Exception):
-    """The SuperNode refuses this process; the message says why."""
+    """The SuperNode, or its version of Flower, cannot be worked with; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +314,14 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Task:
-    """A task that was claimed here. ``for_client``: it is meant for a ClientApp."""
+    """A task that was claimed here.
+
+    Attributes:
+        address, secret: of the SuperNode.
+        token: what the task's own requests are authorised by.
+        number: its id.
+        for_client: whether it is meant for a ClientApp; any other is refused.
+    """
 
     address: str
     secret: bytes = field(repr=False)
@@ -343,7 +357,10 @@ class OpenTask:
         self._client.close()
 
     def pull(self) -> TaskInput:
-        """Pull what is asked; raises whatever Flower or httpx do where it cannot be had."""
+        """Pull what is asked; raises whatever Flower or httpx do where it cannot be had.
+
+        RuntimeApiError where the message has been given out before: whoever had it has ended.
+        """
         client = self._client
         # The message first: a task that falls silent between the two is then given out again, and
         # one that has begun is reported to the server. In Flower's order it would be neither.
@@ -382,7 +399,7 @@ class OpenTask:
         self._client.PushTaskOutput(PushTaskOutputRequest(sub_status=state, details=""))
 
     def _message_tree(self) -> ObjectTree | None:
-        """Where the message's objects are; None if it does not come."""
+        """Where the message's objects are; None if it does not come within 20 seconds."""
         for _ in range(MESSAGE_LOOKS):
             pulled = self._client.PullMessages(PullAppMessagesRequest())
             if pulled.messages_list:
@@ -412,6 +429,10 @@ def _client(
     interceptor: ProtobufClientInterceptor,
     retry: RetryInvoker | None = None,
 ) -> RuntimeHttpClient:
+    """A client of the runtime API whose every connection is proved first.
+
+    ``interceptor``: what authorises its requests. ``retry``: what tries again; None: nothing.
+    """
     client = RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=True,

@@ -21,7 +21,7 @@ from fl_app.device.node_settings import device_folder, log_error
 from fl_app.prometheus_file import NAME, Figures, read, write
 from murmur.learning.array_file import private_folder
 from murmur.privacy.policy import Policy
-from murmur.round.message_size import message_size
+from murmur.round.limits import message_size
 
 if TYPE_CHECKING:
     from fl_app.device.node import Node
@@ -66,6 +66,10 @@ class Health:
                 log_error(self.folder, NAME, error)
 
     def _write(self, question: RecordDict, reply: Message) -> None:
+        """Replace the file: the counts of before, and this message's.
+
+        Refusals are counted as the reply lists them, and a message refused as a whole as one.
+        """
         path = self.folder / NAME
         before = read(path)
         values = {name: before.get(name, 0.0) for name in MEANINGS}
@@ -95,7 +99,10 @@ def _count(listed: object) -> int:
 
 
 def _spent(ledger: Ledger, policy: Policy) -> dict[str, float]:
-    """Releases, and ε of the most exposed client; infinite where it cannot be accounted for."""
+    """Releases, and ε of the most exposed client; infinite where it cannot be accounted for.
+
+    As the owner's policy counts it: at its δ, against its threat, for its unit.
+    """
     lives = [ledger.spent(client) for client in ledger.clients()]
     try:
         epsilon = max((policy.spend(life) for life in lives), default=0.0)

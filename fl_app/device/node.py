@@ -23,20 +23,18 @@ from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacyS
 from fl_app.device.collector import Collector, PlainSum, Planned, SideBySide
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import NodeSettings, log_error
-from fl_app.device.refused import REFUSED
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
-from fl_app.device.task_parsing import digest, parse_tasks
 from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
 from fl_app.run.population import Population, population
 from murmur.learning.array_file import private_folder
 from murmur.learning.features import Features
-from murmur.learning.kernels.fused_kernels import available
-from murmur.learning.training.memory import keep_heap
+from murmur.learning.process import has_compiler, keep_heap
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Refusal
+from murmur.round.task import REFUSED, digest, parse_tasks
 
 
 class Node:
@@ -248,7 +246,7 @@ def _compute(config: DictConfig, settings: NodeSettings) -> ComputeSettings:
     if settings.owner is None:
         return build(config.compute, "compute")
     owner = settings.owner
-    return ComputeSettings(owner.compute, fused=available(), precision=owner.precision)
+    return ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)
 
 
 _local = threading.local()

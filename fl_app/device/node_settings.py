@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fl_app.device.refused import REFUSED
+from murmur.common import printable
 from murmur.learning.array_file import private, private_folder
 from murmur.privacy.policy import Policy, Refusal
-from murmur.privacy.untrusted_text import printable
+from murmur.round.task import REFUSED
 from murmur.secure_sum import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
@@ -68,7 +68,11 @@ class OwnerSettings:
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> OwnerSettings:
-        """By what the node-config says; DeviceError where it is malformed."""
+        """The settings that the node-config holds; DeviceError names the key that is malformed.
+
+        Flower gives numbers, text and truth values; lists are text such as '3,7'. Keys that are not
+        known are ignored.
+        """
         clients = _numbers(node_config, "clients") or ()
         if len(set(clients)) != len(clients):
             raise DeviceError("clients in this device's node-config: names one twice")
@@ -143,7 +147,10 @@ def _num_clients(node_config: Mapping[str, Any], sizes: tuple[int, ...] | None) 
 
 
 def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
-    """What ``OwnerRules`` has, each if it is given; ``peers=FILE`` of clients' public keys."""
+    """What ``OwnerRules`` has, each if it is given; ``peers=FILE`` of clients' public keys.
+
+    DeviceError for all of them together: the underlying error is its cause, in the device's log.
+    """
     peers = _text(node_config, "peers")
     neighbours = node_config.get("neighbours", "all")
     try:
@@ -182,7 +189,10 @@ class NodeSettings:
     owner: OwnerSettings | None = None
 
     def sum_rules(self, run: SecureSumSettings) -> OwnerRules:
-        """What is asked of secure sums: by a device's owner, else by the settings of the run."""
+        """What is asked of secure sums.
+
+        By a device's owner; virtual clients ask what ``run``, the settings of the run, says.
+        """
         if self.owner is None:
             return run.owner_rules()
         return self.owner.sums
@@ -210,7 +220,11 @@ class NodeSettings:
         return REFUSED
 
     def require_policy(self) -> None:
-        """DeviceError unless the policy holds at this instant."""
+        """DeviceError unless the policy holds at this instant.
+
+        Asked before anything that a server has sent is read: a device without a policy answers
+        alike to whatever it is asked.
+        """
         try:
             self.policy.require_valid(datetime.now(UTC))
         except Refusal as refusal:
@@ -222,7 +236,11 @@ class NodeSettings:
     def simulation(
         cls, folder: Path, policy: str | None = None, run: str | None = None
     ) -> NodeSettings:
-        """Virtual clients of one run, in its folder; ``policy``: as if a device had this one."""
+        """Virtual clients of one run, in its folder.
+
+        ``policy``: a file, as if a device had this one; None allows all. ``run``: the name in the
+        ledger, by default the folder's.
+        """
         rules = Policy.simulation()
         if policy is not None:
             rules = Policy.load(policy)
@@ -230,7 +248,12 @@ class NodeSettings:
 
     @classmethod
     def device(cls, node_config: Mapping[str, Any], run: str) -> NodeSettings:
-        """A device, by what its owner has set in its node-config."""
+        """A device, by what its owner has set in its node-config.
+
+        From here on what this process writes is readable by its user only. ``run``: the run's name
+        in the ledger until a better one is known. DeviceError where the node-config is malformed; a
+        policy that is missing or malformed refuses everything instead.
+        """
         os.umask(0o077)  # decoded data, sums' secrets and logs are their owner's only
         path = node_config.get("policy")
         if path is None:
@@ -242,7 +265,7 @@ class NodeSettings:
 
 
 def error_log(folder: Path) -> Path:
-    """Where ``log_error`` writes."""
+    """Where ``log_error`` writes; what was there before lies in errors.old.log beside it."""
     return folder / "errors.log"
 
 
@@ -272,6 +295,9 @@ def is_simulated(node_config: Mapping[str, Any]) -> bool:
 
 
 def device_folder(node_config: Mapping[str, Any]) -> Path:
-    """The folder in which a device keeps its ledger and its clients' state."""
+    """The folder in which a device keeps its ledger and its clients' state.
+
+    ``state`` in the node-config, or ``~/.murmur/device``.
+    """
     folder = Path(str(node_config.get("state", Path.home() / ".murmur" / "device")))
     return folder.expanduser().absolute()

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from clients.base import TaskError
 from fl_app.device.collector import Collector, PlainSum, Planned
-from fl_app.device.node_settings import DeviceError, NodeSettings
+from fl_app.device.node_settings import NodeSettings
 from murmur.learning.codec import Codec
 from murmur.privacy.events import Event, SummedEvent
-from murmur.round.secure_question import RECORD, question
+from murmur.round.task import RECORD, RequestError, question
 from murmur.secure_sum import (
     Peers,
     Phase,
@@ -87,7 +87,7 @@ class SecureNode:
         if self.settings.is_on:
             return UnchargedSum() if record is None else MaskedVectors(self, content)
         if record is not None:
-            raise DeviceError("secure_aggregation=on: the server has it on, this client has not")
+            raise RequestError("secure_aggregation=on: the server has it on, this client has not")
         return PlainSum()
 
     def state(self, client: int) -> StateFile:
@@ -162,11 +162,11 @@ class Request:
 
 
 def _request(record: ConfigRecord) -> Request:
-    """The request in ``record``; DeviceError if it is malformed."""
+    """The request in ``record``; RequestError if it is malformed."""
     try:
         return Request(record)
     except (KeyError, TypeError, ValueError) as error:
-        raise DeviceError(f"{RECORD}: {type(error).__name__}: {error!s:.80}") from error
+        raise RequestError(f"{RECORD}: {type(error).__name__}: {error!s:.80}") from error
 
 
 class UnchargedSum(PlainSum):

@@ -28,7 +28,7 @@ from fl_app import DISTRIBUTION as APP
 from fl_app.client_app import app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
 from fl_app.device.node_settings import DeviceError, device_folder, log_error
-from fl_app.device.refused import REFUSED
+from murmur.round.task import REFUSED
 
 POLL_SECONDS = 0.5
 
@@ -46,7 +46,10 @@ class Device:
         self.bundles = frozenset(bundles)
 
     def serve(self, runtime: Runtime) -> None:
-        """Answer tasks one after the other, for ever; RuntimeApiError if the SuperNode refuses."""
+        """Answer tasks one after the other, for ever.
+
+        RuntimeApiError if the SuperNode refuses, or is not the one that knows the secret.
+        """
         following: Task | None = None
         while True:
             task = following or runtime.claim()
@@ -88,7 +91,11 @@ class Device:
         return following
 
     def work(self, task: Task, pulled: Event) -> None:
-        """Answer one task, in a process of its own; ``pulled`` is set once all of it is here."""
+        """Answer one task, in a process of its own; ``pulled`` is set once all of it is here.
+
+        What goes wrong is logged and ends the process with status 1; the SuperNode then reports the
+        task as expired.
+        """
         try:
             with task.open() as opened:
                 task_input = opened.pull()
@@ -113,7 +120,11 @@ class Device:
             return Message(refusal, reply_to=task_input.message)
 
     def _require_answerable(self, task: Task, task_input: TaskInput) -> None:
-        """DeviceError where a task is not for the ClientApp that is installed here."""
+        """DeviceError where a task is not for the ClientApp that is installed here.
+
+        It must be a ClientApp's, of this app and minor version, and of a bundle that the owner has
+        named, if the owner has named any.
+        """
         if not task.for_client:
             raise DeviceError("this device answers ClientApp tasks only")
         if task_input.app.rpartition("/")[2] != APP:

@@ -1,1 +1,7 @@
-"""Where a run happens: in the calling process, in Flower's simulation runtime, on devices."""
+"""Where a run happens: in the calling process, in Ray's workers, or on people's devices.
+
+An engine has two methods. ``begin()`` starts what takes seconds to start, while the run is still
+being validated. ``run(overrides, folder)`` runs to the end and raises what ended it early. All of
+them drive the same two Flower apps, so the same seed gives the same bits on every engine; Flower's
+own simulation runtime drives these apps too, by `flwr run`.
+"""

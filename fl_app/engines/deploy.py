@@ -5,13 +5,13 @@ Where `murmur` runs on the same machine, or sees the folder over a network disk,
 rounds as they are made; elsewhere it passes on Flower's log.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,38 +25,50 @@ from fl_app.config.run_config import to_run_config
 from fl_app.config.settings import FederationSettings
 from fl_app.device import pool_digest
 from fl_app.device.agreement import overrides_for_devices
-from fl_app.engines.packing import copy_app
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
+from murmur.common import settings
 from murmur.learning.array_file import private
-from murmur.round.errors import RunError
+from murmur.round.task import RunError
 
 PROJECT = CONF.parent
+_FLWR = str(Path(sys.executable).parent / "flwr")
 _STARTED = re.compile(r"Successfully started run (\d+)")
 
 
+@settings
 class DeployEngine:
-    """``superlink``: a connection in FLWR_HOME/config.toml.
+    """``conf/engine/deploy``.
 
-    ``bundle``: a signed bundle such as ``@murmur/murmur-fl==0.1.0``, which the SuperLink fetches;
-    None: the project's folder is packed as it is, without a signature.
+    Attributes:
+        superlink: the name of a connection in FLWR_HOME/config.toml.
+        bundle: a signed bundle such as ``@murmur/murmur-fl==0.1.0``, which the SuperLink fetches;
+            None: the project's folder is packed as it is, without a signature.
     """
 
-    def __init__(self, superlink: str | None, bundle: str | None = None) -> None:
-        if superlink is None:
+    superlink: str | None
+    bundle: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.superlink is None:
             raise ValueError(
                 "superlink=null: must be the name of a connection in FLWR_HOME/config.toml; "
                 "`flwr config list` prints them"
             )
-        if bundle is not None and not bundle.startswith("@"):
-            raise ValueError(f"bundle={bundle}: must look like @account/app==1.0.0, or be null")
-        self.superlink, self.bundle = superlink, bundle
+        if self.bundle is not None and not self.bundle.startswith("@"):
+            raise ValueError(
+                f"bundle={self.bundle}: must look like @account/app==1.0.0, or be null"
+            )
 
     def begin(self) -> None:
         """Nothing: the SuperLink is there already."""
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
-        """Submit, wait for the end, and raise RunError if the run did not finish."""
+        """Submit, follow Flower's log to the end.
+
+        Raises:
+            RunError: the run did not finish, as far as its folder or Flower tells.
+        """
         words = [*overrides, *device_overrides(overrides)]
         run_config = folder.path / "flower-run-config.toml"
         run_config.write_text(tomli_w.dumps(to_run_config(words)), encoding="utf-8")
@@ -71,11 +83,13 @@ class DeployEngine:
             raise RunError(f"{folder.error() or f'Flower says {status}'} (the log: {log})")
 
     def _submit(self, app: str, run_config: Path, folder: RunFolder) -> str | None:
-        """Start the run and follow its log to the end; the run's number, if it got one."""
-        command = [_flwr(), "run", app, self.superlink, "--stream", "--run-config"]
+        """Start the run and follow its log to the end; the run's number, if it got one.
+
+        Ctrl-C stops the run, which would otherwise go on at the devices without anybody watching.
+        """
         number = None
         process = subprocess.Popen(
-            [*command, str(run_config)],
+            [_FLWR, "run", app, str(self.superlink), "--stream", "--run-config", str(run_config)],
             env=_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -87,15 +101,13 @@ class DeployEngine:
                 for line in process.stdout:
                     log.write(line)
                     log.flush()
-                    if (started := _STARTED.search(line)) is not None:
-                        number = started[1]
+                    number = number or _started(line)
                     if not _visible(folder):
                         print(line, end="", flush=True)
         except KeyboardInterrupt:
             process.terminate()
-            if number is None and (started := _STARTED.search(process.stdout.read())) is not None:
-                number = started[1]
-            if number is not None:  # else the devices would go on without anybody watching
+            number = number or _started(process.stdout.read())
+            if number is not None:
                 self._flwr("stop", number)
             raise
         finally:
@@ -114,9 +126,11 @@ class DeployEngine:
             return "nothing about the run; the SuperLink does not answer"
 
     def _flwr(self, word: str, *arguments: str) -> str:
-        command = [_flwr(), word, *arguments, self.superlink, "--format", "json"]
-        if word == "list":
-            command = [_flwr(), word, self.superlink, *arguments, "--format", "json"]
+        """What `flwr WORD` prints, as JSON."""
+        superlink = str(self.superlink)
+        command = [_FLWR, word, *arguments, superlink, "--format", "json"]
+        if word == "list":  # which wants the connection first
+            command = [_FLWR, word, superlink, *arguments, "--format", "json"]
         done = subprocess.run(
             command, env=_environment(), capture_output=True, text=True, check=False
         )
@@ -124,35 +138,61 @@ class DeployEngine:
 
 
 def device_overrides(overrides: list[str]) -> list[str]:
-    """All that devices read of a run: what they are asked for, and what the pool is."""
+    """All that devices read of a run: what they are asked for, and what the pool is.
+
+    Raises:
+        ConfigError: the overrides are not for devices, or devices could not do what they say.
+    """
     config = compose(overrides)
     federation: FederationSettings = build(config.federation, "federation")
     terms = federation.device_terms()
     if terms is None:
         raise ConfigError("federation.devices=null: engine=deploy sets it; take the override away")
-    people, fitted = image_population(config), population(config).fitted
-    data = people.dataset
-    plain = data.classes in (None, tuple(map(str, range(data.num_classes))))
-    classes = data.num_classes if plain else list(data.classes or ())
-    found = {
-        "shape": list(people.dataset.input_shape),
-        "classes": classes,
-        "public": pool_digest(people.public) if len(people.public) else None,
-        "features": None if fitted is None else fitted.digest,
-    }
+    people = image_population(config)
+    fitted = population(config).fitted
+    found: dict[str, object] = {"shape": list(people.dataset.input_shape)}
+    numbered = tuple(map(str, range(people.dataset.num_classes)))
+    if people.dataset.classes in (None, numbered):
+        found["classes"] = people.dataset.num_classes
+    else:
+        found["classes"] = list(people.dataset.classes or ())
+    if len(people.public):
+        found["public"] = pool_digest(people.public)
+    if fitted is not None:
+        found["features"] = fitted.digest
     public = [
         f"federation.devices.{key}={json.dumps(value)}"
         for key, value in found.items()
-        if getattr(terms, key) is None and value is not None
+        if getattr(terms, key) is None
     ]
-    return [
-        *public,
-        *(
-            word
-            for word in overrides_for_devices(config, choices(overrides))
-            if word not in overrides
-        ),
-    ]
+    chosen = overrides_for_devices(config, choices(overrides))
+    return [*public, *(word for word in chosen if word not in overrides)]
+
+
+def copy_app(project: Path, folder: Path) -> Path:
+    """Copy the files that Flower packs of this project to ``folder``; returns it.
+
+    Flower walks the whole folder that it is asked to pack, and resolves every path in it before it
+    looks at ``fab-include``. A project's folder holds its environment and its results, so that
+    takes ten seconds of processor time; the files that are really packed are a few hundred.
+
+    Args:
+        project: a checkout, or where a wheel was installed, which has ``pyproject.toml`` within
+            ``fl_app``.
+        folder: made where it is missing.
+    """
+    manifest = project / "pyproject.toml"
+    if not manifest.exists():
+        manifest = project / "fl_app" / "pyproject.toml"
+    project_file = tomllib.loads(manifest.read_text(encoding="utf-8"))
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(manifest, folder / "pyproject.toml")
+    for pattern in project_file["tool"]["flwr"]["app"]["fab-include"]:
+        for path in project.glob(pattern):
+            target = folder / path.relative_to(project)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    return folder
 
 
 def _visible(folder: RunFolder) -> bool:
@@ -160,10 +200,11 @@ def _visible(folder: RunFolder) -> bool:
     return (folder.path / "config.yaml").exists()
 
 
+def _started(line: str) -> str | None:
+    found = _STARTED.search(line)
+    return None if found is None else found[1]
+
+
 def _environment() -> dict[str, str]:
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     return {**quiet, **os.environ}
-
-
-def _flwr() -> str:
-    return str(Path(sys.executable).parent / "flwr")

@@ -4,8 +4,6 @@ No Ray and no SuperLink: breakpoints work and start-up is an import. The results
 ray engine bit for bit, because the apps are the same and sums do not depend on grouping.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -13,57 +11,68 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from uuid import uuid4
 
-from flwr.app import Context, Message, RecordDict
-from flwr.app.error import Error
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from omegaconf import DictConfig
 
+from fl_app.config.run_config import to_run_config
 from fl_app.device.node_settings import SIMULATED, NodeSettings, error_log
 from fl_app.run.results import RunFolder
+from murmur.common import Count, settings
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
+Answer = Callable[[Message, Context], Message]  # what stands for the ClientApp
 
 
+@settings
 class InlineEngine:
-    """``workers`` threads serve ``nodes`` virtual SuperNodes (None: one for each worker).
+    """``conf/engine/inline``.
 
-    ``traceback``: whether to print what the clients' own log says of their errors.
+    Attributes:
+        workers: threads that let nodes answer at the same time.
+        nodes: virtual SuperNodes that share a cohort; None: one for each worker.
+        traceback: whether to print, at the end, what the clients' log says of their errors.
     """
 
-    def __init__(self, workers: int = 1, nodes: int | None = None, traceback: bool = False) -> None:
-        if workers < 1:
-            raise ValueError(f"workers={workers}: must be at least 1")
-        if nodes is not None and nodes < 1:
-            raise ValueError(f"nodes={nodes}: must be at least 1, or null")
-        self.workers, self.nodes, self.traceback = workers, nodes or workers, traceback
+    workers: Count = 1
+    nodes: Count | None = None
+    traceback: bool = False
 
     def begin(self) -> None:
         """Nothing starts before the run does."""
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
-        """Run to the end; an exception of the server passes through."""
+        """Run to the end; an exception of the server passes through.
+
+        A run that was interrupted goes on with as many nodes as shared its cohort then.
+        """
         from fl_app.client_app import app as client_app
 
         try:
-            serve(overrides, max(self.nodes, folder.shares()), self.workers, client_app)
+            serve(
+                overrides,
+                max(self.nodes or self.workers, folder.shares()),
+                self.workers,
+                client_app,
+            )
         finally:
             log = error_log(folder.path)
             if self.traceback and log.exists():
                 print(log.read_text(encoding="utf-8"), file=sys.stderr)
 
 
-Answer = Callable[[Message, Context], Message]
-
-
 def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> None:
-    """Run the ServerApp in this process over ``nodes`` virtual SuperNodes.
+    """Run the ServerApp in this process over virtual SuperNodes.
 
-    ``answer`` stands for the ClientApp; up to ``workers`` threads call it at a time.
+    Args:
+        overrides: Hydra's, which server and clients compose the run from.
+        nodes: how many SuperNodes there are.
+        workers: how many threads call ``answer`` at a time, at most.
+        answer: stands for the ClientApp; on the ray engine it asks a worker.
     """
-    from fl_app.config.run_config import to_run_config
     from fl_app.server_app import app as server_app
 
     words = to_run_config(overrides)
@@ -72,28 +81,30 @@ def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> Non
         server_app(grid, context)
 
 
-def identify() -> None:
-    """Give this process the task's identity that Flower stamps on every new message."""
-    TaskIdentity.task_id = TaskIdentity.run_id = 1
-    TaskIdentity.node_id = SUPERLINK_NODE_ID
-
-
 def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
     """Run a composed ``config``, whose classes may be anybody's (``examples/one_file.py``)."""
     from fl_app.device.node import node_for
     from fl_app.run.experiment import Experiment
 
-    settings = NodeSettings.simulation(folder.path)
+    node = NodeSettings.simulation(folder.path)
 
     def answer(message: Message, _: Context) -> Message:
-        return Message(node_for(config, settings).answer(message.content), reply_to=message)
+        return Message(node_for(config, node).answer(message.content), reply_to=message)
 
     with folder.claim(), _grid(answer, nodes, 1, {}) as grid:
         Experiment(config).run(grid, folder)
 
 
+def identify() -> None:
+    """Give this process the task's identity that Flower stamps on every new message."""
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = 1
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+
+
 @contextmanager
-def _grid(answer: Answer, nodes: int, workers: int, run_config: dict) -> Iterator[InlineGrid]:
+def _grid(answer: Answer, nodes: int, workers: int, run_config: dict) -> Iterator["InlineGrid"]:
+    """A grid for one run, during which Flower logs warnings only."""
     logger = logging.getLogger("flwr")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -106,12 +117,17 @@ def _grid(answer: Answer, nodes: int, workers: int, run_config: dict) -> Iterato
 
 
 class InlineGrid(Grid):
-    """Flower's Grid without a SuperLink; node ids are 101, 102, ..."""
+    """Flower's Grid without a SuperLink: messages are answered as they are pushed.
+
+    Node ids are 101, 102, ... A node whose answer raises replies with Flower's error message, as
+    a ClientApp that raises does.
+    """
 
     def __init__(
         self, answer: Answer, run_config: dict, nodes: int, pool: ThreadPoolExecutor
     ) -> None:
-        self._answer, self._pool = answer, pool
+        self._answer = answer
+        self._pool = pool
         self._run = Run.create_empty(run_id=1)
         self._contexts = {
             node: Context(
@@ -169,6 +185,7 @@ class InlineGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def _deliver(self, message: Message) -> Message:
+        """The node's reply; for an exception, the error message that Flower would send."""
         try:
             return self._answer(message, self._contexts[message.metadata.dst_node_id])
         except Exception as error:

@@ -2,10 +2,8 @@
 
 No SuperLink between: messages go straight to actors that have imported everything once and stay for
 the process's next run. The apps are those of every engine and sums do not depend on grouping, so
-the results are those of `flwr run` (``flower``) bit for bit.
+the results are those of `flwr run` bit for bit.
 """
-
-from __future__ import annotations
 
 import os
 from queue import SimpleQueue
@@ -16,32 +14,60 @@ from flwr.app import Context, Message
 from fl_app.config import plugins
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import Head, naming_address, require_named_cluster, start_ray
-from fl_app.engines.workers import WorkerEngine
 from fl_app.run.results import RunFolder
+from murmur.common import Count, NotNegative, settings
 
-# Times that a message goes to a worker again after one died with it; its clients pay once.
+# Times that a message goes to a worker again after one died with it; its clients pay once, since
+# a client that has answered finds its answer in its ledger.
 RETRIES = 5
 
 
-class RayEngine(WorkerEngine):
-    """Runs the apps in Ray's workers."""
+@settings
+class RayEngine:
+    """``conf/engine/ray``.
+
+    Attributes:
+        workers: processes of one core each; None: one for each core of this machine.
+        nodes: virtual SuperNodes that share a cohort; None: one for each worker.
+        gpus_per_worker: the share of a GPU that each worker reserves, such as 0.5.
+    """
+
+    workers: Count | None = None
+    nodes: Count | None = None
+    gpus_per_worker: NotNegative = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many workers there are."""
+        return self.workers or os.cpu_count() or 1
 
     def begin(self) -> None:
         """Start Ray's head, which takes seconds, while the run is still being validated."""
         require_named_cluster()
-        if not self.gpus and RayPool.kind is None and "RAY_ADDRESS" not in os.environ:
-            Head.shared(self.workers)
+        plain = not self.gpus_per_worker and "RAY_ADDRESS" not in os.environ
+        if plain and RayPool.kind is None:
+            Head.shared(self.count)
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
-        """Run to the end; an exception of the server passes through."""
-        pool = RayPool.shared(self.workers, self.gpus)
-        serve(overrides, max(self.nodes, folder.shares()), self.workers, pool.answer)
+        """Run to the end; an exception of the server passes through.
+
+        A run that was interrupted goes on with as many nodes as shared its cohort then.
+        """
+        pool = RayPool.shared(self.count, self.gpus_per_worker)
+        nodes = max(self.nodes or self.count, folder.shares())
+        serve(overrides, nodes, self.count, pool.answer)
 
 
 class Worker:
-    """What lives in an actor: the ClientApp, imported once."""
+    """What lives in an actor: the ClientApp, imported once.
 
-    def __init__(self) -> None:
+    Args:
+        folders: the user's own folders (``MURMUR_PLUGINS``) as the command knows them: a worker
+            may be a fork of an older process, or run on another machine.
+    """
+
+    def __init__(self, folders: str) -> None:
+        os.environ[plugins.VARIABLE] = folders
         from fl_app.client_app import app
 
         identify()
@@ -52,7 +78,7 @@ class Worker:
         return self._app(message, context)
 
     def process(self) -> int:
-        """The process id."""
+        """The process id, for tests that kill it."""
         return os.getpid()
 
 
@@ -62,18 +88,18 @@ class RayPool:
     Ray starts an actor that died anew, and hands it the message that it died with.
     """
 
-    kind: tuple[int, float, str] | None = None  # of the one of this process
-    _shared: RayPool | None = None
+    kind: tuple[int, float, str] | None = None  # of the pool of this process
+    _shared: "RayPool | None" = None
 
     @classmethod
-    def shared(cls, workers: int, gpus: float) -> RayPool:
-        """The one of this process; started anew only for another size or other plug-ins."""
-        # Workers know the folders that were named when they started.
+    def shared(cls, workers: int, gpus: float) -> "RayPool":
+        """The pool of this process; started anew for another size or other folders of classes."""
         kind = (workers, gpus, os.environ.get(plugins.VARIABLE, ""))
-        if cls._shared is None or cls.kind != kind:
-            if cls._shared is not None:
-                cls._shared.stop()
-            cls._shared, cls.kind = cls(workers, gpus), kind
+        if cls._shared is not None and cls.kind != kind:
+            cls._shared.stop()
+        if cls._shared is None:
+            cls._shared = cls(workers, gpus)
+            cls.kind = kind
         return cls._shared
 
     def __init__(self, workers: int, gpus: float) -> None:
@@ -82,13 +108,14 @@ class RayPool:
             self._ray = start_ray(address, workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
-        self.actors = [actor.remote() for _ in range(workers)]
+        folders = os.environ.get(plugins.VARIABLE, "")
+        self.actors = [actor.remote(folders) for _ in range(workers)]
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for one in self.actors:
             self._idle.put(one)
 
     def answer(self, message: Message, context: Context) -> Message:
-        """The reply of a worker that is free."""
+        """The reply of a worker that is free; waits for one."""
         worker = self._idle.get()
         try:
             return self._ray.get(worker.answer.remote(message, context))
@@ -102,4 +129,5 @@ class RayPool:
         self._ray.shutdown()
         if Head._shared is not None:
             Head._shared.stop()
-        RayPool._shared = RayPool.kind = None
+        RayPool._shared = None
+        RayPool.kind = None

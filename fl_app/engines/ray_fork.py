@@ -9,8 +9,6 @@ The template must not have imported ray, whose threads do not survive a fork, an
 file, so this module imports nothing of the project at its head.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy
@@ -23,10 +21,15 @@ _MOST = 2**20  # bytes of a request
 
 
 def start_template(path: str) -> int | None:
-    """Fork the template, which answers at ``path``; its process id, None: it cannot be had here."""
+    """Fork the template, which answers at the socket ``path``, and serves until it is killed.
+
+    Returns:
+        Its process id; None where it cannot be had: Ray or CUDA, neither of which survives a fork,
+        is in use in this process.
+    """
     torch = sys.modules.get("torch")
     if "ray" in sys.modules or (torch is not None and torch.cuda.is_initialized()):
-        return None  # neither can be used in a fork
+        return None
     import fl_app.client_app
     import fl_app.device.node  # noqa: F401
 
@@ -44,7 +47,8 @@ def start_template(path: str) -> int | None:
 
 
 def _become_template(listener: socket.socket) -> None:
-    from fl_app.engines.family import die_with_parent
+    """Let go of all that is `murmur`'s, then fork a worker for each request; never returns."""
+    from fl_app.engines.processes import die_with_parent
 
     die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -71,12 +75,13 @@ def _become_template(listener: socket.socket) -> None:
         request.close()
 
 
-def _become_worker(asked: dict) -> None:
+def _become_worker(request: dict) -> None:
+    """Run Ray's worker in this process, with the command line and environment that Ray gave."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    sys.argv = asked["arguments"]
+    os.environ.update(request["environment"])
+    sys.argv = request["arguments"]
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
@@ -87,13 +92,14 @@ def _request(arguments: list[str]) -> None:
     """Ask the template for a worker; OSError where there is none."""
     with socket.socket(socket.AF_UNIX) as template:
         template.connect(os.environ[SOCKET])
-        asked = {"arguments": arguments, "environment": dict(os.environ)}
-        template.sendall(json.dumps(asked).encode())
+        request = {"arguments": arguments, "environment": dict(os.environ)}
+        template.sendall(json.dumps(request).encode())
         template.shutdown(socket.SHUT_WR)
         template.recv(1)  # until it has forked
 
 
 def _main() -> None:
+    """What Ray starts: ask the template for the worker, or become Ray's own setup."""
     # Ray's words: flags for Python, the worker's file, its options, and two for the setup itself.
     words = [word for word in sys.argv[1:] if not word.startswith("--serialized-runtime-env")]
     words = [word for word in words if not word.startswith("--language=")]

@@ -7,8 +7,6 @@ that rests on Ray's private interfaces (2.55); where they are different it ends 
 and ``ray_start`` does without it.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil
@@ -18,7 +16,7 @@ import time
 from typing import Any
 
 from fl_app.engines import ray_fork
-from fl_app.engines.family import adopt_orphans, die_with_parent, end_children, orphaned
+from fl_app.engines.processes import adopt_orphans, die_with_parent, end_children, orphaned
 
 # An agent's stand-in: Ray insists on processes, and needs nothing of them without runtime envs.
 _AGENT = (
@@ -27,7 +25,13 @@ _AGENT = (
 
 
 def main(workers: int, parent: int, folder: str) -> None:
-    """Start, print the address, stay until something ends."""
+    """Start Ray, print its address (HOST:PORT), stay until something ends; nothing is left then.
+
+    Args:
+        workers: cores of this Ray.
+        parent: the process id of the `murmur` that wants it.
+        folder: where its sockets and logs lie; removed at the end.
+    """
     die_with_parent(signal.SIGTERM)
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -45,6 +49,7 @@ def main(workers: int, parent: int, folder: str) -> None:
 
 
 def _start(workers: int, folder: str) -> Any:
+    """Ray's ``Node``, whose processes have been started; agents are stand-ins that sleep."""
     names = ("_raylet", "_private.node", "_private.services", "_private.parameter")
     private: list[Any] = [importlib.import_module(f"ray.{name}") for name in names]
     _raylet, node, services, parameter = private
@@ -66,6 +71,8 @@ def _start(workers: int, folder: str) -> Any:
     }
 
     class Head(node.Node):  # type: ignore
+        """Ray's node without its API server, and with ports for agents that are not there."""
+
         def start_api_server(self, **_: object) -> None:
             self._webui_url = ""
 

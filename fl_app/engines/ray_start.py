@@ -4,8 +4,6 @@ Quickly: Ray's head starts in a process of its own while this one imports PyTorc
 are forks of this process (``ray_head``, ``ray_fork``). RAY_ADDRESS names a cluster to use instead.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import logging
@@ -23,14 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fl_app.config import plugins
 from fl_app.config.errors import ConfigError
-from fl_app.engines.family import adopt_orphans, end_children
+from fl_app.engines.processes import adopt_orphans, end_children, socket_folder
 from fl_app.engines.ray_fork import SOCKET, start_template
-from fl_app.engines.sockets import socket_folder
 
 ANSWER_SECONDS = 6.0  # for a cluster that was named
 START_TIMEOUT = 60.0  # seconds for the head's address; on a crowded machine Ray is slow
+HOME = Path(__file__).resolve().parents[2]  # our own packages
 
 # The environment of Ray's processes, unless the user has set it otherwise.
 ENVIRONMENT = {
@@ -45,23 +42,31 @@ ENVIRONMENT = {
 
 
 class Head:
-    """Ray's head for ``workers`` workers, and the template that they are forked from."""
+    """Ray's head for ``workers`` workers, and the template that they are forked from.
 
-    _shared: Head | None = None
+    One in a process at most. Everything ends with this process (``engines.processes``), and this
+    process ends where Ray does before it: who waits for an answer would wait for ever.
+    """
+
+    _shared: "Head | None" = None
 
     @classmethod
-    def shared(cls, workers: int) -> Head | None:
-        """The one of this process, started on first use; None where another kind is in use."""
-        kind = (workers, os.environ.get(plugins.VARIABLE, ""))
-        if cls._shared is not None and cls._shared.kind != kind and "ray" not in sys.modules:
-            cls._shared.stop()  # nobody has connected to it
+    def shared(cls, workers: int) -> "Head | None":
+        """The head of this process, started on first use; None where one of another size is used.
+
+        A head that nobody has connected to yet is replaced by one of the size that is wanted.
+        """
+        other = cls._shared is not None and cls._shared.workers != workers
+        if other and "ray" in sys.modules:
+            return None
+        if cls._shared is not None and other:
+            cls._shared.stop()
         if cls._shared is None:
             cls._shared = cls(workers)
-        return cls._shared if cls._shared.kind == kind else None
+        return cls._shared
 
     def __init__(self, workers: int) -> None:
-        # Workers know the folders of plug-ins that were named when their head started.
-        self.kind = (workers, os.environ.get(plugins.VARIABLE, ""))
+        self.workers = workers
         _set_environment(own=True)
         adopt_orphans()
         self.folder = Path(tempfile.mkdtemp(prefix="murmur-ray-", dir=socket_folder()))
@@ -80,17 +85,19 @@ class Head:
         atexit.register(self.stop)
 
     def address(self) -> str | None:
-        """Where Ray answers; None where it did not start this way."""
+        """Where Ray answers (HOST:PORT); None where it did not start this way."""
         self._template = start_template(str(self.folder / "template"))
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT)
-        address = self.process.stdout.readline().strip() if ready else ""
-        if address:
-            threading.Thread(target=self._watch, daemon=True).start()
-        return address or None
+        if not ready:
+            return None
+        address = self.process.stdout.readline().strip()
+        if not address:
+            return None
+        threading.Thread(target=self._watch, daemon=True).start()
+        return address
 
     def _watch(self) -> None:
-        """End this process when Ray ends before it: who waits for an answer would wait for ever."""
         self.process.wait()
         if not self._stopping:
             print("murmur: Ray has ended; `murmur resume RUN` goes on from here", file=sys.stderr)
@@ -99,7 +106,7 @@ class Head:
             os._exit(1)
 
     def stop(self) -> None:
-        """End the head, Ray's processes and the workers."""
+        """End the head, Ray's processes and the workers; their folder goes."""
         self._stopping = True
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -132,7 +139,7 @@ def naming_address() -> Iterator[str | None]:
 
 
 def require_named_cluster() -> None:
-    """ConfigError where RAY_ADDRESS names nothing."""
+    """ConfigError where RAY_ADDRESS names nothing that answers."""
     with naming_address() as address:
         if address is not None:
             require_cluster(address)
@@ -167,33 +174,49 @@ def _set_environment(own: bool) -> None:
         os.environ.setdefault("RAY_TMPDIR", socket_folder())
 
 
-def start_ray(address: str | None, workers: int | None = None) -> Any:
-    """The module ``ray``, connected to the cluster at ``address``, or with None to a new one.
+def start_ray(address: str | None, workers: int) -> Any:
+    """The module ``ray``, connected.
 
-    ``workers``: cores of a new one; None: all of this machine's. A process that is connected
-    already stays as it is.
+    A process that is connected already stays as it is.
+
+    Args:
+        address: a cluster's (HOST:PORT, ray://HOST:PORT or auto); None: one of this process.
+        workers: cores of the one that is started here.
+
+    Raises:
+        ConnectionError, ValueError: there is no cluster at ``address``.
     """
     if address is not None:
         require_cluster(address)
     _set_environment(own=address is None)
-    head = None
-    if address is None and workers is not None and "ray" not in sys.modules:
-        head = Head.shared(workers)
-        address = None if head is None else head.address()
-        if head is not None and address is None:
-            head.stop()
+    new: dict[str, Any] = {}
+    if address is None:
+        address = _quickly(workers)
+    if address is None:
+        address = "local"
+        new = {"num_cpus": workers, "include_dashboard": False}
     import ray
 
     if not ray.is_initialized():
-        local = {"num_cpus": workers, "include_dashboard": False}
-        new: dict[str, Any] = local if address is None else {}
-        on_main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGTERM)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.chdir(HOME):
+            # Ray puts the folder that this happens in on its workers' import path: not a user's,
+            # whose files may have the names of ours.
             warnings.simplefilter("ignore", FutureWarning)  # of Ray's plans, not of this use
-            ray.init(
-                address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **new
-            )
-        if on_main:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **new)
+        if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray's own ends without cleaning up
     return ray
+
+
+def _quickly(workers: int) -> str | None:
+    """The address of our own head; None where Ray is imported already or does not start so."""
+    if "ray" in sys.modules:
+        return None
+    head = Head.shared(workers)
+    if head is None:
+        return None
+    address = head.address()
+    if address is None:
+        head.stop()
+    return address

@@ -17,7 +17,7 @@ from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.statement import Guarantee, Statement
-from murmur.privacy.statement_text import NEIGHBOURS, UNITS, against, odds, said_of_canaries
+from murmur.privacy.statement_text import NEIGHBOURS, UNITS, against, canary_finding, odds
 
 CURATORS = ("Government", "Industry", "Nonprofit")
 
@@ -202,7 +202,7 @@ def _assumptions(g: Guarantee) -> str:
 def _measured(g: Guarantee) -> str:
     found = [] if g.measured is None else [f"at least {_number(g.measured)} per round"]
     if g.canaries is not None:
-        found.append(said_of_canaries(g.canaries))
+        found.append(canary_finding(g.canaries))
     return "; ".join(found) or "not attacked"
 
 

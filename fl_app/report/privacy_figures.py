@@ -21,7 +21,7 @@ from fl_app.report.figure_parts import (
 )
 from fl_app.report.scales import Linear, Log
 from fl_app.report.settings import Grouping, Setting
-from murmur.privacy.canaries import CanaryAudit
+from murmur.privacy.one_run import CanaryAudit
 
 _ROW_BASE = 10 / ROW  # a row's marks lie this share of a row above its lower edge
 

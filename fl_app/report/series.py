@@ -9,7 +9,7 @@ from typing import Any
 
 from fl_app.report.reading import Run, number
 from fl_app.report.settings import Setting
-from murmur.privacy.canaries import CanaryAudit
+from murmur.privacy.one_run import CanaryAudit
 from murmur.privacy.statement import Guarantee
 
 # What a row says beside scores.

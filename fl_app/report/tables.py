@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from fl_app.report import series
 from fl_app.report.reading import Source, number
 from fl_app.report.settings import Setting, group
-from murmur.privacy.untrusted_text import csv_cell
+from murmur.common import csv_cell
 
 Record = dict[str, Any]
 CONFIDENCE = 0.95

@@ -28,7 +28,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.job_key import MACHINE, PRECISION
 from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 
-FORMAT = 2  # of the file; another one is refused
+FORMAT = 3  # of the file; another one is refused
 _STRATEGY = "strategy."  # begins the names of its arrays
 _EXTENDABLE = "federation.num_rounds"
 
@@ -37,7 +37,7 @@ _EXTENDABLE = "federation.num_rounds"
 class Checkpoint:
     """``settings``: the resolved configuration. ``rows``: the lines of ``rounds.jsonl`` so far.
 
-    ``trained``: of the round after ``round`` (``Round.facts``), where ``model``, ``state`` and
+    ``trained``: of the round after ``round`` (``Outcome.facts``), where ``model``, ``state`` and
     ``participations`` are those after its training, and it is not evaluated yet; None otherwise.
     ``shares``: how many nodes share the cohort of the round that comes next.
     ``configs``: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.

@@ -16,12 +16,12 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population
 from murmur.learning.data.datasets import Dataset
-from murmur.learning.kernels.fused_kernels import available
+from murmur.learning.process import has_compiler
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.training.trial import try_out
 from murmur.privacy.budget import Budget
 from murmur.round.client_state import ClientState
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
 
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient
@@ -44,7 +44,7 @@ def build_trainer(
             "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
             "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
         )
-    if compute.fused and not available():
+    if compute.fused and not has_compiler():
         raise ConfigError(
             "compute.fused=True: needs llvmlite (pip install 'murmur-fl[fast]'); with "
             "compute.fused=false the result is the same but for rounding"
@@ -85,7 +85,7 @@ def build_client(
 ) -> Client:
     """The client class of ``config.strategy``, with its tools and its budget."""
     setup = _client_setup(config, people, trainer, state_folder)
-    client: Client = build(config.strategy.client, "strategy", setup)
+    client: Client = build(config.strategy.client, "strategy", setup, knobs=config.strategy)
     if trainer.statistics and not client.keeps_statistics:
         raise ConfigError(
             f"model={type(trainer.flat.module).__name__}: keeps statistics over batches (batch "
@@ -103,7 +103,7 @@ def build_evaluator(
     if config.evaluation.client is None:
         return None
     setup = _client_setup(config, people, trainer, state_folder)
-    return build(config.evaluation.client, "evaluation", setup)
+    return build(config.evaluation.client, "evaluation", setup, knobs=config.evaluation)
 
 
 def promises(config: DictConfig) -> tuple[Budget, Schedule]:

@@ -28,9 +28,9 @@ from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.run.server import build_strategy
 from fl_app.tracking import Tracker
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.releases import assumptions_of
-from murmur.round.client_placement import SimulatedPlacement
-from murmur.round.setup import Round
+from murmur.privacy.events import assumptions_of
+from murmur.round.phase import Outcome
+from murmur.round.placement import SimulatedPlacement
 
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
 
@@ -80,9 +80,9 @@ class Experiment:
         checkpoint = self.checkpoint(folder)
         if self.config.keep_checkpoints:
             strategy.keep = self._keep_trained
-            strategy.journal = folder.sum_path
+            strategy.sums.journal = folder.sum_path
             if strategy.evaluation is not None:
-                strategy.evaluation.journal = folder.evaluation_sum_path
+                strategy.evaluation.sums.journal = folder.evaluation_sum_path
         placement = strategy.setup.placement
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
             placement.ledger = folder.ledger_path  # on other machines it may be another
@@ -100,7 +100,7 @@ class Experiment:
             placement.shares = checkpoint.shares or None
         strategy.first_round = checkpoint.round
         trained = checkpoint.trained
-        strategy.round = Round(checkpoint.round) if trained is None else Round.of(trained)
+        strategy.round = Outcome(checkpoint.round) if trained is None else Outcome.of(trained)
         strategy.participations.update(checkpoint.participations)
         strategy.resume(checkpoint.state)
         return checkpoint.model
@@ -176,7 +176,7 @@ class Experiment:
             "round": number,
             **scores,
             **self._spent(),
-            "answered": len(strategy.round.accepted),
+            "answered": len(strategy.round.answered),
             "counted": strategy.round.counted,
             "failed": {str(client): why for client, why in strategy.round.failed.items()},
             "accused": {str(client): why for client, why in strategy.round.accused.items()},
@@ -227,7 +227,7 @@ class Experiment:
         strategy = self.strategy
         if not strategy.participations and strategy.evaluation is None:
             return {"epsilon_proven": 0.0}
-        event, delta = strategy.spent_in_all(), self.privacy.delta
+        event, delta = strategy.report.spent_in_all(), self.privacy.delta
         threat = Threat(self.privacy.threat)
         cases: dict[str, tuple[str, ...] | None] = {"epsilon_proven": ()}
         if assumptions_of(event):
@@ -242,7 +242,7 @@ class Experiment:
         rows = self.folder.rows()
         scored = [row["accuracy"] for row in rows if "accuracy" in row and row["round"] > 0]
         void = [SEEDED] if self.privacy.noise == "seeded" else []
-        statement = self.strategy.statement(void)
+        statement = self.strategy.report.statement(void)
         first = statement.to_dict()["guarantees"][0]
         final = {
             "rounds": self.federation.num_rounds,

@@ -23,6 +23,7 @@ from fl_app.run.clients import build_model
 from murmur.learning.data.examples import Dataset
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 
 KEY = "murmur"
 NORMALISATION = "pixels divided by 255; other features as they are"
@@ -41,7 +42,7 @@ def describe(config: DictConfig, dataset: Dataset, statement: Statement) -> dict
         "features": plain["features"],
         "model": _without_files(plain["model"]),
         "privacy": statement.to_dict(),
-        "privacy_text": statement.text(),
+        "privacy_text": render(statement),
     }
     return {KEY: json.dumps(content, sort_keys=True)}
 

@@ -15,7 +15,7 @@ from fl_app.config.plugins import own_part
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.metrics import Metric, metrics
 from murmur.learning.training.trainer import Trainer
-from strategies.algorithm import Algorithm
+from strategies.base import CohortStrategy
 
 
 def start_of(config: DictConfig, trainer: Trainer) -> NDArray[np.float32] | None:
@@ -50,7 +50,7 @@ def _simulated_only(name: str) -> None:
     raise ConfigError(f"{name}: scores of your own are for simulations, not for runs on devices")
 
 
-def require_scored(strategy: Algorithm) -> None:
+def require_scored(strategy: CohortStrategy) -> None:
     """ConfigError where metrics are asked for and the strategy evaluates no global model."""
-    if strategy.setup.metrics and type(strategy).evaluate is not Algorithm.evaluate:
+    if strategy.setup.metrics and type(strategy).evaluate is not CohortStrategy.evaluate:
         raise ConfigError(f"evaluation.metrics: {strategy.algorithm} has scores of its own")

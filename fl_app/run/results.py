@@ -9,7 +9,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``rounds.jsonl`` | one JSON object for each round, appended and synced |
 | ``checkpoint.safetensors`` | where the run goes on; its user's only (``fl_app.run.checkpoint``) |
 | ``secure-sum.safetensors`` | while the run lasts, where secure sums are on: the round's, its |
-| | user's only (``murmur.round.secure_journal``) |
+| | user's only (``murmur.round.secure_summation``) |
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
 | ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.run.health``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
@@ -41,6 +41,7 @@ from murmur.learning.array_file import private, private_folder, replace_file
 
 if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
     from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import render
 
 
 class RunFolder:
@@ -170,7 +171,7 @@ class RunFolder:
     def save_statement(self, statement: Statement) -> None:
         """``privacy.json`` for programs and ``privacy.txt`` for people."""
         self._write("privacy.json", json.dumps(statement.to_dict(), indent=2).encode())
-        self._write("privacy.txt", (statement.text() + "\n").encode())
+        self._write("privacy.txt", (render(statement) + "\n").encode())
 
     def guarantees(self) -> list[dict[str, Any]]:
         """The guarantees of the saved statement."""

@@ -16,8 +16,8 @@ from fl_app.run.clients import build_client, build_evaluator, promises
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.population import Population
 from murmur.learning.training.trainer import Trainer
-from murmur.round.client_placement import ClientPlacement, DevicePlacement, SimulatedPlacement
 from murmur.round.enrolment import Enrolment
+from murmur.round.placement import ClientPlacement, DevicePlacement, SimulatedPlacement
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
 
@@ -52,10 +52,14 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         split=population.split_by_rows,
         strategy=str(config.strategy.name),
     )
-    strategy: CohortStrategy = build(config.strategy.server, "strategy", setup)
+    strategy: CohortStrategy = build(
+        config.strategy.server, "strategy", setup, knobs=config.strategy
+    )
     if config.evaluation.server is not None:
         try:
-            strategy.switch_on(build(config.evaluation.server, "evaluation", setup))
+            strategy.switch_on(
+                build(config.evaluation.server, "evaluation", setup, knobs=config.evaluation)
+            )
         except ValueError as error:
             raise ConfigError(f"evaluation.{error}") from error
     if config.audit.canaries:

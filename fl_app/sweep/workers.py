@@ -7,16 +7,17 @@ a job costs no imports. One that dies costs its own job, which the same command 
 from __future__ import annotations
 
 import json
-import multiprocessing
+import multiprocessing.util
 import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from fl_app.engines.sockets import shorten_multiprocessing
+from fl_app.engines.processes import socket_folder
 from fl_app.sweep.sweep import Sweep, SweepFolder, note_lost_job, run_job
 
 _IMPORTED = ["fl_app.run.prepare", "fl_app.client_app", "fl_app.server_app"]
@@ -41,7 +42,9 @@ def _run_on_all_cores(jobs: Sequence[Sequence[str]], folder: SweepFolder, base: 
     count = min(cores(), len(jobs))
     threads = max(1, cores() // max(count, 1))
     waiting = deque(jobs)
-    shorten_multiprocessing()
+    before, tempfile.tempdir = tempfile.tempdir, socket_folder()
+    multiprocessing.util.get_temp_dir()  # chosen once, at its first use
+    tempfile.tempdir = before
     workers = {w.pipe: w for w in (_Worker(folder, base, threads) for _ in range(count))}
     try:
         for worker in workers.values():

@@ -25,8 +25,7 @@ from murmur.papers.nbafl.noise import NbaflNoise
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from murmur.papers.nbafl.convergence import Constants, Curve
-    from murmur.papers.nbafl.estimated_constants import EstimatedConstants
+    from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
 ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}
@@ -201,7 +200,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
     from murmur.common import experiment_rng
-    from murmur.papers.nbafl.estimated_constants import EstimatedConstants, Shards
+    from murmur.papers.nbafl.convergence import EstimatedConstants, Shards
 
     train = people.dataset.train
 

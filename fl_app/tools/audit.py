@@ -41,12 +41,10 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import Threat
-from murmur.privacy.events import RepeatedEvent, SummedEvent
-from murmur.privacy.neighbours import Unit
+from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.releases import releases
 from murmur.privacy.statement import Exposure, Guarantee, Statement
-from murmur.round.evaluation_report import with_evaluation
+from murmur.round.report import with_evaluation
 from strategies.base import CohortStrategy
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
@@ -79,7 +77,7 @@ class Bound:
     def of_last_model(cls, strategy: CohortStrategy, rounds: int) -> Bound:
         """What the statement says of all models, after a run of ``rounds`` rounds."""
         [models] = [e for e in strategy.exposures() if e.threat is Threat.CENTRAL]
-        return cls._said(models, strategy.statement(), rounds, models.claimed_total)
+        return cls._said(models, strategy.report.statement(), rounds, models.claimed_total)
 
     @classmethod
     def _said(
@@ -134,7 +132,7 @@ def findings(
     assert release is not None
     messages = Messages(node.client, task)
     _take_part(strategy)  # what a paper claims may depend on the rounds
-    statement, fresh = strategy.statement(), strategy.state()
+    statement, fresh = strategy.report.statement(), strategy.state()
     exposures = strategy.exposures()
     assumed = ("the other clients of every sum are honest",)
     sums = Exposure(
@@ -238,9 +236,8 @@ def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, M
     """What clients release beside the rounds' answers: to whom, and how it is made."""
     model = strategy.initial_parameters()
     if (first := strategy.before_rounds()) is not None:
-        purpose, client, arrays = first
-        task = Task(1, client, model, arrays, {}, purpose)
-        what = f"what a client is asked before the rounds ({purpose})"
+        task = first.task(min(first.cohort))
+        what = f"what a client is asked before the rounds ({first.purpose})"
         yield _read(what, Messages(node.client, task))
     if (evaluation := strategy.evaluation) is not None and evaluation.is_on:
         assert node.evaluator is not None

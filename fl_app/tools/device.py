@@ -17,7 +17,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur device``; the exit status."""
+    """Run the tool with the words after ``murmur device``; the exit status.
+
+    Serves until it is interrupted (0). 2: the words, the secret's file or the installed Flower are
+    not what is needed. 1: what listens at the address is not the SuperNode of this secret.
+    """
     parser = argparse.ArgumentParser(
         prog="murmur device",
         description="Answer a SuperNode's messages with the Murmur that is installed here; code "
@@ -78,6 +82,7 @@ def main(argv: list[str]) -> int:
 
 
 def _loopback(text: str) -> str:
+    """An option's value: an address that leaves this machine nowhere."""
     host, _, port = text.rpartition(":")
     if host not in LOOPBACK or not port.isdecimal():
         raise argparse.ArgumentTypeError(
@@ -88,6 +93,7 @@ def _loopback(text: str) -> str:
 
 
 def _digest(text: str) -> str:
+    """An option's value: SHA-256 in hexadecimal."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", text) is None:
         raise argparse.ArgumentTypeError(f"{text}: must be 64 hexadecimal digits")
     return text.lower()

@@ -13,12 +13,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from murmur.privacy.untrusted_text import printable
+from murmur.common import printable
 from murmur.round.enrolment import Enrolment, parse_ids
 
 
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur enrol``; the exit status."""
+    """Run the tool with the words after ``murmur enrol``; the exit status.
+
+    2 where the key or the table cannot be read, where the table has the key or one of the clients
+    already, or where the SuperLink refuses the key; nothing is entered then. The line is on disk
+    when this returns.
+    """
     parser = argparse.ArgumentParser(
         prog="murmur enrol",
         description="Let a device take part: enter its node's public key and its clients into the "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from fl_app.config.errors import ConfigError
-from murmur.papers.protected_results.settings import ResultSettings, epsilon_for_error
+from murmur.papers.protected_results import ResultSettings, epsilon_for_error
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +28,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"--results={given.results}: must be at least 1")
     unit = "client" if given.records is None else "record"
     try:
-        change = ResultSettings("laplace", 1.0, unit, given.records).change
+        how = {"privacy": "laplace", "epsilon": 1.0, "unit": unit, "records": given.records}
+        change = ResultSettings.of(how, None).change
         epsilon = epsilon_for_error(given.error, given.probability, change)
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
+from murmur.common import printable
 from murmur.learning.array_file import private
 from murmur.privacy.accounting import UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.policy import Policy
-from murmur.privacy.untrusted_text import printable
 
 
 def main(argv: list[str]) -> int:
@@ -52,16 +52,21 @@ def main(argv: list[str]) -> int:
 
 
 def describe(event: Event) -> str:
-    """``event`` on one line, for people."""
+    """``event`` on one line, for people: mechanism and parameters, whom it protects, on what.
+
+    An event that this version does not know is shown as the ledger has it.
+    """
     if isinstance(event, Release):
         rests = [assumption.name for assumption in event.assumptions]
-        whom = f"per {event.unit}" + (f" if {' and '.join(rests)}" if rests else "")
-        return f"{describe(event.event)} {whom}"
+        whom = f"{describe(event.event)} per {event.unit}"
+        if rests:
+            whom += f" if {' and '.join(rests)}"
+        return whom
     if isinstance(event, SummedEvent):
-        weight = f" times {event.weight}" if event.greatest_weight > 1 else ""
-        return (
-            f"{describe(event.event)}{weight} in a sum over {event.honest_clients} honest clients"
-        )
+        inner = describe(event.event)
+        if event.greatest_weight > 1:
+            inner += f" times {event.weight}"
+        return f"{inner} in a sum over {event.honest_clients} honest clients"
     if isinstance(event, UnknownEvent):
         return f"unknown to this version: {event.text}"
     if isinstance(event, RepeatedEvent):
@@ -80,7 +85,13 @@ def describe(event: Event) -> str:
 
 @dataclass
 class _Life:
-    """What the ledger says of one client, but for what it cost."""
+    """What the ledger says of one client, but for what it cost.
+
+    Attributes:
+        first, last: times of its first and its newest release, in UTC.
+        releases: how many there were.
+        runs: the names of the runs that they were for.
+    """
 
     first: str
     last: str = ""
@@ -110,12 +121,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _table(text: str) -> Path:
+    """An option's value: a file whose suffix says how it is written."""
     if Path(text).suffix not in (".csv", ".json"):
         raise argparse.ArgumentTypeError(f"{text} must end in .csv or .json")
     return Path(text)
 
 
 def _delta(text: str) -> float:
+    """An option's value: a δ in [0, 1)."""
     value = float(text)
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text} must lie in [0, 1)")
@@ -123,35 +136,46 @@ def _delta(text: str) -> float:
 
 
 def _policy(path: Path | None) -> Policy | None:
-    policy = None if path is None else Policy.load(path)
-    if policy is not None and policy.defect is not None:
+    """The owner's policy, if one is named; LedgerError for a file that is none."""
+    if path is None:
+        return None
+    policy = Policy.load(path)
+    if policy.defect is not None:
         raise LedgerError(f"{policy.source} is not valid: {policy.defect}")
     return policy
 
 
 def _export(ledger: Ledger, to: Path | None) -> None:
+    """Write all of a ledger that verifies to a file that only its owner can read."""
     if to is None:
         raise LedgerError("export needs --to FILE, a .csv or .json file")
     ledger.verify()
-    write = write_csv if to.suffix == ".csv" else write_json
+    write = write_csv
+    if to.suffix == ".json":
+        write = write_json
     with open(to, "w", encoding="utf-8", newline="", opener=private) as file:
         write(ledger, file, datetime.now(UTC))
     print(f"{to}: signed; check it with deploy/verify_ledger.py {to} --id {ledger.id}")
 
 
 def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
+    """Read everything, and say how much there is; LedgerError says which entry is wrong."""
     ledger.verify()
-    clients = ledger.clients() if options.client is None else [options.client]
+    clients = ledger.clients()
+    whose = f"{len(clients)} clients"
+    if options.client is not None:
+        clients = [options.client]
+        whose = f"client {options.client}"
     releases = sum(len(ledger.events(client)) for client in clients)
     if options.json:
         counts = {"clients": len(clients), "releases": releases}
         print(json.dumps({"intact": True, "id": ledger.id, **counts}))
     else:
-        whose = f"{len(clients)} clients" if options.client is None else f"client {clients[0]}"
         print(f"{ledger.path}: intact; {releases} releases by {whose}")
 
 
 def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | None) -> None:
+    """What each client has released and spent, as a table or as JSON."""
     lives: dict[str, _Life] = {}
     for entry in ledger.entries():
         if entry.client is not None:
@@ -174,16 +198,7 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
     if options.json:
         print(json.dumps({"id": ledger.id, "delta": options.delta, "clients": rows}))
         return
-    shown = [
-        {
-            **row,
-            "first": _minute(lives[client].first),
-            "last": _minute(lives[client].last),
-            **{name: _number(row[name]) for name in ("epsilon", "counted", "left") if name in row},
-        }
-        for client, row in zip(ledger.clients(), rows, strict=True)
-    ]
-    _print_table(f"charged to each client, at delta={options.delta:g} (times in UTC)", shown)
+    _print_table(f"charged to each client, at delta={options.delta:g} (times in UTC)", rows)
     if policy is not None:
         print(
             f"counted as {options.policy} does (delta={policy.delta:g}, {policy.threat}); left of "
@@ -193,31 +208,29 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
 
 
 def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
-    entries = list(ledger.entries(options.client))
+    """One client's releases in their order, as a table or as JSON."""
     spent = _spent(ledger, options.client, options.delta)
-    rows = [
-        {
+    rows: list[dict[str, object]] = []
+    for entry in ledger.entries(options.client):
+        row = {
             "entry": entry.position,
             "time": entry.time,
             "run": entry.run,
             "round": entry.round,
             "purpose": entry.purpose,
         }
-        for entry in entries
-    ]
+        if options.json:
+            rows.append({**row, "event": entry.event.to_dict()})
+        else:
+            rows.append({**row, "release": describe(entry.event)})
     if options.json:
-        both = zip(rows, entries, strict=True)
-        releases = [{**row, "event": entry.event.to_dict()} for row, entry in both]
         about = {"client": options.client, "delta": options.delta, "epsilon": spent}
-        print(json.dumps({**about, "releases": releases}))
+        print(json.dumps({**about, "releases": rows}))
         return
     _print_table(
         f"client {options.client}: {len(rows)} releases, together epsilon={_number(spent)} at "
         f"delta={options.delta:g}",
-        [
-            {**row, "time": _minute(entry.time), "release": describe(entry.event)}
-            for row, entry in zip(rows, entries, strict=True)
-        ],
+        rows,
     )
 
 
@@ -227,43 +240,72 @@ def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
         spend = epsilon(ledger.spent(client), delta).epsilon
     except UnsupportedEventError:
         return "unsupported"
-    return spend if spend < float("inf") else None
+    return _finite(spend)
 
 
 def _left(spent: Event, policy: Policy | None) -> dict[str, float | str | None]:
-    """What the policy counts of ``spent``, and what it still allows; None is infinite."""
+    """What the policy counts of ``spent``, and what it still allows; None is infinite.
+
+    What cannot be accounted for leaves nothing, and so does an infinite ε.
+    """
     if policy is None:
         return {}
     try:
         counted = policy.spend(spent)
     except UnsupportedEventError:
         return {"counted": "unsupported", "left": 0.0}
-    left = max(0.0, policy.epsilon_per_lifetime - counted) if counted < math.inf else 0.0
-    return {name: e if e < math.inf else None for name, e in (("counted", counted), ("left", left))}
+    left = 0.0
+    if counted < math.inf:
+        left = max(0.0, policy.epsilon_per_lifetime - counted)
+    return {"counted": _finite(counted), "left": _finite(left)}
+
+
+def _finite(spend: float) -> float | None:
+    """``spend`` as JSON can hold it; None where it is infinite."""
+    if spend == math.inf:
+        return None
+    return spend
 
 
 def _number(value: object) -> str:
+    """An ε for people, to four digits."""
+    if value is None:
+        return "infinite"
     if isinstance(value, str):
         return value
-    return "infinite" if value is None else f"{value:.4g}"
+    return f"{value:.4g}"
 
 
-def _minute(time: str) -> str:
-    return time[:16].replace("T", " ")
+def _minute(time: object) -> str:
+    """A time of an entry to the minute."""
+    return str(time)[:16].replace("T", " ")
+
+
+_SHOWN = {
+    **dict.fromkeys(("first", "last", "time"), _minute),
+    **dict.fromkeys(("epsilon", "counted", "left"), _number),
+}
+"""How columns of a table are shown that are not shown as they are."""
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """``rows``, which all have the same columns, below ``title``.
+
+    Runs, purposes and events may be a server's words: nothing of them moves the cursor.
+    """
     from rich.table import Table
     from rich.text import Text
 
     console = fl_app.console.console(highlight=False)
-    console.print(Text(title if rows else f"{title}: nothing"))
     if not rows:
+        console.print(Text(f"{title}: nothing"))
         return
+    console.print(Text(title))
     table = Table()
     for name, value in rows[0].items():
-        numeric = not isinstance(value, str) or name in ("epsilon", "counted", "left")
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        is_text = isinstance(value, str) and _SHOWN.get(name) is not _number
+        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(value)) for value in row.values()))
+        cells = (_SHOWN.get(name, str)(value) for name, value in row.items())
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(table)

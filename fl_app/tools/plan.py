@@ -22,7 +22,9 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings
-from murmur.papers.kd_dpfl.scheme import Scheme
+from murmur.papers.dpsgd import LocalDpSgd, Lots
+from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
+from murmur.papers.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.events import Event
 
@@ -73,7 +75,6 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
     Raises ValueError or ConfigError where the needs cannot be met.
     """
     from fl_app.run.clients import promises
-    from murmur.learning.kernels.per_sample import SENSITIVITY
 
     federation: FederationSettings = build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)
@@ -93,13 +94,12 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
         sizes,
         classes=classes,
         pool=pool,
-        sensitivity=SENSITIVITY,
-        grouping=strategy["grouping"],
-        spending=strategy["spending"],
-        labelling=strategy["labelling"],
-        local=strategy["local"],
-        uploads=strategy["uploads"],
-        special=special,
+        grouping=Grouping(**strategy["grouping"]),
+        spending=Spending(**strategy["spending"]),
+        labelling=Labelling(**strategy["labelling"]),
+        local=LocalDpSgd(**strategy["local"]),
+        uploads=Uploads(**strategy["uploads"]),
+        special=Lots(**special),
     )
 
 
@@ -116,7 +116,7 @@ def plan_lines(scheme: Scheme) -> list[Line]:
         why = "post-processing of private labels"
         words = "no noise"
         if plan.special:
-            size = scheme.labelling.queries
+            size = scheme.labelling.count
             words = scheme.special.describe(plan.special, plan.delta, size)
             why = "r times the general clients' ε"
         count = len(plan.label)

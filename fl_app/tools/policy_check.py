@@ -30,7 +30,14 @@ _ADVICE = "agree with the device's owner, or change the run's settings"
 
 @dataclass(frozen=True)
 class PlannedReleases:
-    """What a run asks of the client that is asked most often: ``releases`` in their order."""
+    """What a run asks of the client that is asked most often.
+
+    Attributes:
+        algorithm: the strategy's name.
+        releases: what it releases, in order: a round's answer, or an evaluation's.
+        delta: the δ of the run's statement.
+        seeded: whether the noise follows from the run's seed.
+    """
 
     algorithm: str
     releases: Sequence[Event]
@@ -40,10 +47,12 @@ class PlannedReleases:
     @classmethod
     def of(cls, experiment: Experiment) -> PlannedReleases:
         """By what the run's statement would say of one participation."""
-        strategy, privacy = experiment.strategy, experiment.privacy
-        setup, release = strategy.setup, strategy.release_event()
+        strategy = experiment.strategy
+        privacy = experiment.privacy
+        setup = strategy.setup
+        release = strategy.release_event()
         if setup.secure_sums.is_on:
-            release = strategy.secure_exposure(release).per_round
+            release = strategy.report.secure_exposure(release).per_round
         releases: list[Event] = []
         for number in range(1, setup.cohorts.participations + 1):
             releases.append(release)
@@ -56,26 +65,33 @@ class PlannedReleases:
     def refusal(self, policy: Policy, before: Event) -> tuple[int, Refusal] | None:
         """The first release (1, 2, ...) that ``policy`` refuses, and why; None: it allows all.
 
-        ``before``: all that the client has released in its life.
+        ``before``: all that the client has released in its life. Only the first release of each
+        kind and the last one are tried, and between them the place is halved: what is refused
+        after some releases is refused after more.
         """
         kinds = {self.releases.index(event) for event in self.releases}
         allowed = -1  # a release that is allowed by itself is refused at most for those before it
         for place in sorted({*kinds, len(self.releases) - 1}):
-            reason = self._asked(policy, before, place)
+            reason = self._refusal_at(policy, before, place)
             if reason is None:
                 allowed = place
                 continue
             while place - allowed > 1:
                 middle = (place + allowed) // 2
-                earlier = self._asked(policy, before, middle)
+                earlier = self._refusal_at(policy, before, middle)
                 if earlier is None:
                     allowed = middle
                 else:
-                    place, reason = middle, earlier
+                    place = middle
+                    reason = earlier
             return place + 1, reason
         return None
 
-    def _asked(self, policy: Policy, before: Event, place: int) -> Refusal | None:
+    def _refusal_at(self, policy: Policy, before: Event, place: int) -> Refusal | None:
+        """Why ``policy`` refuses the release at ``place``, after those before it; else None.
+
+        An evaluation without protection has no noise, so a seed does not matter to it.
+        """
         event = self.releases[place]
         earlier = Counter(self.releases[:place])
         spent = [before, *(RepeatedEvent(each, count) for each, count in earlier.items())]
@@ -96,7 +112,17 @@ class PlannedReleases:
 def checks(
     words: Sequence[str], policies: Sequence[Path], node_config: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """Of the run that ``words`` describe, by policy files and by a device's own node-config."""
+    """Of the run that ``words`` describe, by policy files and by a device's own node-config.
+
+    Args:
+        words: overrides, as for `murmur`.
+        policies: files of devices' owners, each as it would be for a client that begins at zero.
+        node_config: of this device; with its policy each of its clients is checked after what
+            its ledger says it has spent.
+
+    Yields:
+        One check for the run, one for devices' conf/, and one for each policy and client.
+    """
     experiment = validated(words)
     planned = PlannedReleases.of(experiment)
     found = f"{planned.algorithm}; a client releases at most {len(planned.releases)} times"
@@ -109,7 +135,8 @@ def checks(
     if "policy" in node_config:
         ledger = device_folder(node_config) / "ledger.sqlite"
         for client in OwnerSettings.of(node_config).clients:
-            name, path = f"policy for client {client}", Path(str(node_config["policy"]))
+            name = f"policy for client {client}"
+            path = Path(str(node_config["policy"]))
             before = (ledger, client) if ledger.exists() else None
             yield attempt(name, partial(_verdict, name, planned, path, before), _ADVICE)
 
@@ -123,11 +150,18 @@ def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
 def _verdict(
     name: str, planned: PlannedReleases, path: Path, before: tuple[Path, int] | None
 ) -> Check:
-    """``before``: the ledger with what a client has released already; None: nothing."""
-    policy, spent, count = Policy.load(path.expanduser()), ComposedEvent(()), 0
+    """Whether the policy in ``path`` would let out all of the run's releases.
+
+    ``name``: the check's. ``before``: the ledger and the client in it that has released something
+    already; None: nothing. LedgerError where that ledger cannot be read.
+    """
+    policy = Policy.load(path.expanduser())
+    spent = ComposedEvent(())
+    count = 0
     if before is not None:
         with Ledger(before[0], create=False) as ledger:
-            spent, count = ledger.spent(before[1]), len(ledger.events(before[1]))
+            spent = ledger.spent(before[1])
+            count = len(ledger.events(before[1]))
     refused = planned.refusal(policy, spent)
     after = f", after {count} before this run" if count else ""
     if refused is None:

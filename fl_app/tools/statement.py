@@ -17,6 +17,7 @@ from fl_app.report.disclosure import CURATORS, Curator, document, registry_entry
 from fl_app.report.reading import is_run, read_run
 from fl_app.tools.ledger import describe
 from murmur.privacy.ledger import Ledger
+from murmur.privacy.statement_text import render
 
 _LEDGER = "ledger.sqlite"
 
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
         why = "; ".join(run.problems) or "it has no privacy.json yet"
         raise ConfigError(f"{given.run}: holds no privacy statement ({why})")
     if given.format == "text":
-        print(run.statement.text())
+        print(render(run.statement))
     elif given.format == "json":
         print(json.dumps(run.statement.to_dict(), indent=2))
     elif given.format == "markdown":

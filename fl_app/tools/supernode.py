@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from murmur.privacy.untrusted_text import printable
+from murmur.common import printable
 
 if TYPE_CHECKING:
     from flwr.app import Error, Message
@@ -38,7 +38,11 @@ WHY = "without it every account of this machine could take the device's messages
 
 
 def main(argv: list[str]) -> int:
-    """Run Flower's SuperNode with the words after ``murmur supernode``; does not return."""
+    """Run Flower's SuperNode with the words after ``murmur supernode``.
+
+    Returns 2 where the secret's file is not named, else only after ``--help`` and the like: what
+    ends the SuperNode ends the process.
+    """
     import signal
 
     from flwr.supernode.cli.flower_supernode import flower_supernode
@@ -58,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def _log_error() -> None:
-    """The traceback, of which the text may be a server's."""
+    """The traceback on standard error; its text may be a server's, and moves no cursor."""
     print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, flush=True)
 
 
@@ -68,7 +72,12 @@ def _asks_for_words(argv: list[str]) -> bool:
 
 @contextmanager
 def mended() -> Iterator[None]:
-    """Flower's SuperNode as it should be, in this process, for as long as this lasts."""
+    """Flower's SuperNode as it should be, in this process, for as long as this lasts.
+
+    Replaced in Flower's own modules: the application that serves tasks (which proves itself first),
+    the error for a bundle that is refused, what retries a broken connection, and the two steps of
+    its loop.
+    """
     import flwr.supernode.main
     from flwr.supernode import fleet_http_connection, start_client_internal
 
@@ -78,7 +87,8 @@ def mended() -> Iterator[None]:
     network: Any = fleet_http_connection
     flower: Any = start_client_internal
     make = network.make_simple_http_retry_invoker
-    pull, push = flower._pull_and_store_message, flower._push_messages
+    pull = flower._pull_and_store_message
+    push = flower._push_messages
     create = served.create_app
 
     def proving(state_factory: Any, superexec_auth_secret: bytes) -> Proving:
@@ -89,18 +99,23 @@ def mended() -> Iterator[None]:
     served.create_app = proving
     flower.FAB_VERIFICATION_ERROR = _refusal()
     network.make_simple_http_retry_invoker = lambda: patient(make())
-    flower._pull_and_store_message, flower._push_messages = loop.pull, loop.push
+    flower._pull_and_store_message = loop.pull
+    flower._push_messages = loop.push
     try:
         yield
     finally:
         served.create_app = create
         flower.FAB_VERIFICATION_ERROR = unverified
         network.make_simple_http_retry_invoker = make
-        flower._pull_and_store_message, flower._push_messages = pull, push
+        flower._pull_and_store_message = pull
+        flower._push_messages = push
 
 
 def patient(invoker: RetryInvoker) -> RetryInvoker:
-    """``invoker``, which from now on also tries again where a TLS connection breaks off."""
+    """``invoker``, which from now on also tries again where a TLS connection breaks off.
+
+    A certificate that is refused, or whatever else Flower gives up on, ends it as before.
+    """
     import httpx
 
     gives_up: Callable[[Exception], bool] | None = invoker.should_giveup
@@ -117,8 +132,10 @@ def patient(invoker: RetryInvoker) -> RetryInvoker:
 class OneByOne:
     """Flower's two steps, receive a message and send its answer, of which the second waits for it.
 
-    ``pull`` and ``push`` are Flower's own, which sends whatever answer it finds. ``store``:
-    Flower's too, which takes in an answer of the SuperNode's own.
+    Args:
+        pull: Flower's own first step.
+        push: its second one, which sends whatever answer it finds.
+        store: Flower's too, which takes in an answer of the SuperNode's own.
     """
 
     def __init__(
@@ -127,7 +144,9 @@ class OneByOne:
         push: Callable[..., None],
         store: Callable[..., None],
     ) -> None:
-        self._pull, self._push, self._store = pull, push, store
+        self._pull = pull
+        self._push = push
+        self._store = store
         self._asked = ""
 
     def pull(
@@ -138,7 +157,11 @@ class OneByOne:
         object_store: ObjectStore,
         **rest: Any,
     ) -> int | None:
-        """Receive a message, and note which; answer it with an error if it cannot be handled."""
+        """Receive a message, and note which; answer it with an error if it cannot be handled.
+
+        Returns the run's number, None where no message waits. What goes wrong before there is a
+        message is raised.
+        """
         message: Message | None = None
 
         def noted() -> tuple[Message, Any] | None:
@@ -169,7 +192,7 @@ def _refusal() -> Error:
     from flwr.app import Error
     from flwr.common.constant import ErrorCode
 
-    from fl_app.device.refused import REFUSED
+    from murmur.round.task import REFUSED
 
     return Error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION, REFUSED)
 
@@ -184,7 +207,9 @@ class _AnswersTo:
     """``state``, which has no answers but those to the message ``asked``."""
 
     def __init__(self, asked: str, state: NodeState, store: ObjectStore) -> None:
-        self._asked, self._state, self._store = asked, state, store
+        self._asked = asked
+        self._state = state
+        self._store = store
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from murmur.learning.kernels.flat import FlatModel
 from murmur.learning.layers import Flatten
-from murmur.learning.training.gradient import AutogradBackend
+from murmur.learning.training.backends import AutogradBackend
+from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
 
 _BATCH = 512
@@ -38,15 +38,14 @@ class ClusteringBackend(AutogradBackend):
         super().__init__(flat, input_shape)
         self._model: ClusteringAutoencoder = flat.module  # type: ignore[assignment]
 
-    def gradient(self, rows: Tensor, y: Tensor) -> Tensor:
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``."""
         gradient = self._flat.gradient.zero_()
-        images = rows.view(self._shape).permute(0, 3, 1, 2)
         with torch.enable_grad():
-            latent = self._model.encoder(images)
-            loss = functional.mse_loss(self._model.decoder(latent), images.flatten(1))
+            latent = self._model.encoder(x)
+            loss = functional.mse_loss(self._model.decoder(latent), x.flatten(1))
             if self._model.clustering_weight:
-                kept = (y.t() * self._model.assign(latent)).sum(1).mean()
+                kept = (y * self._model.assign(latent)).sum(1).mean()
                 loss = loss - self._model.clustering_weight * kept
         loss.backward()
         return gradient

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.learning.training.memory import as_tensor
+from murmur.learning.training.batches import as_tensor
 
 Reader = Callable[[Tensor], Tensor]
 """Images (B, C, H, W), channels-last, to logits (B, num_classes)."""
@@ -38,12 +38,20 @@ class Inference:
         threads: int,
         readers: int,
     ) -> None:
-        self._module, self._reader = module, reader
-        self._num_classes, self._device = num_classes, device
-        self._threads, self._readers = threads, readers if device.type == "cpu" else 1
+        self._module = module
+        self._reader = reader
+        self._num_classes = num_classes
+        self._device = device
+        self._threads = threads
+        self._readers = readers
+        if device.type != "cpu":
+            self._readers = 1
 
     def logits(self, images: NDArray[np.float32], batch_size: int) -> NDArray[np.float32]:
         """Outputs (N, num_classes) for images (N, C, H, W), ``batch_size`` at a time.
+
+        The module's parameters must stay as they are meanwhile. Memory beside the result is one
+        batch for each reader.
 
         Raises:
             ValueError: ``batch_size`` is below 1.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.linear_model import centred, ridge
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import one_thread
 
 _KEPT = 4  # graphs of a process
 _GRAPHS: dict[tuple[Any, ...], Any] = {}

@@ -1,12 +1,22 @@
-"""Layers that PyTorch lacks: dropout with a stream of its own, a free flatten, quick pooling."""
+"""Layers that PyTorch lacks, and how layers of either kind are drawn.
+
+Dropout with a stream of its own, a flatten that copies nothing and quick pooling; and the initial
+parameters of a model as a function of a NumPy generator, never of PyTorch's global one.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+SCHEMES = ("torch", "glorot", "zeros")
+"""How linear layers and convolutions can be drawn; see ``initialise``."""
+
 _LEVELS = 2**16
+_NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
 class Dropout(nn.Module):
@@ -52,10 +62,11 @@ class Dropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         # Drawn in memory order, so that the mask does not depend on who runs the layer.
-        images = x.dim() == 4
-        shape = x.permute(0, 2, 3, 1).shape if images else x.shape
-        mask = self.draw(torch.empty(shape, device=x.device))
-        return x * (mask.permute(0, 3, 1, 2) if images else mask)
+        if x.dim() != 4:
+            return x * self.draw(torch.empty(x.shape, device=x.device))
+        batch, channels, height, width = x.shape
+        mask = self.draw(torch.empty(batch, height, width, channels, device=x.device))
+        return x * mask.permute(0, 3, 1, 2)
 
     def extra_repr(self) -> str:
         """The drop probability, for ``repr``."""
@@ -75,7 +86,8 @@ class HalvingPool(nn.MaxPool2d):
         """(N, C, H, W) to (N, C, H // 2, W // 2)."""
         if torch.is_grad_enabled():
             return super().forward(x)
-        height, width = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
+        height = x.shape[2] // 2 * 2
+        width = x.shape[3] // 2 * 2
         x = x[:, :, :height, :width].permute(0, 2, 3, 1)  # channels-last, as activations are kept
         rows = torch.maximum(x[:, :, 0::2], x[:, :, 1::2])
         return torch.maximum(rows[:, 0::2], rows[:, 1::2]).permute(0, 3, 1, 2)
@@ -91,3 +103,65 @@ class Flatten(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the flattened view."""
         return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)
+
+
+def check_scheme(scheme: str) -> None:
+    """Raise ValueError unless ``scheme`` is one of ``SCHEMES``."""
+    if scheme not in SCHEMES:
+        raise ValueError(f"init={scheme!r}: must be one of {', '.join(SCHEMES)}")
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, rng: np.random.Generator, scheme: str = "torch") -> None:
+    """Overwrite every parameter of ``module``, in the order of ``module.modules()``.
+
+    Schemes, for linear layers and convolutions:
+
+    * ``torch``: weight and bias uniform in ±1/sqrt(fan_in), PyTorch's own default (Kaiming uniform
+      with a = sqrt(5)).
+    * ``glorot``: weight uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio, AISTATS 2010),
+      bias 0, the default of Keras.
+    * ``zeros``: weight and bias 0, which suits a single linear layer only.
+
+    Normalisation layers get weight 1, bias 0 and fresh statistics. A module of another kind with
+    parameters of its own must have a method ``initialise(rng)`` that overwrites those. A module
+    whose own parameters are frozen keeps them.
+
+    Raises:
+        ValueError: a module has parameters and no rule.
+    """
+    check_scheme(scheme)
+    for child in module.modules():
+        own = list(child.parameters(recurse=False))
+        if own and not any(parameter.requires_grad for parameter in own):
+            continue
+        own_rule = getattr(child, "initialise", None)
+        if callable(own_rule):
+            own_rule(rng)
+        elif isinstance(child, nn.Linear | nn.Conv2d):
+            _initialise_affine(child, rng, scheme)
+        elif isinstance(child, _NORMALISATIONS):
+            child.reset_parameters()
+        elif own:
+            raise ValueError(
+                f"model={type(child).__name__}: has parameters and no known initialisation; "
+                "give it a method initialise(rng)"
+            )
+
+
+def _initialise_affine(layer: nn.Linear | nn.Conv2d, rng: np.random.Generator, scheme: str) -> None:
+    outputs, inputs, *kernel = layer.weight.shape
+    fan_in = inputs * math.prod(kernel)
+    fan_out = outputs * math.prod(kernel)
+    torch_bound = 1 / math.sqrt(fan_in)
+    glorot_bound = math.sqrt(6 / (fan_in + fan_out))
+    # Of weight and bias.
+    bounds = {"torch": (torch_bound, torch_bound), "glorot": (glorot_bound, 0), "zeros": (0, 0)}
+    for parameter, bound in zip((layer.weight, layer.bias), bounds[scheme], strict=True):
+        if parameter is not None:
+            parameter.copy_(_uniform(rng, tuple(parameter.shape), bound))
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, ...], bound: float) -> torch.Tensor:
+    drawn = rng.random(shape, dtype=np.float32)
+    return torch.from_numpy(drawn).mul_(2 * bound).sub_(bound)

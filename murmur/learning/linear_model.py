@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import one_thread
 from murmur.learning.training.trainer import Trainer
 
 

@@ -13,14 +13,13 @@ from itertools import pairwise
 
 from torch import nn
 
-from murmur.learning.initialisation import check_scheme
-from murmur.learning.layers import Dropout, Flatten, HalvingPool
+from murmur.learning.layers import Dropout, Flatten, HalvingPool, check_scheme
 
 InputShape = tuple[int, int, int]
 
 
 class Network(nn.Sequential):
-    """Layers in sequence, and the scheme by which ``murmur.learning.initialisation`` draws them."""
+    """Layers in sequence, and the scheme by which ``murmur.learning.layers`` draws them."""
 
     def __init__(self, layers: Sequence[nn.Module], init: str = "torch") -> None:
         check_scheme(init)

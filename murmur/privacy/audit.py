@@ -5,6 +5,9 @@ confidence bounds on its two probabilities, proves ε ≥ ln((P_low(E | x) − �
 (Jagielski, Ullman and Oprea 2020; Ding et al. 2018). The events tried here are the likelihood
 ratio's: half of the runs choose the event, the other half, which the choice has not seen, measure
 it. A bound above what was proven shows a broken mechanism or a broken proof.
+
+``success`` is what attacks report instead where there are no neighbouring runs: how well their
+scores tell two groups apart.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from murmur.common import require_probability
 
+# Bins of the outputs: each value is one if they are no more, else quantiles.
 _MOST_SYMBOLS = 512
+FEW_ALARMS = 1e-3
+"""The share of false alarms at which ``Success.hits`` counts."""
 
 
 @dataclass(frozen=True)
@@ -77,20 +83,23 @@ def audit(
         ValueError: fewer than 4 runs on a side, another shape, NaN, or ``delta`` or
             ``confidence`` out of range.
     """
-    x, x_prime = _outputs("outputs_x", outputs_x), _outputs("outputs_x_prime", outputs_x_prime)
+    x = _outputs("outputs_x", outputs_x)
+    x_prime = _outputs("outputs_x_prime", outputs_x_prime)
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta}: must lie in [0, 1)")
     require_probability("confidence", confidence)
     # A quarter of the runs orders the bins, another cuts the order: an order cut by the runs
     # that made it would prefer what is likely by chance.
     edges = _edges(x[0::4], x_prime[0::4])
-    ordering = _counts(x[0::4], edges), _counts(x_prime[0::4], edges)
-    cutting = _counts(x[2::4], edges), _counts(x_prime[2::4], edges)
-    measuring = _counts(x[1::2], edges), _counts(x_prime[1::2], edges)
+    ordering, cutting, measuring = (
+        (_counts(x[part], edges), _counts(x_prime[part], edges))
+        for part in (np.s_[0::4], np.s_[2::4], np.s_[1::2])
+    )
     event, swapped = _best_event(ordering, cutting, delta, confidence)
     hits = tuple(int(counts[event].sum()) for counts in measuring)
     runs = tuple(int(counts.sum()) for counts in measuring)
-    likely, unlikely = (1, 0) if swapped else (0, 1)
+    likely = int(swapped)  # 0 for x, 1 for x'
+    unlikely = 1 - likely
     error = (1 - confidence) / 2
     low = clopper_pearson(np.array([hits[likely]]), runs[likely], error)[0]
     high = clopper_pearson(np.array([hits[unlikely]]), runs[unlikely], error)[1]
@@ -131,6 +140,7 @@ def clopper_pearson(
 
 
 def _outputs(name: str, outputs: ArrayLike) -> NDArray[np.float64]:
+    """``outputs`` as an array (n,); ValueError, by ``name``, where they cannot be measured."""
     values = np.asarray(outputs, dtype=np.float64)
     if values.ndim != 1 or values.size < 4:
         raise ValueError(
@@ -163,14 +173,21 @@ def _best_event(
     delta: float,
     confidence: float,
 ) -> tuple[NDArray[np.intp], bool]:
-    """The bins of the event that promises the largest ε, and whether x' makes it likelier."""
+    """The bins of the event that promises the largest ε, and whether x' makes it likelier.
+
+    ``ordering`` and ``cutting``: counts by bin on x and on x', shape (bins,) each. The first give
+    four orders of the bins, the second say after which bin to cut one.
+    """
     # By the estimated likelihood ratio, smoothed by half a run, and by the output itself: the
     # latter is the true order of most noise, and needs no estimate in the tails.
     ratio = (ordering[0] + 0.5) / (ordering[1] + 0.5)
-    by_ratio, by_value = np.argsort(-ratio, kind="stable"), np.arange(ratio.size)
+    by_ratio = np.argsort(-ratio, kind="stable")
+    by_value = np.arange(ratio.size)
     # A union bound over orders, sides and bins: chance must not make a rare event win.
     error = (1 - confidence) / (8 * ratio.size)
-    best, event, swapped = -math.inf, by_value, False
+    best = -math.inf
+    event = by_value
+    swapped = False
     for order in (by_ratio, by_ratio[::-1], by_value, by_value[::-1]):
         bounds = [
             clopper_pearson(np.cumsum(counts[order]), int(counts.sum()), error)
@@ -180,7 +197,9 @@ def _best_event(
             epsilons = _epsilon(bounds[likely][0], bounds[1 - likely][1], delta)
             last = int(np.argmax(epsilons))
             if epsilons[last] > best:
-                best, event, swapped = float(epsilons[last]), order[: last + 1], likely == 1
+                best = float(epsilons[last])
+                event = order[: last + 1]
+                swapped = likely == 1
     return event, swapped
 
 
@@ -191,3 +210,36 @@ def _epsilon(
     excess = np.maximum(low - delta, 0)
     with np.errstate(divide="ignore"):
         return np.log(excess) - np.log(high)
+
+
+@dataclass(frozen=True)
+class Success:
+    """How well an attack's scores tell two groups apart.
+
+    ``auc``: area under the ROC curve, 0.5 is chance. ``hits``: true positives where ``FEW_ALARMS``
+    of the others alarm, which is what counts for the one who is hit (Carlini et al., "Membership
+    inference attacks from first principles", IEEE S&P 2022); chance is ``FEW_ALARMS``.
+    """
+
+    auc: float
+    hits: float
+
+
+def success(positives: ArrayLike, negatives: ArrayLike) -> Success:
+    """Of scores that should be larger for ``positives`` (n,) than for ``negatives`` (m,).
+
+    Raises:
+        ValueError: a group is empty, or a score is NaN.
+    """
+    yes = np.asarray(positives, np.float64).ravel()
+    no = np.sort(np.asarray(negatives, np.float64).ravel())
+    if not (yes.size and no.size):
+        raise ValueError("scores: both groups need at least one")
+    if np.isnan(yes).any() or np.isnan(no).any():
+        raise ValueError("scores: hold NaN")
+    # The share of pairs in the right order, ties for half (Mann and Whitney 1947).
+    below = np.searchsorted(no, yes, side="left").sum()
+    not_above = np.searchsorted(no, yes, side="right").sum()
+    auc = (below + not_above) / (2 * yes.size * no.size)
+    threshold = no[::-1][int(FEW_ALARMS * no.size)]
+    return Success(float(auc), float(np.mean(yes > threshold)))

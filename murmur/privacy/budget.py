@@ -1,4 +1,8 @@
-"""A privacy budget as its owner states it, and what it leaves for one round."""
+"""A privacy budget as its owner states it, and what it leaves for one round.
+
+The settings under ``privacy`` become one ``Budget``; strategies and clients take from it what one
+participation may cost, and what it costs then is derived from events, never from the budget.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 
 from murmur.common import require_count
 from murmur.privacy.events import Event, RepeatedEvent, SummedEvent
+from murmur.privacy.search import least_noise
 
 _MOST = 64.0  # how many times the budget one participation may name
 
@@ -54,10 +59,10 @@ class Budget:
             raise ValueError(f"threat={self.threat!r}: must be one of {', '.join(THREATS)}")
 
     def require_threat(self, who: str, threats: Collection[str]) -> None:
-        """ValueError unless ``who``, which keeps budgets against ``threats``, can keep this one."""
+        """ValueError unless ``who``, which supports ``threats``, supports this budget's."""
         if self.is_private and self.threat not in threats:
             raise ValueError(
-                f"threat={self.threat}: {who} keeps budgets against "
+                f"threat={self.threat}: {who} supports "
                 f"{' or '.join(threats) or 'nobody'}; set privacy.threat to that, or choose another"
             )
 
@@ -71,7 +76,9 @@ class Budget:
         """How many participations of one client must keep ``epsilon`` together."""
         if self.per == "round":
             return 1
-        return self.rounds if self.participations is None else self.participations
+        if self.participations is None:
+            return self.rounds
+        return self.participations
 
     @property
     def delta_of_noise(self) -> float:
@@ -87,15 +94,15 @@ class Budget:
         alone = self.honest_clients == 1
         if not self.is_private or (alone and self.per == "round"):
             return self.epsilon
-        from murmur.privacy.accounting import Threat
-        from murmur.privacy.accounting import epsilon as composed_epsilon
-        from murmur.privacy.accounting.calibrate import least_noise
+        from murmur.privacy import accounting  # loads SciPy
 
         def cost(epsilon: float) -> float:
-            release = event(epsilon)
-            seen = release if alone else SummedEvent(release, self.honest_clients)
+            seen = event(epsilon)
+            if not alone:
+                seen = SummedEvent(seen, self.honest_clients)
             together = RepeatedEvent(seen, self.releases)
-            return composed_epsilon(together, self.delta_of_noise, Threat(self.threat)).epsilon
+            threat = accounting.Threat(self.threat)
+            return accounting.epsilon(together, self.delta_of_noise, threat).epsilon
 
         # Basic composition allows ε/releases, but for rounding, where ``event`` means what it says.
         most = self.releases / self.epsilon * (1 + 1e-9)

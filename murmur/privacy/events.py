@@ -3,18 +3,60 @@
 An event says which mechanism ran and with which parameters; ε is always derived from events
 and never stored as the truth. Habits follow ``dp_accounting.dp_event``; unlike there, the
 events are JSON-safe, because they live for years in a device's ledger.
+
+First come the terms of a guarantee (``Unit``, ``Adjacency``), then the kinds of noise, then what
+wraps them (samples, sums, shuffles, repetition, ``Release``), then what can be asked of any event:
+its releases, their assumptions, whether its noise is Gaussian.
+
+Every class raises ValueError ("name=value: must ...") for a parameter out of its range, so that an
+event which exists can be accounted for. Neither NumPy nor SciPy is loaded: a ledger needs neither.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
 from murmur.common import require_count, require_positive
-from murmur.privacy.neighbours import Adjacency, Unit
+
+LONGEST_VECTOR = 1 << 26
+"""The most numbers of one release with discrete Gaussian noise. So long is what a fine grid is
+proven for (``murmur.privacy.accounting.gaussian``), and no event says how long its vector was."""
+
+_MANY_BITS = 1000
+
+
+class Unit(StrEnum):
+    """What one protected unit is: everything a client holds, or one of its records."""
+
+    CLIENT = "client"
+    RECORD = "record"
+
+    def covers(self, other: Unit) -> bool:
+        """Whether what protects this unit protects ``other``: a client's records are in it."""
+        return self is Unit.CLIENT or other is Unit.RECORD
+
+
+class Adjacency(StrEnum):
+    """Which two data sets are neighbours.
+
+    ``REPLACE_ONE``: one unit exchanged for any other. ``ADD_REMOVE``: one unit more or less.
+    ``REPLACE_SPECIAL``: one unit exchanged for a null unit, which contributes nothing, so that
+    the number of units may be public (dp-accounting's name for it).
+    """
+
+    REPLACE_ONE = "replace_one"
+    ADD_REMOVE = "add_remove"
+    REPLACE_SPECIAL = "replace_special"
+
+    def covers(self, other: Adjacency) -> bool:
+        """Whether ε between these neighbours is at least ε between ``other``: any, or null."""
+        if self is other:
+            return True
+        return self is Adjacency.REPLACE_ONE and other is Adjacency.REPLACE_SPECIAL
 
 
 @dataclass(frozen=True)
@@ -302,12 +344,73 @@ def event_from_dict(plain: Mapping[str, Any]) -> Event:
         raise ValueError(f"{kind}: {error}") from error
 
 
+UNRECORDED = Assumption(
+    "unrecorded", "an earlier version charged this without saying what its sensitivity rests on"
+)
+
+
+def releases(event: Event) -> Iterator[Release]:
+    """The releases in ``event``; parts that state nothing as ``as_release`` reads them."""
+    if isinstance(event, Release):
+        yield event
+    elif isinstance(event, ComposedEvent):
+        for part in event.events:
+            yield from releases(part)
+    elif isinstance(event, RepeatedEvent | SummedEvent | SecurelySummedEvent | ShuffledEvent):
+        yield from releases(event.event)
+    else:
+        yield as_release(event)
+
+
+def assumptions_of(event: Event) -> list[Assumption]:
+    """Everything that some release in ``event`` rests on, each once."""
+    found = (assumption for release in releases(event) for assumption in release.assumptions)
+    return list(dict.fromkeys(found))
+
+
+def as_release(event: Event) -> Release:
+    """``event``, which states no unit, as what ledgers of versions that recorded none meant.
+
+    Randomised labels and bits protected a client, since any report may come from any data. What
+    had another noise protected a record at least: on a Poisson sample between null records,
+    else between any two. Of Gaussian noise on a vector it is not known what its sensitivity
+    rested on, which is an assumption of its own.
+    """
+    if isinstance(event, RandomizedResponseEvent | RandomizedBitsEvent | NonPrivateEvent):
+        return Release(event, Unit.CLIENT, Adjacency.REPLACE_ONE)
+    if isinstance(event, PoissonSampledEvent):
+        return Release(event, Unit.RECORD, Adjacency.REPLACE_SPECIAL)
+    if isinstance(event, DiscreteGaussianEvent):
+        return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, (UNRECORDED,))
+    return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE)
+
+
+def is_gaussian(event: Event, exactly: bool = False) -> bool:
+    """Whether the noise of ``event`` is Gaussian, or nearly so.
+
+    Nearly, unless ``exactly``: on samples; and on so many bits that the sum of their losses is
+    close to a normal one (Dong, Roth and Su 2022, theorem 5).
+    """
+    if isinstance(event, ComposedEvent):
+        return all(is_gaussian(each, exactly) for each in event.events)
+    if isinstance(event, PoissonSampledEvent) and exactly and event.rate < 1:
+        return False
+    if isinstance(event, Release | RepeatedEvent | SummedEvent | PoissonSampledEvent):
+        return is_gaussian(event.event, exactly)
+    if isinstance(event, RandomizedBitsEvent):
+        return not exactly and event.sensitivity_bits >= _MANY_BITS
+    return isinstance(event, DiscreteGaussianEvent)
+
+
 def _plain(value: Any) -> Any:
+    """``value`` of an event's field as JSON has it; the inverse of ``_revive``."""
     if isinstance(value, Event):
         return value.to_dict()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value.value if isinstance(value, StrEnum) else value
+    if isinstance(value, StrEnum):
+        return value.value
+    return value
 
 
 def _revive(value: Any) -> Any:

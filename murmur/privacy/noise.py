@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from murmur.privacy import forks
+from murmur.common import this_process
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 1 << 20
@@ -119,7 +119,7 @@ class NoiseGenerator:
 
     def _current_stream(self) -> _KeyStream:
         stream = self._stream
-        if stream.process == forks.process():
+        if stream.process == this_process():
             return stream
         if self._is_seeded:
             raise RuntimeError(
@@ -140,7 +140,7 @@ class _KeyStream:
     """
 
     def __init__(self, key: builtins.bytes) -> None:
-        self.process = forks.process()
+        self.process = this_process()
         self._lock = threading.Lock()
         self._cipher = Cipher(AES(key), CTR(builtins.bytes(16))).encryptor()
         self._buffer = bytearray(_FIRST_BLOCK_BYTES // 2)

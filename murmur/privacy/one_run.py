@@ -9,25 +9,69 @@ even though all canaries share one run. ``one_run``: of an (ε, δ)-DP mechanism
 (Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, theorem
 5.2). ``one_run_gaussian``: of a μ-GDP mechanism far more is known (Mahloujifar, Melis and
 Chaudhuri, "Auditing f-differential privacy in one run", 2024, algorithm 3), whose ε is a bound for
-a mechanism only where its trade-off is Gaussian.
+a mechanism only where its trade-off is Gaussian. ``CanaryAudit`` holds both beside what normal
+scores show (``murmur.privacy.trade_off.normal_interval``), three estimates of the same run that
+rest on more and more.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtrc, ndtr, ndtri
 
 from murmur.common import require_probability
-from murmur.privacy.accounting.search import decreasing_root
-from murmur.privacy.trade_off import epsilon_of_mu, require_delta
+from murmur.privacy.accounting.gaussian import epsilon_of_mu
+from murmur.privacy.search import decreasing_root
+from murmur.privacy.trade_off import normal_interval, require_delta
 
 _SHARES = (1, 2, 4, 8)  # all, or the surest half, quarter or eighth of the canaries are guessed
+CONFIDENCE = 0.999
+"""Of every figure in a ``CanaryAudit``."""
 LEAST_CANARIES = 2 * _SHARES[-1]
+"""So many canaries that an eighth of them still holds one guess for either side."""
 _MOST = 1e3  # ε and μ are looked for up to here
+
+
+@dataclass(frozen=True)
+class CanaryAudit:
+    """What canary clients show of the ε of all that a client released in the run.
+
+    A canary is in the run or out of it (or does one thing or its opposite) by a fair coin of its
+    own, and its score is how much of it the adversary sees. Confidence ``CONFIDENCE`` each.
+
+    ``count``: canaries. ``at_least``: proven by their coins alone. Of Gaussian noise, else None:
+    ``if_gaussian``, the same where the trade-off is Gaussian; ``estimate``, in ``low`` to ``high``,
+    where scores are normal.
+    """
+
+    count: int
+    at_least: float
+    if_gaussian: float | None = None
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(
+        cls, scores: ArrayLike, inside: ArrayLike, delta: float, is_gaussian: bool = True
+    ) -> CanaryAudit:
+        """From the m canaries' ``scores`` and coins, (m,) each, at ``delta`` above 0.
+
+        ``is_gaussian``: whether the noise is.
+        """
+        values = np.asarray(scores, np.float64)
+        coins = np.asarray(inside, np.bool_)
+        proven = one_run(values, coins, delta, CONFIDENCE)
+        if not is_gaussian:
+            return cls(len(values), proven)
+        low, estimate, high = normal_interval(values[coins], values[~coins], delta, CONFIDENCE)
+        gaussian = one_run_gaussian(values, coins, delta, CONFIDENCE)
+        return cls(len(values), proven, gaussian, estimate, low, high)
 
 
 def one_run(
@@ -55,15 +99,16 @@ def one_run_gaussian(
 ) -> float:
     """ε at ``delta`` of the Gaussian whose μ one run proves; arguments as for ``one_run``."""
     require_delta(delta)
-    mu = _largest(scores, inside, confidence, _gaussian_excess)
-    return epsilon_of_mu(mu, delta) if mu else 0.0
+    return epsilon_of_mu(_largest(scores, inside, confidence, _gaussian_excess), delta)
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """How probable so many ``right`` ones of ``guesses`` are at most, of an (ε, δ)-DP mechanism."""
     each = 1 / (1 + math.exp(-epsilon))
-    beta = float(bdtrc(right - 1, guesses, each)) if right else 1.0
-    if not delta or not right:
+    if not right:
+        return 1.0
+    beta = float(bdtrc(right - 1, guesses, each))
+    if not delta:
         return beta
     fewer = np.arange(1, right + 1)
     tails = bdtrc(right - fewer - 1.0, guesses, each)
@@ -72,13 +117,19 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def _gaussian_excess(m: int, guesses: int, right: int, mu: float, error: float) -> float:
-    """Above 0 where no μ-GDP mechanism lets so many guesses be right with probability ``error``."""
-    r, h = error * right / m, error * (guesses - right) / m
+    """Above 0 where no μ-GDP mechanism lets so many guesses be right with probability ``error``.
+
+    ``m`` canaries; r and h are the algorithm's own names for the chances of a right guess and of a
+    wrong one, jointly with that many right ones.
+    """
+    r = error * right / m
+    h = error * (guesses - right) / m
     for i in range(right - 1, -1, -1):
         higher = max(h, float(ndtr(ndtri(r) - mu)))
         if higher == h:
             break  # neither changes any more
-        r, h = min(1.0, r + i / (guesses - i) * (higher - h)), higher
+        r = min(1.0, r + i / (guesses - i) * (higher - h))
+        h = higher
     return r + h - guesses / m
 
 
@@ -88,8 +139,13 @@ def _largest(
     confidence: float,
     excess: Callable[[int, int, int, float, float], float],
 ) -> float:
-    """The largest parameter that is refuted by the guesses on any share of the canaries."""
-    values, coins = np.asarray(scores, np.float64), np.asarray(inside, np.bool_)
+    """The largest parameter that is refuted by the guesses on any share of the canaries.
+
+    ``excess(canaries, guesses, right, parameter, error)``: above 0 where so many right guesses
+    refute ``parameter`` (ε or μ), each share at its part of the error.
+    """
+    values = np.asarray(scores, np.float64)
+    coins = np.asarray(inside, np.bool_)
     if values.ndim != 1 or values.shape != coins.shape or len(values) < LEAST_CANARIES:
         raise ValueError(
             f"scores {values.shape}, inside {coins.shape}: must be one of each for "
@@ -98,8 +154,10 @@ def _largest(
     if np.isnan(values).any():
         raise ValueError("scores: hold NaN")
     require_probability("confidence", confidence)
-    m, order = len(values), np.argsort(values, kind="stable")
-    error, found = (1 - confidence) / len(_SHARES), 0.0
+    m = len(values)
+    order = np.argsort(values, kind="stable")
+    error = (1 - confidence) / len(_SHARES)
+    found = 0.0
     for share in _SHARES:
         side = m // (2 * share)
         right = int((~coins[order[:side]]).sum() + coins[order[m - side :]].sum())

@@ -1,7 +1,8 @@
 """A run's privacy statement: the claimed and the proven ε of every adversary.
 
 An algorithm describes, for each adversary, what that adversary sees of every client
-(``Exposure``: events); the statement derives ε from the events and never takes it as given.
+(``Exposure``: events); the statement derives ε from the events and never takes it as given. Its
+words are a function of the value: ``murmur.privacy.statement_text``.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from murmur.privacy.accounting import Adjacency, Spend, Threat, Unit, epsilon
-from murmur.privacy.canaries import CanaryAudit
-from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent
-from murmur.privacy.releases import assumptions_of
-from murmur.privacy.statement_text import render
+from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, assumptions_of
+from murmur.privacy.one_run import CanaryAudit
 
 _INFINITY = "infinity"
 
@@ -63,8 +62,9 @@ def by_participations(
 def _total(per_round: Event, participations: int, phases: tuple[Event, ...]) -> Event:
     if participations < 0:
         raise ValueError(f"participations={participations}: must be at least 0")
-    rounds = (RepeatedEvent(per_round, participations),) if participations else ()
-    return ComposedEvent((*rounds, *phases))
+    if participations == 0:
+        return ComposedEvent(phases)
+    return ComposedEvent((RepeatedEvent(per_round, participations), *phases))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,9 @@ class Guarantee:
     @property
     def stated(self) -> float:
         """The total ε against this adversary, under all that it is taken to rest on."""
-        return self.proven_total if self.assumed_total is None else self.assumed_total
+        if self.assumed_total is None:
+            return self.proven_total
+        return self.assumed_total
 
     @property
     def number_of_clients(self) -> int:
@@ -132,7 +134,13 @@ class Guarantee:
         stated = assumptions_of(ComposedEvent((exposure.per_round, *events)))
         rests_on = dict.fromkeys((*exposure.assumptions, *(a.sentence for a in stated)))
         proven_worst = spends[exposure.clients[most_exposed]]
-        worst = max(map(assumed, events), key=lambda s: s.epsilon) if rests_on else proven_worst
+        worst = proven_worst
+        assumed_per_round = None
+        assumed_total = None
+        if rests_on:
+            worst = max(map(assumed, events), key=lambda spend: spend.epsilon)
+            assumed_per_round = assumed(exposure.per_round).epsilon
+            assumed_total = worst.epsilon
         return cls(
             threat=threat,
             adversary=exposure.adversary,
@@ -150,8 +158,8 @@ class Guarantee:
             measured=exposure.measured,
             canaries=exposure.canaries,
             assumptions=tuple(rests_on),
-            assumed_per_round=assumed(exposure.per_round).epsilon if rests_on else None,
-            assumed_total=worst.epsilon if rests_on else None,
+            assumed_per_round=assumed_per_round,
+            assumed_total=assumed_total,
             notes=tuple(exposure.notes),
         )
 
@@ -196,7 +204,8 @@ class Statement:
         """
         if not exposures:
             raise ValueError("exposures=[]: needs at least one adversary")
-        unit, adjacency = Unit(unit), Adjacency(adjacency)
+        unit = Unit(unit)
+        adjacency = Adjacency(adjacency)
         return cls(
             algorithm=algorithm,
             unit=unit,
@@ -236,10 +245,6 @@ class Statement:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a privacy statement: {error}") from error
 
-    def text(self) -> str:
-        """For people, 25 lines at most: who is protected from whom, claimed beside proven."""
-        return render(self)
-
 
 def _median(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
     """The upper median over clients."""
@@ -252,6 +257,7 @@ def _median(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
 
 
 def _guarantee(plain: Mapping[str, Any]) -> Guarantee:
+    """The inverse of ``_jsonable`` for one adversary; files of earlier versions have no notes."""
     values = dict(plain)
     for name, value in values.items():
         if name.startswith(("claimed", "proven", "assumed", "measured")):
@@ -261,16 +267,20 @@ def _guarantee(plain: Mapping[str, Any]) -> Guarantee:
     values["threat"] = Threat(values["threat"])
     values["assumptions"] = tuple(values["assumptions"])
     values["notes"] = tuple(values.get("notes", ()))
-    if (found := values.get("canaries")) is not None:
+    found = values.get("canaries")
+    if found is not None:
         values["canaries"] = CanaryAudit(**{key: _number(item) for key, item in found.items()})
     return Guarantee(**values)
 
 
 def _number(value: Any) -> Any:
-    return math.inf if value == _INFINITY else value
+    if value == _INFINITY:
+        return math.inf
+    return value
 
 
 def _jsonable(value: Any) -> Any:
+    """``value`` of a field as JSON has it; ``_number`` and ``_guarantee`` are the way back."""
     if isinstance(value, Guarantee | CanaryAudit):
         return {f.name: _jsonable(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, StrEnum):

@@ -1,17 +1,19 @@
-"""The privacy statement in plain language."""
+"""The privacy statement in plain language: text, as a function of the value.
+
+For people who rely on a figure without having read how it comes about: who is protected from whom,
+what the paper claims beside what is proven, what an ε means in odds, and, before all else, why no
+figure here may be relied on, where that is so.
+"""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-
-if TYPE_CHECKING:
-    from murmur.privacy.canaries import CanaryAudit
-    from murmur.privacy.statement import Guarantee, Statement
+from murmur.privacy.one_run import CanaryAudit
+from murmur.privacy.statement import Guarantee, Statement
 
 _MAX_LINES = 25
 _WIDTH = 100
@@ -34,7 +36,8 @@ def render(statement: Statement) -> str:
         lines.append("NOT PRIVATE: nothing protects what the clients released.")
     elif not any(math.isfinite(g.proven_total) for g in statement.guarantees):
         lines.append("NOT PROVEN: every finite ε here rests on an assumption.")
-    subject, neighbours = UNITS[statement.unit], NEIGHBOURS[statement.adjacency]
+    subject = UNITS[statement.unit]
+    neighbours = NEIGHBOURS[statement.adjacency]
     lines.append(f"Protected: {subject}, {neighbours}; δ = {statement.delta:g}.")
     if statement.split:
         lines.append(f"Not protected: {statement.split}.")
@@ -58,6 +61,7 @@ def against(adversary: str, assumptions: Sequence[str]) -> str:
 
 
 def _describe(g: Guarantee) -> list[str]:
+    """The lines on one adversary."""
     per_round = g.assumed_per_round if g.assumptions else g.proven_per_round
     figure = f"ε = {_number(g.stated)} in total, {_number(per_round)} a round; {g.method}"
     lines = [f"Against {against(g.adversary, g.assumptions)}: {figure}"]
@@ -69,14 +73,15 @@ def _describe(g: Guarantee) -> list[str]:
             f"{_number(g.proven_median)}, least {_number(g.proven_least)}"
         )
     if g.claimed_per_round is not None or g.claimed_total is not None:
-        lines.append(f"  claimed ε:  {_pair(g.claimed_per_round, g.claimed_total)}")
+        claimed = f"{_number(g.claimed_per_round)} per round, {_number(g.claimed_total)} in total"
+        lines.append(f"  claimed ε:  {claimed}")
     if g.measured is not None:
         found = f"  measured ε: at least {_number(g.measured)} per round, by attack"
         if g.measured > g.proven_per_round:
             found += "; this is MORE THAN PROVEN: do not rely on this statement"
         lines.append(found)
     if g.canaries is not None:
-        found = f"  canaries:   {said_of_canaries(g.canaries)}"
+        found = f"  canaries:   {canary_finding(g.canaries)}"
         if g.canaries.at_least > g.stated:
             found += "; this is MORE THAN STATED: do not rely on this statement"
         lines.append(found)
@@ -85,29 +90,22 @@ def _describe(g: Guarantee) -> list[str]:
     return lines
 
 
-def said_of_canaries(found: CanaryAudit) -> str:
-    """What the canary clients of a run measured."""
-    said = f"at least {_number(found.at_least)} over the run, by {found.count} canary clients"
+def canary_finding(found: CanaryAudit) -> str:
+    """What the canary clients of a run measured: the bound, and the estimate if there is one."""
+    proven = f"at least {_number(found.at_least)} over the run, by {found.count} canary clients"
     if found.estimate is None:
-        return said
+        return proven
     low, middle, high = map(_number, (found.low, found.estimate, found.high))
-    return f"{said}; about {middle} ({low} to {high}) if what is seen of them is normal"
+    return f"{proven}; about {middle} ({low} to {high}) if what is seen of them is normal"
 
 
 def odds(epsilon: float) -> str:
     """What ε lets an adversary learn, as a probability (but for an event of probability δ)."""
-    return f"from even odds on any fact about the unit, the adversary may become {_sure(epsilon)}"
-
-
-def _sure(epsilon: float) -> str:
     certainty = 1 / (1 + math.exp(-epsilon))
-    return "practically certain" if certainty > 0.9995 else f"at most {certainty:.1%} sure"
-
-
-def _pair(per_round: float | None, total: float | None) -> str:
-    if per_round is None and total is None:
-        return "none"
-    return f"{_number(per_round)} per round, {_number(total)} in total"
+    sure = f"at most {certainty:.1%} sure"
+    if certainty > 0.9995:
+        sure = "practically certain"
+    return f"from even odds on any fact about the unit, the adversary may become {sure}"
 
 
 def _number(value: float | None) -> str:
@@ -115,7 +113,9 @@ def _number(value: float | None) -> str:
         return "not stated"
     if math.isinf(value):
         return "infinite"
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def _fit(lines: Sequence[str]) -> list[str]:

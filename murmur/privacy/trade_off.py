@@ -18,14 +18,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, ndtri, stdtrit
 
-from murmur.privacy.accounting.hockey_stick import log_delta
-from murmur.privacy.accounting.search import decreasing_root
+from murmur.privacy.accounting.gaussian import epsilon_of_mu
 from murmur.privacy.audit import clopper_pearson
 
-_THRESHOLDS = 64
+_THRESHOLDS = 64  # tried on a quarter of the runs
 
 
 def gaussian_fit(
@@ -44,15 +43,16 @@ def gaussian_fit(
             threshold is chosen on a quarter of the runs, the others measure.
     """
     require_delta(delta)
-    x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
+    x, other = _floats(outputs_x, outputs_x_prime)
     if x[0::4].mean() < other[0::4].mean():
-        x, other = -x, -other
+        x = -x
+        other = -other
     error = (1 - confidence) / 2
-    tried, left = (x[0::4], other[0::4]), tuple(np.delete(o, np.s_[0::4]) for o in (x, other))
+    tried = (x[0::4], other[0::4])
+    left = [np.delete(outputs, np.s_[0::4]) for outputs in (x, other)]
     thresholds = np.unique(np.quantile(np.concatenate(tried), np.linspace(0, 1, _THRESHOLDS)[1:-1]))
     threshold = max(thresholds, key=lambda at: _least_mu(*tried, at, error))
-    mu = _least_mu(left[0], left[1], float(threshold), error)
-    return epsilon_of_mu(mu, delta) if mu > 0 else 0.0
+    return epsilon_of_mu(_least_mu(left[0], left[1], float(threshold), error), delta)
 
 
 def normal_fit(
@@ -76,14 +76,17 @@ def normal_fit(
         confidence: of the bound.
     """
     require_delta(delta)
-    x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
-    gaps, freedom, error = x - other, x.size - 1, (1 - confidence) / 2
+    x, other = _floats(outputs_x, outputs_x_prime)
+    gaps = x - other
+    freedom = x.size - 1
+    error = (1 - confidence) / 2
     # Two-sided, for the sign of the distance is taken from the same runs.
     margin = float(stdtrit(freedom, 1 - error / 2)) * float(gaps.std()) / math.sqrt(freedom)
-    least, squares = abs(float(gaps.mean())) - margin, x.size * float(x.var())
+    least = abs(float(gaps.mean())) - margin
+    squares = x.size * float(x.var())
     if squares == 0:
         return math.inf if least > 0 else 0.0
-    return _or_none(least / math.sqrt(squares / float(chdtri(freedom, 1 - error))), delta)
+    return epsilon_of_mu(least / math.sqrt(squares / float(chdtri(freedom, 1 - error))), delta)
 
 
 def normal_interval(
@@ -98,43 +101,32 @@ def normal_interval(
     learning", ICLR 2024, where the outputs are the scores of canaries in and out of one run.
     """
     require_delta(delta)
-    low, middle, high = _distances(outputs_x, outputs_x_prime, (1 - confidence) / 3)
-    return _or_none(low, delta), _or_none(middle, delta), _or_none(high, delta)
-
-
-def _distances(
-    outputs_x: ArrayLike, outputs_x_prime: ArrayLike, error: float
-) -> tuple[float, float, float]:
-    """The means' distance over the standard deviation: at least, as estimated, at most.
-
-    ``error``: of the bound on the means' distance, and of either bound on the variance.
-    """
-    x, other = (np.asarray(o, np.float64) for o in (outputs_x, outputs_x_prime))
+    x, other = _floats(outputs_x, outputs_x_prime)
+    # A third of the error for the means' distance, and for either bound on the variance.
+    error = (1 - confidence) / 3
     freedom = x.size + other.size - 2
     squares = x.size * float(x.var()) + other.size * float(other.var())
     gap = abs(float(x.mean() - other.mean()))
     if squares == 0:
-        return (math.inf,) * 3 if gap else (0.0,) * 3
+        epsilon = math.inf if gap else 0.0
+        return epsilon, epsilon, epsilon
     deviation = math.sqrt(squares / freedom)
     # Two-sided, for the sign of the distance is taken from the same runs.
     student = float(stdtrit(freedom, 1 - error / 2))
     margin = student * deviation * math.sqrt(1 / x.size + 1 / other.size)
     least = (gap - margin) / math.sqrt(squares / float(chdtri(freedom, 1 - error)))
     most = (gap + margin) / math.sqrt(squares / float(chdtri(freedom, error)))
-    return least, gap / deviation, most
+    return (
+        epsilon_of_mu(least, delta),
+        epsilon_of_mu(gap / deviation, delta),
+        epsilon_of_mu(most, delta),
+    )
 
 
-def _or_none(mu: float, delta: float) -> float:
-    """ε of ``mu``; 0 where none is shown."""
-    if math.isinf(mu):
-        return mu
-    return epsilon_of_mu(mu, delta) if mu > 0 else 0.0
-
-
-def epsilon_of_mu(mu: float, delta: float) -> float:
-    """ε at ``delta`` of one Gaussian of sensitivity / σ = ``mu``."""
-    most = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1
-    return decreasing_root(lambda e: float(log_delta(e, mu)) - math.log(delta), 0.0, most)
+def _floats(
+    outputs_x: ArrayLike, outputs_x_prime: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.asarray(outputs_x, np.float64), np.asarray(outputs_x_prime, np.float64)
 
 
 def require_delta(delta: float) -> None:
@@ -143,8 +135,13 @@ def require_delta(delta: float) -> None:
         raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
 
 
-def _least_mu(x: np.ndarray, other: np.ndarray, threshold: float, error: float) -> float:
-    """What "x, where the output is at least ``threshold``" proves of μ; -inf if nothing."""
+def _least_mu(
+    x: NDArray[np.float64], other: NDArray[np.float64], threshold: float, error: float
+) -> float:
+    """What "x, where the output is at least ``threshold``" proves of μ; -inf if nothing.
+
+    Both error rates are bounded from above, each wrongly with probability ``error``.
+    """
     misses = clopper_pearson(np.array([np.sum(x < threshold)]), len(x), error)[1][0]
     alarms = clopper_pearson(np.array([np.sum(other >= threshold)]), len(other), error)[1][0]
     return float(ndtri(1 - alarms) - ndtri(misses))

@@ -14,30 +14,22 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng, require_count
-from murmur.learning.codec import Codec, Integers, MalformedError, Rows, Sum
+from murmur.learning.codec import Codec, Integers
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
 from murmur.privacy.statement import Exposure
-from murmur.round.answers import accept, exposed
-from murmur.round.blame import Blame
-from murmur.round.evaluation_report import with_evaluation
-from murmur.round.evaluation_sum import EvaluationSum
-from murmur.round.message_size import reply_size, request_size
-from murmur.round.reply_limit import REPLIES
-from murmur.round.secure_sum import SecureRound, Summed
+from murmur.round.phase import Outcome, Phase, Question
+from murmur.round.report import with_evaluation
+from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
-from murmur.round.untrusted_text import said
-from murmur.round.weights import Weights
 
-ALIKE = Weights(lambda client: 1)  # every client counts as much
 PROTECTED, CLEAN = "evaluate", "evaluate without protection"
 
 
@@ -46,8 +38,7 @@ class ClientEvaluation(ABC):
 
     ``clients``: how many are asked, all if there are fewer. ``every``: rounds from one evaluation
     to the next. ``show_clean``: ask simulated clients for the unprotected result too. ``summed``:
-    rows are added up, and their noise may be shared. ``least_survivors``: of any such sum; 0: none.
-    ``secure_sum``: of this round's evaluation, if it is one.
+    rows are added up, and their noise may be shared. ``outcome``: of the last evaluation.
     """
 
     summed: bool = False
@@ -76,16 +67,11 @@ class ClientEvaluation(ABC):
                 f"clients={clients}: a sum over {sure} is too small: {setup.least_survivors} share "
                 "the noise that it needs; ask as many clients as train in a round"
             )
-        self.blame = Blame(int(setup.secure_sums.liars * setup.num_clients))
-        self.journal: Path | None = None  # of a secure sum that an interruption must not lose
-        self.least_survivors = self.answered = 0
-        self.secure_sum: EvaluationSum | None = None
+        self.sums = Sums(setup, self.clients, "secure evaluation groups", rows=not self.summed)
         self.participations: Counter[int] = Counter()
-        self.failed: dict[int, str] = {}
+        self.outcome = Outcome(0)
         self.scores: dict[str, float] = {}
-        self.bytes_down = self.bytes_up = 0
-        self._number = 0
-        self._waiting: dict[tuple[str, int], list[int]] = {}
+        self.phases: dict[str, Phase] = {}
 
     # What an evaluation fills in ------------------------------------------------------------
 
@@ -120,126 +106,78 @@ class ClientEvaluation(ABC):
         return np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
 
     def messages(self, number: int, arrays: ArrayRecord, grid: Grid) -> list[Message]:
-        """One message for each node, or none where nothing is due in round ``number``."""
-        self._number, self._waiting, self.failed, self.scores = number, {}, {}, {}
-        self.secure_sum = None
-        self.bytes_down = self.bytes_up = 0
+        """One message for each node and purpose, or none where nothing is due in round ``number``.
+
+        ``arrays`` hold the ``model`` (d,) to evaluate.
+        """
+        self.phases = {}
+        self.scores = {}
+        self.outcome = Outcome(number)
         if not self.is_on or number % self.every:
             return []
-        cohort = self.cohort(number).tolist()
-        trusted = [client for client in cohort if client not in self.blame.accused]
-        placement = self.setup.placement.place(grid, trusted)
-        self.failed.update(placement.away)
-        invited: dict[str, Mapping[int, list[int]]] = {
-            PROTECTED: placement.asked,
-            CLEAN: placement.asked,
-        }
-        if self.setup.secure_sums.is_on:
-            invited[PROTECTED] = self._prepare_sum(number, placement.asked, grid)
-        messages = []
-        for purpose in (PROTECTED, CLEAN) if self.show_clean else (PROTECTED,):
-            for node, clients in invited[purpose].items():
-                REPLIES.allow(self.codec(purpose), len(clients))
-                task = ConfigRecord({"purpose": purpose, "round": number, "clients": clients})
-                content = RecordDict({"model": arrays, "task": task})
-                if self.secure_sum is not None and purpose == PROTECTED:
-                    self.secure_sum.secure.invite(clients, content)
-                self._waiting[purpose, node] = clients
-                self.bytes_down += request_size(content, clients) if purpose == PROTECTED else 0
-                messages.append(
-                    Message(content, dst_node_id=node, message_type="evaluate", group_id=purpose)
-                )
-        return messages
+        model = arrays["model"].numpy()
+        self.phases[PROTECTED] = self._phase(PROTECTED, number, model)
+        if self.show_clean:
+            self.phases[CLEAN] = self._phase(CLEAN, number, model)
+        self.outcome = self.phases[PROTECTED].outcome
+        return [message for phase in self.phases.values() for message in phase.ask(grid)]
 
     def take(self, replies: Iterable[Message]) -> None:
         """Read what the nodes sent; ``scores`` holds the figures, if the quorum answered."""
-        if not self.is_on:
-            return
-        kind = Sum if self.summed else Rows
-        rows = {purpose: kind(self.codec(purpose)) for purpose in (PROTECTED, CLEAN)}
-        for reply in replies:
-            purpose = reply.metadata.group_id
-            clients = self._waiting.pop((purpose, reply.metadata.src_node_id), None)
-            if clients is None:
-                continue  # a duplicate, or a node that was not asked
-            if reply.has_error():
-                reason = f"node failed: {said(reply.error.reason)}"
-                self._fail(purpose, self._exposed(clients, reply), clients, reason)
-                continue
-            into: SecureRound | Sum | Rows = rows[purpose]
-            if self.secure_sum is not None and purpose == PROTECTED:
-                into = self.secure_sum.secure
-            try:
-                answered, refused = accept(into, clients, reply.content, ALIKE.of)
-            except (MalformedError, KeyError, TypeError, ValueError) as error:
-                self._fail(purpose, clients, clients, f"rejected: {said(error)}")
-                continue
-            if purpose == PROTECTED:
-                self.participations.update(answered)
-                self.failed |= refused
-                self.bytes_up += reply_size(reply.content, "report")
-        for (purpose, _), clients in self._waiting.items():
-            late = "no answer before the deadline"
-            self._fail(purpose, self._exposed(clients), clients, late)
-        self._waiting = {}
-        self._finish_sum(rows[PROTECTED])
-        self._score(rows[PROTECTED], rows[CLEAN])
-
-    def _prepare_sum(
-        self, number: int, asked: Mapping[int, list[int]], grid: Grid
-    ) -> Mapping[int, list[int]]:
-        """Exchange keys; who may be asked, by node: nobody where too few take part."""
-        row = self.codec(PROTECTED)
-        known = self.setup.strategy, PROTECTED, row, self.event(), ALIKE
-        summed = Summed(*known, self.setup.seeded_noise)
-        about = (self.clients, summed, self.blame, grid, self.journal, self.participations)
-        try:
-            self.secure_sum = EvaluationSum(self.setup, number, asked, *about)
-        except ValueError as error:
-            clients = [client for clients in asked.values() for client in clients]
-            self.failed.update(dict.fromkeys(clients, f"secure aggregation: {error}"))
-            return {}
-        self.participations = self.secure_sum.participations
-        return self.secure_sum.invited
-
-    def _finish_sum(self, rows: Sum | Rows) -> None:
-        sizes = [len(rows.clients)]
-        if self.secure_sum is not None and isinstance(rows, Sum):
-            sizes, about = self.secure_sum.finish(rows), self.secure_sum.about
-            self.failed |= about.failed | about.accused
-            self.bytes_up += about.bytes_up
-            self.bytes_down += about.bytes_down
-        seen = [size for size in (self.least_survivors, *sizes) if size]
-        self.least_survivors = min(seen, default=0)
-
-    def _score(self, protected: Sum | Rows, clean: Sum | Rows) -> None:
-        count = self.answered = len(protected.clients)
-        if not count:
+        received = list(replies)
+        for phase in self.phases.values():
+            phase.take(received)
+        self.participations.update(self.outcome.possibly_released)
+        if not self.outcome.answered:
             return
         _, total = self.costs(self.setup.budget.delta)
-        self.scores = {"evaluation_clients": float(count), "evaluation_epsilon": total}
-        if count < math.ceil(self.setup.quorum * self.clients):
-            return
-        if isinstance(protected, Sum) and isinstance(clean, Sum):
-            known = protected.total[None], clean.total[None]
-            self.scores |= self.score(self._number, known[0], known if clean.clients else None)
-            return
-        assert isinstance(protected, Rows) and isinstance(clean, Rows)
-        who, rows = protected.integers()
-        whose, truth = clean.integers()
-        _, left, right = np.intersect1d(who, whose, assume_unique=True, return_indices=True)
-        both = (rows[left], truth[right]) if len(left) else None
-        self.scores |= self.score(self._number, rows, both)
+        self.scores = {
+            "evaluation_clients": float(len(self.outcome.answered)),
+            "evaluation_epsilon": total,
+        }
+        if self.outcome.counted:
+            self._score()
 
-    def _exposed(self, clients: list[int], reply: Message | None = None) -> list[int]:
-        """Of whom something may have left, where their node sent an error, or nothing."""
-        return exposed(self.setup.placement, clients, self._number, PROTECTED, reply)
+    @property
+    def answered(self) -> int:
+        """How many clients the last evaluation is over."""
+        return len(self.outcome.answered)
 
-    def _fail(self, purpose: str, released: list[int], clients: list[int], reason: str) -> None:
-        """``released``: of whom something may have left before the failure: they took part."""
-        if purpose == PROTECTED:
-            self.participations.update(released)
-            self.failed.update(dict.fromkeys(clients, reason))
+    @property
+    def failed(self) -> dict[int, str]:
+        """Who did not answer in the last evaluation, or lied in its secure sum, and why."""
+        return self.outcome.failed | self.outcome.accused
+
+    def _phase(self, purpose: str, number: int, model: NDArray[np.float32]) -> Phase:
+        question = Question(
+            purpose=purpose,
+            number=number,
+            cohort=self.cohort(number).tolist(),
+            model=model,
+            codec=self.codec(purpose),
+            event=self.event if purpose == PROTECTED else None,
+            kind="evaluate",
+        )
+        return Phase(question, self.sums, self.setup, self.setup.quorum)
+
+    def _score(self) -> None:
+        """Figures from the rows, or from their sum, a single row."""
+        protected = self.outcome
+        clean = Outcome(protected.number)
+        if CLEAN in self.phases:
+            clean = self.phases[CLEAN].outcome
+        rows = protected.total
+        both: tuple[Integers, Integers] | None = None
+        if self.summed:
+            rows = rows[None]
+            both = (rows, clean.total[None])
+        else:
+            _, left, right = np.intersect1d(
+                protected.answered, clean.answered, assume_unique=True, return_indices=True
+            )
+            both = (rows[left], clean.total[right])
+        known = bool(clean.answered) and len(both[0]) > 0
+        self.scores |= self.score(protected.number, rows, both if known else None)
 
     # Privacy --------------------------------------------------------------------------------
 
@@ -253,7 +191,7 @@ class ClientEvaluation(ABC):
         sums = self.setup.secure_sums
         if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
             return self.event()
-        survivors = self.least_survivors or sums.least_survivors(self.clients)
+        survivors = self.sums.least_survivors or self.sums.least_hidden
         failure = sums.failure_probability(self.clients)
         return SummedEvent(self.event(), max(1, survivors - sums.colluders), failure=failure)
 
@@ -293,13 +231,10 @@ class ClientEvaluation(ABC):
         """Who took part how often; override together with ``restore``."""
         clients = np.array(sorted(self.participations), np.int64)
         counts = np.array([self.participations[int(c)] for c in clients], np.int64)
-        least = np.array([self.least_survivors], np.int64)
-        seen = {"clients": clients, "counts": counts, "least_survivors": least}
-        return {**seen, **self.blame.state()}
+        return {"clients": clients, "counts": counts, **self.sums.state()}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """Take up what ``state`` returned."""
         pairs = zip(state["clients"].tolist(), state["counts"].tolist(), strict=True)
         self.participations = Counter(dict(pairs))
-        self.least_survivors = int(state["least_survivors"][0])
-        self.blame.restore(state)
+        self.sums.restore(state)

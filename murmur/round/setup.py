@@ -1,11 +1,10 @@
-"""What a strategy is built with, and its record of one round."""
+"""What a strategy is built with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,8 @@ from murmur.learning.metrics import Metric
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
 from murmur.privacy.noise import NoiseGenerator
-from murmur.round.client_placement import ClientPlacement, SimulatedPlacement
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
+from murmur.round.placement import ClientPlacement, SimulatedPlacement
 from murmur.secure_sum import SecureSumSettings
 
 
@@ -81,44 +80,3 @@ class ServerSetup:
             )
         if not 0 < self.quorum <= 1:
             raise ValueError(f"quorum={self.quorum}: must lie in (0, 1]")
-
-
-@dataclass
-class Round:
-    """What happened in one round, for its result row.
-
-    ``asked``: the cohort by node; ``away``: how many of it no node could be asked for;
-    ``invited``: those asked to train, which are fewer where somebody dropped out of a secure sum
-    before; ``failed``: who did not contribute, and why; ``accused``: who was proven to have lied.
-    ``counted``: whether the quorum answered, so that the round changed the model.
-
-    ``facts`` is what the row needs of a round that is over but for its evaluation.
-    """
-
-    number: int
-    asked: dict[int, list[int]] = field(default_factory=dict)
-    away: int = 0
-    invited: dict[int, list[int]] = field(default_factory=dict)
-    accepted: list[int] = field(default_factory=list)
-    failed: dict[int, str] = field(default_factory=dict)
-    accused: dict[int, str] = field(default_factory=dict)
-    counted: bool = False
-    bytes_down: int = 0
-    bytes_up: int = 0
-
-    def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {name: getattr(self, name) for name in _FACTS}
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Round:
-        """The round of which ``facts`` tells, which may come from a file."""
-        reasons = {name: _by_client(facts[name]) for name in ("failed", "accused")}
-        return cls(**{**facts, **reasons})
-
-
-_FACTS = ("number", "accepted", "failed", "accused", "counted", "bytes_down", "bytes_up")
-
-
-def _by_client(reasons: Mapping[str, str]) -> dict[int, str]:
-    return {int(client): why for client, why in reasons.items()}

@@ -171,7 +171,11 @@ class SecureClient:
 
     @_once(Phase.CHECK)
     def check(self, message: bytes) -> bytes:
-        """Phase 3: from neighbours' sealed shares to a bit for each whose shares this one holds."""
+        """Phase 3: from neighbours' sealed shares to a bit for each whose shares this one holds.
+
+        A box that does not open, or does not fit, only means that this client is no holder; why is
+        not said, since any proof would open what two honest clients have sealed for each other.
+        """
         sent = self._from_neighbours(message, SEALED_BYTES + TEST_BYTES)
         if not sent.keys() <= self.public.keys():
             raise SecureSumError("shares arrived from a client whose keys did not")
@@ -186,7 +190,10 @@ class SecureClient:
         return join_ids(self.shares.keys() - {self.me}, self._neighbours)
 
     def included_in(self, message: bytes) -> tuple[int, ...]:
-        """Whose masks are to be in the sum, by phase 4's message; nothing is done yet."""
+        """Whose masks are to be in the sum, by phase 4's message; nothing is done yet.
+
+        With it a caller decides and charges before anything is masked.
+        """
         self.require_due(Phase.MASK)
         return self._included(message)
 
@@ -323,6 +330,7 @@ class SecureClient:
         return [v for v in self._neighbours if v in left and v in self.public]
 
     def _require_holders(self, count: int) -> None:
+        """SecureSumError where ``count`` holders could not restore a secret."""
         if count < self.terms.threshold:
             raise SecureSumError(
                 f"{count} clients hold shares of this one's secrets; {self.terms.threshold} "
@@ -330,6 +338,7 @@ class SecureClient:
             )
 
     def _require_minimum(self, count: int) -> None:
+        """SecureSumError where ``count`` clients are too few for their sum to be revealed."""
         least = self.terms.minimum
         if count < least:
             raise SecureSumError(

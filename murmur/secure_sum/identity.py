@@ -21,8 +21,7 @@ from typing import Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import replace_durably
-from murmur.privacy.framing import framed
+from murmur.common import framed, replace_durably
 from murmur.secure_sum.keys import POINT_BYTES, Entropy, agree, derive, point
 from murmur.secure_sum.terms import SecureSumError, Terms, context, join_ids
 
@@ -96,7 +95,10 @@ class Peers(Protocol):
 
 
 class PinnedPeers:
-    """``keys``: of every client beside which a device takes part, by its owner's word."""
+    """The keys of every client beside which a device takes part, by its owner's word.
+
+    ``keys``: public keys of 32 bytes, by client. SecureSumError where two clients have one.
+    """
 
     def __init__(self, keys: Mapping[int, bytes]) -> None:
         require_own_keys(keys)
@@ -151,7 +153,10 @@ def require_own_keys(keys: Mapping[int, bytes]) -> None:
 
 
 def keys_digest(clients: tuple[int, ...], keys: Mapping[int, bytes]) -> str:
-    """Of each client's id and key, in hexadecimal; KeyError for a client without one."""
+    """Of each client's id and key, in hexadecimal: what ``Terms.keys`` holds.
+
+    ``clients``: the cohort, in order. KeyError for a client without a key.
+    """
     fields = [client.to_bytes(8, "big") + keys[client] for client in clients]
     return hashlib.sha256(framed(b"keys of a cohort", *fields)).hexdigest()
 
@@ -220,7 +225,11 @@ class Advertisement:
 
     @classmethod
     def read(cls, sent: bytes, terms: Terms, client: int) -> Advertisement:
-        """``of``, with its signature checked: SecureSumError where it is not ``client``'s."""
+        """``of``, with its signature checked: SecureSumError where it is not ``client``'s.
+
+        Whether the keys are points of the curve is for ``require_valid`` to say, or for whoever
+        uses them.
+        """
         found = cls.of(sent)
         about = context(terms, _ADVERTISEMENT, client, *found.keys)
         if not is_signed(found.identity, found.signature, about):
@@ -242,7 +251,12 @@ class Advertisement:
 
 @dataclass(frozen=True)
 class Party:
-    """A client ``id`` and what it has advertised, as it travelled."""
+    """A client, and what binds things to it.
+
+    Attributes:
+        id: the client's id.
+        advertised: its advertisement as it travelled.
+    """
 
     id: int
     advertised: bytes
@@ -291,7 +305,7 @@ def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:
 
 
 def about_dealing(terms: Terms, dealer: Party) -> bytes:
-    """What binds a dealer's shares to one sum."""
+    """What binds a dealer's shares to one sum, and to the keys that it advertised there."""
     return context(terms, "sharing", dealer.id, dealer.advertised)
 
 

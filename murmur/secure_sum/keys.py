@@ -72,7 +72,10 @@ def encoded(at: EccPoint) -> bytes:
 
 
 def combination(terms: Iterable[tuple[int, EccPoint]]) -> EccPoint:
-    """Σ scalar · point, for numbers that are public: its time tells them."""
+    """Σ scalar · point over ``terms``, for numbers that are public: its time tells them.
+
+    All points are doubled together, bit by bit.
+    """
     chosen = list(terms)
     total = EccPoint(0, 0, "P-256")  # the point at infinity
     for bit in reversed(range(max(number.bit_length() for number, _ in chosen))):

@@ -43,7 +43,10 @@ def to_words(values: NDArray[np.int64], bits: int) -> Words:
 
 
 def from_words(words: Words, bits: int, signed: bool) -> NDArray[np.int64]:
-    """Integers (n,) in [0, 2^bits), or in [−2^(bits−1), 2^(bits−1)) where ``signed``."""
+    """Integers (n,), int64, of words modulo 2^bits.
+
+    In [0, 2^bits), or in [−2^(bits−1), 2^(bits−1)) where ``signed``.
+    """
     # Shift out what lies above the modulus; an arithmetic shift back restores the sign.
     spare = np.uint64(64 - bits)
     shifted = words.astype(np.uint64) << spare
@@ -58,7 +61,10 @@ def packed_size(length: int, bits: int) -> int:
 
 
 def pack(words: Words, bits: int) -> bytes:
-    """Words (n,) modulo 2^bits at ``bits`` bits each, the most significant bit first."""
+    """Words (n,) modulo 2^bits at ``bits`` bits each, the most significant bit first.
+
+    ``packed_size`` bytes; what a word has above the modulus is dropped.
+    """
     width = 8 * words.itemsize
     rows = words.astype(words.dtype.newbyteorder(">")).view(np.uint8).reshape(len(words), -1)
     if width == bits:

@@ -119,7 +119,11 @@ class SecureServer:
         return join(found, self.terms.neighbours_of(client))
 
     def checked(self, replies: Mapping[int, bytes]) -> None:
-        """After CHECK: who holds whose shares, and between whom there are ``conflicts``."""
+        """After CHECK: who holds whose shares, and between whom there are ``conflicts``.
+
+        Who says that it holds what nobody dealt is accused. SecureSumError where too few have
+        answered.
+        """
         for client, sent in self._expected(replies, self._sealed):
             with self._blaming(client):
                 near = self.terms.neighbours_of(client)
@@ -167,7 +171,10 @@ class SecureServer:
 
     @property
     def masked(self) -> tuple[list[int], NDArray]:
-        """Whose vectors are in the total, and the total, masked: what ``take_up`` needs."""
+        """Whose vectors are in the total, and the total (length,), still masked.
+
+        What ``take_up`` needs, and what an interrupted server may keep: it tells nobody's vector.
+        """
         return sorted(self._masked), self._total
 
     def take_up(self, clients: Iterable[int], total: NDArray, asked: bytes) -> None:
@@ -177,14 +184,22 @@ class SecureServer:
         self._total = total.copy()
 
     def survivors_list(self) -> dict[int, bytes]:
-        """After MASK: the list of survivors, to be confirmed by each of them."""
+        """After MASK: the list of survivors, to be confirmed by each of them.
+
+        From here on only these are in the sum. SecureSumError where they are too few, or somebody's
+        masks could not be removed by the shares that they hold.
+        """
         self.survivors = tuple(sorted(self._masked))
         self._require(len(self.survivors), Phase.MASK)
         self._require_holders(set(self.survivors), Phase.MASK)
         return dict.fromkeys(self.survivors, join_ids(self.survivors, self.terms.clients))
 
     def confirmations(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
-        """After CONFIRM: its neighbours' signatures for each client that gave its own."""
+        """After CONFIRM: its neighbours' signatures for each client that gave its own.
+
+        Who has signed anything else than these lists is accused. SecureSumError where too few have
+        signed.
+        """
         words: dict[int, bytes] = {}
         question = (self.included, self.survivors, self.asked, self.terms)
         for client, word in self._expected(replies, self.survivors):
@@ -272,6 +287,7 @@ class SecureServer:
 
     @property
     def _needed(self) -> int:
+        """How many shares restore a secret."""
         return self.terms.threshold
 
     def _due(self, owner: int) -> int:

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from murmur.common import Count, settings
-from murmur.secure_sum.graphs import HONEST, LYING, PRIVACY_BITS, Server, ring_for
 from murmur.secure_sum.identity import PinnedPeers, keys_digest, read_peers
-from murmur.secure_sum.terms import Terms
+from murmur.secure_sum.terms import HONEST, LYING, PRIVACY_BITS, Server, Terms, ring_for
 
 _Mode = Literal["off", "simulated", "on"]
 MODES: tuple[str, ...] = get_args(_Mode)
@@ -103,7 +102,11 @@ class SecureSumSettings:
         )
 
     def conditions(self, cohort: int) -> list[str]:
-        """Clauses of a statement: on which the server sees sums only, beside who is honest."""
+        """Clauses of a statement: on which the server sees sums only, beside who is honest.
+
+        ``cohort``: how many clients a round asks. The peers file, where one is named, is cited by
+        its SHA-256, so that clients can compare it with theirs.
+        """
         if not self.is_on:
             return ["it forgot what it summed (simulated: in this run it saw every message)"]
         found = [self.graph_assumption(cohort)] if self.failure_probability(cohort) else []
@@ -122,6 +125,10 @@ class SecureSumSettings:
         ]
 
     def _keys(self, cohort: tuple[int, ...]) -> str:
+        """Digest of the cohort's long-term keys, empty where no file names them.
+
+        ValueError where the file cannot be read, or lacks a client.
+        """
         if self.peers is None:
             return ""
         try:
@@ -181,6 +188,10 @@ class SecureSumSettings:
         return self.neighbours, self._threshold(self.neighbours + 1)
 
     def _minimum(self, cohort: int) -> int:
+        """The fewest clients of a sum over ``cohort``, whatever the run's floor.
+
+        In a complete graph at least the threshold: no list of fewer is ever confirmed.
+        """
         share = self.threshold if self.minimum is None else self.minimum
         least = max(self.colluders + 2, math.ceil(share * cohort))
         neighbours, threshold = self._graph(cohort)
@@ -189,6 +200,7 @@ class SecureSumSettings:
         return least
 
     def _threshold(self, holders: int) -> int:
+        """More than the set share of so many holders."""
         return math.floor(self.threshold * holders) + 1
 
 
@@ -241,6 +253,7 @@ class OwnerRules:
             self.peers.require_cohort(terms)
 
     def _accept_ring(self, terms: Terms, neighbours: int) -> None:
+        """Whether a ring of so many neighbours is enough, and holds against the owner's server."""
         if self.neighbours is None:
             raise ValueError(f"neighbours={neighbours}: this device's owner asks for all")
         if neighbours < self.neighbours:

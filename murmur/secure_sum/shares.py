@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 from murmur.secure_sum.keys import (
     KEY_BYTES,
     ORDER,
@@ -139,7 +139,11 @@ class Dealing:
         return _challenge(self.about, self.blind, self.hashes)
 
     def test(self, holder: int) -> bytes:
-        """What holder ``holder`` needs to check its share: ``passes``."""
+        """What holder ``holder`` (its index) needs to check its share with ``passes``.
+
+        ``TEST_BYTES``: both challenges, p at the holder's place, and a digest of its three hashes.
+        The server sends it beside the box; it says nothing of the secrets.
+        """
         value = to_bytes(value_at(self.answer, holder + 1))
         return self.challenge + value + hashlib.sha256(self.hashes[holder]).digest()
 
@@ -223,7 +227,10 @@ def _random(count: int) -> list[int]:
 
 
 def value_at(polynomial: Sequence[int], at: int) -> int:
-    """The polynomial's value (coefficients, the constant one first) at ``at``."""
+    """The polynomial's value at ``at``, modulo ORDER.
+
+    ``polynomial``: its coefficients, the constant one first.
+    """
     value = 0
     for coefficient in reversed(polynomial):
         value = (value * at + coefficient) % ORDER
@@ -235,14 +242,17 @@ def _hash(place: int, number: bytes) -> bytes:
 
 
 def _hashes(*numbers: bytes) -> bytes:
+    """Hashes of a holder's three numbers s(i), k(i), h(i), one after the other."""
     return b"".join(_hash(place, number) for place, number in enumerate(numbers))
 
 
 def _challenge(about: bytes, blind: bytes, hashes: Sequence[bytes]) -> bytes:
+    """What the dealer answers: a hash of all that it published before (Fiat and Shamir)."""
     return hashlib.sha256(framed(b"sharing", about, blind, *hashes)).digest()
 
 
 def _numbers(challenge: bytes) -> tuple[int, int]:
+    """r_s and r_k, 128 bits each."""
     half = CHALLENGE_BYTES // 2
     return int.from_bytes(challenge[:half], "big"), int.from_bytes(challenge[half:], "big")
 

@@ -17,8 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from murmur.common import replace_durably
-from murmur.privacy.framing import framed
+from murmur.common import framed, replace_durably
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.terms import SecureSumError, Terms
 
@@ -48,7 +47,10 @@ class StateFile:
         self.save(client)
 
     def load(self, run: str, round: int) -> SecureClient:
-        """The state of that sum; SecureSumError if there is none."""
+        """The state of that sum.
+
+        SecureSumError if there is none: not joined, finished, given up, or the file is damaged.
+        """
         last = self._last()
         if last is None or (last["run"], last["round"]) != (run, round):
             raise SecureSumError(f"this client has not joined round {round} of that run")
@@ -111,13 +113,16 @@ class StateFile:
 
 
 def state_bytes(client: SecureClient) -> bytes:
-    """The whole state, secrets included, for the client's own disk."""
+    """The whole state as JSON, secrets included, for the client's own disk.
+
+    Written to a file of mode 600, and replaced without secrets when the sum is over.
+    """
     names = [field.name for field in fields(client)]
     return json.dumps({name: _plain(getattr(client, name)) for name in names}).encode()
 
 
 def restored(stored: bytes) -> SecureClient:
-    """The inverse of ``state_bytes``."""
+    """The inverse of ``state_bytes``; the client goes on with the phase that was due."""
     plain = json.loads(stored)
     secrets = {name: bytes.fromhex(plain[name]) for name in ("identity", "channel", "mask", "seed")}
     return SecureClient(

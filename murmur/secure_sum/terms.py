@@ -3,24 +3,39 @@
 ``Terms`` names the sum: who takes part, for what, how many survivors and share holders it needs,
 and a digest of what every client is about to release. ``context`` binds each key, mask, signature
 and share to all of it, so that nothing of one sum can be used in another.
+
+Terms that protect nobody cannot be made. What that takes depends on the graph of who shares
+secrets with whom: all of the cohort, or a ring that joins each client with the k/2 next ones on
+both sides, in an order drawn by lot (Bell et al., CCS 2020). What a ring's clients cannot see of
+each other is left to chance, which is computed here: c* is the most colluders among any one
+client's neighbours, d* the most dropouts, each but for a probability 2^-a over all clients. Tails
+of the hypergeometric distribution, exact in log space.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Count, settings
+from murmur.common import Count, framed, settings
 from murmur.privacy.events import Event, Hiding
-from murmur.privacy.framing import framed
-from murmur.secure_sum.graphs import LYING, PRIVACY_BITS, Server, least_threshold
+
+Server = Literal["honest", "lying"]
+HONEST: Server = "honest"  # a server that follows the protocol
+LYING: Server = "lying"  # one that does not
+SERVERS = (HONEST, LYING)
+# A server that lies may try 2^64 names for a ring until one suits it.
+PRIVACY_BITS = {HONEST: 40, LYING: 104}
+AVAILABILITY_BITS = 40
 
 _NotNegative = Annotated[int, Field(ge=0)]
 _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
@@ -60,6 +75,104 @@ def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
     return tuple(client for client, is_there in zip(among, there, strict=False) if is_there)
 
 
+@lru_cache(maxsize=1024)
+def most_marked(clients: int, marked: int, neighbours: int, bits: int) -> int:
+    """The least x with clients · P[Hyp(clients − 1, marked, neighbours) > x] ≤ 2^-bits.
+
+    How many of the ``marked`` clients any one client can have among its ``neighbours``, but for
+    that probability: c* where colluders are marked, d* where dropouts are.
+    """
+    others = clients - 1
+    least = max(0, neighbours - (others - marked))
+    counts = np.arange(least, min(marked, neighbours) + 1)
+    logs = _log_choose(marked, counts) + _log_choose(others - marked, neighbours - counts)
+    logs -= _log_choose(others, [neighbours])
+    allowed = -bits * math.log(2) - math.log(clients)
+    above = np.logaddexp.accumulate(logs[::-1])[::-1]  # log P[at least the count at hand]
+    too_likely = counts[above > allowed]
+    if not len(too_likely):
+        return max(least - 1, 0)
+    return int(too_likely[-1])
+
+
+def gap_log2(clients: int, missing: int, neighbours: int) -> float:
+    """log2 of a bound on: somewhere k/2 in a row are all among the ``missing``.
+
+    Such a row on both sides cuts a ring in two. n · Π_{i<k/2} (missing − i) / (n − i); −inf where
+    so many are not missing at all.
+    """
+    row = np.arange(neighbours // 2)
+    if missing < len(row):
+        return -math.inf
+    return float(math.log2(clients) + np.log2((missing - row) / (clients - row)).sum())
+
+
+def least_threshold(
+    server: Server, clients: int, neighbours: int, colluders: int, bits: int
+) -> int:
+    """The least threshold of a ring that ``server`` with ``colluders`` cannot get around.
+
+    ``bits``: the probability that it fails is at most 2^-bits. For a server that follows the
+    protocol more shares are needed than colluders can hold. Against one that lies:
+
+    * two lists about one client, with t signers each, share an honest signer: 2t > k + 1 + c*
+    * no gap in the ring can be unmasked at its edge: t ≥ k/2 + 2 + c*
+    * there is one list for the whole ring: 3t ≥ 2(k + 1 + c*) + 2
+    """
+    among = most_marked(clients, colluders, neighbours, bits)
+    if server == HONEST:
+        return among + 1
+    one_word = (neighbours + 1 + among) // 2 + 1
+    no_gap = neighbours // 2 + 2 + among
+    one_list = math.ceil((2 * (neighbours + 1 + among) + 2) / 3)
+    return max(one_word, no_gap, one_list)
+
+
+@lru_cache(maxsize=256)
+def ring_for(
+    server: Server,
+    clients: int,
+    colluders: int,
+    dropouts: int,
+    bits: int | None = None,
+    available: int = AVAILABILITY_BITS,
+) -> tuple[int, int] | None:
+    """The least even k, and a threshold, of a ring that is safe and stays available.
+
+    Args:
+        server: against whom it must be safe, HONEST or LYING.
+        clients: in the ring.
+        colluders: how many of them side with the server.
+        dropouts: how many of them may fall silent.
+        bits: it fails to protect with probability 2^-bits at most; None for what ``server`` asks.
+        available: with probability 2^-available at most somebody's share holders become too few.
+
+    Returns:
+        k and t; None where no ring of these clients will do.
+    """
+    if bits is None:
+        bits = PRIVACY_BITS[server]
+    missing = min(clients, colluders + dropouts)
+    for neighbours in range(2, clients - 1, 2):
+        if server == HONEST and gap_log2(clients, missing, neighbours) > -bits:
+            continue
+        least = least_threshold(server, clients, neighbours, colluders, bits)
+        greatest = neighbours - most_marked(clients, dropouts, neighbours, available)
+        if least > greatest:
+            continue
+        if server == HONEST:
+            return neighbours, (least + greatest) // 2
+        return neighbours, least
+    return None
+
+
+def _log_choose(many: int, some: Iterable[int]) -> NDArray[np.float64]:
+    """Ln of the binomial coefficients of ``many`` over each of ``some``."""
+    whole = math.lgamma(many + 1)
+    found = [whole - math.lgamma(count + 1) - math.lgamma(many - count + 1) for count in some]
+    return np.array(found)
+
+
 @settings
 class Terms:
     """One secure sum; every key, mask and message is bound to all of it.
@@ -75,7 +188,7 @@ class Terms:
         colluders: how many clients may side with the server without it learning more than the
             sum.
         server: whether the graph is meant for a server that follows the protocol ("honest") or
-            for one that lies (``graphs``).
+            for one that lies.
         purpose, group: what the sum is for, and which of its round.
         release: digest of what each client releases (``release_digest``).
         least_weight, greatest_weight: within which a client's weight lies.
@@ -135,7 +248,11 @@ class Terms:
             )
 
     def _require_safe_threshold(self) -> None:
-        """ValueError where a coalition that the terms reckon with could get both secrets."""
+        """ValueError where a coalition that the terms reckon with could get both secrets.
+
+        In a complete graph 2t > n + C; in a ring ``least_threshold``. And no more shares can be
+        asked for than there are holders.
+        """
         if self.neighbours is None:
             # Two groups of `threshold` holders that tell the server different things would give
             # it both secrets of one client; with this, any two groups share an honest holder.
@@ -157,7 +274,10 @@ class Terms:
 
     @property
     def failure(self) -> float:
-        """How likely, at most, the lot gave a client neighbours that do not hide it."""
+        """How likely, at most, the lot gave a client neighbours that do not hide it.
+
+        0 in a complete graph. It is added to δ for each round.
+        """
         if self.neighbours is None:
             return 0.0
         return 2.0 ** -PRIVACY_BITS[self.server]
@@ -178,7 +298,7 @@ class Terms:
         return tuple(other for other in _graph(self)[client] if other != client)
 
     def digest(self) -> bytes:
-        """SHA-256 of all of the terms."""
+        """SHA-256 of all of the terms, 32 bytes: what ``context`` begins with."""
         return _digest(self)
 
     def to_dict(self) -> dict[str, Any]:

@@ -37,15 +37,13 @@ from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from fl_app.tools.audit import first_task
-from murmur.learning.codec import Sum
 from murmur.learning.data.examples import LocalData
-from murmur.learning.kernels.per_sample import SENSITIVITY
-from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
+from murmur.privacy.audit import Success, success
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.success import Success, success
-from murmur.round.answers import accept
+from murmur.round.summation import Plain
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike
 from research.attacks.methods.membership import confidence, likelihood_ratio
@@ -181,9 +179,10 @@ def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]
             asked: Any = message.content.config_records["task"]
             if message.metadata.message_type == "train":
                 [client] = asked["clients"]
-                total = Sum(experiment.strategy.codec())
-                accept(total, [client], reply.content, experiment.strategy.weights().of)
-                told.setdefault(asked["round"], {})[client] = total.total
+                strategy = experiment.strategy
+                summed = Plain(strategy.codec(), strategy.weights(), lambda cohort: [cohort])
+                summed.accept([client], reply.content)
+                told.setdefault(asked["round"], {})[client] = summed.total.total
             return reply
 
         serve(words, clients, 1, answer)
@@ -255,7 +254,7 @@ def _statement(experiment: Experiment) -> str:
     strategy.participations.clear()
     for number in range(1, strategy.setup.budget.rounds + 1):
         strategy.participations.update(map(int, strategy.cohort(number)))
-    [said] = [g for g in strategy.statement().guarantees if g.threat == "local"]
+    [said] = [g for g in strategy.report.statement().guarantees if g.threat == "local"]
     if np.isinf(said.proven_total):
         return "none"
     claimed = "" if said.claimed_total is None else f"{show_epsilon(said.claimed_total)} claimed, "

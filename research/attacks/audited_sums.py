@@ -50,7 +50,7 @@ CASES: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "other terms": (
         (
-            *("strategy=privatekt", "strategy.answers=votes", "strategy.K=5"),
+            *("strategy=votes", "strategy.K=5"),
             *("privacy.threat=secure_aggregation", "privacy.epsilon=1"),
             *("federation.num_clients=12", "federation.num_rounds=1"),
         ),

@@ -55,7 +55,7 @@ ALGORITHMS: dict[str, tuple[list[str], int]] = {
     "PrivateKT, labels": (["strategy=privatekt", "model=linear", "strategy.K=1"], MANY),
     "PrivateKT, votes": (
         [
-            *("strategy=privatekt", "model=linear", "strategy.answers=votes", "strategy.K=10"),
+            *("strategy=votes", "model=linear", "strategy.K=10"),
             "strategy.target=posterior",
         ],
         FEW,

@@ -21,7 +21,7 @@ from benchmarks.machine import describe_machine
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
-from murmur.round.errors import RunError
+from murmur.round.task import RunError
 from murmur.secure_sum import Phase, SecureClient
 from murmur.secure_sum.client import SEALED_BYTES
 from murmur.secure_sum.identity import Advertisement, Party, about_dealing

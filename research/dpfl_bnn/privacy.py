@@ -18,22 +18,23 @@ import numpy as np
 
 from benchmarks.pictures import canvas, save
 from benchmarks.runs import print_table
-from murmur.papers.dpfl_bnn.claim import claimed_epsilon, claimed_gamma
+from murmur.papers.dpfl_bnn.bits import claimed_epsilon, claimed_gamma
 from murmur.privacy.accounting import Threat, View, epsilon
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
 from murmur.privacy.accounting.flatten import flatten
 from murmur.privacy.accounting.rdp import epsilon as renyi_epsilon
-from murmur.privacy.accounting.rdp_conversion import to_epsilon_mironov
+from murmur.privacy.accounting.rdp import to_epsilon_mironov
 from murmur.privacy.events import (
+    Adjacency,
     Event,
     Hiding,
     RandomizedBitsEvent,
     Release,
     RepeatedEvent,
     SummedEvent,
+    Unit,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
 from research.dpfl_bnn.figures import BITS, CLIENTS, GAMMAS
 
 ROUNDS, DELTA = 100, 1e-5

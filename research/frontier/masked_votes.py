@@ -22,9 +22,9 @@ from flwr.app import Context, Message
 from fl_app.client_app import app
 from fl_app.engines.inline import FIRST_NODE, serve
 from fl_app.run.results import RunFolder
-from murmur.round.secure_question import RECORD
+from murmur.round.task import RECORD
 from murmur.secure_sum import SecureSumSettings
-from murmur.secure_sum.graphs import HONEST, SERVERS
+from murmur.secure_sum.terms import HONEST, SERVERS
 from research.frontier.rows import Row
 
 CLIENTS, PER_NODE = 1000, 10

@@ -23,7 +23,7 @@ from murmur.learning.data.partitions import Dirichlet
 from murmur.learning.features import scattering
 from murmur.learning.features.components import fit
 from murmur.learning.label_spreading import LabelSpreading
-from murmur.papers.class_statistics.moments import moments, posterior
+from murmur.papers.class_statistics import moments, posterior
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
 
 CLIENTS, EXAMPLES, TEST, POOL, RELEASED = 250, 48, 2000, 6000, 50

@@ -105,8 +105,8 @@ def _privatekt(setting: Setting) -> list[str]:
 
 def _votes(setting: Setting, epsilon: float) -> list[str]:
     images = 80 if setting.data == "digits" else 500
-    words = ["strategy.answers=votes", f"strategy.K={images}"]
-    return [*_privatekt(setting), *setting.sums(), *words]
+    words = ["strategy=votes", *_privatekt(setting)[1:]]
+    return [*words, *setting.sums(), f"strategy.K={images}"]
 
 
 def _disjoint(setting: Setting, epsilon: float) -> list[str]:

@@ -30,8 +30,14 @@ from fl_app.run.population import population
 from fl_app.run.results import RunFolder
 from murmur.learning.clustering import assignments
 from murmur.learning.clustering_scores import METRICS, Verdict, judge
-from murmur.papers.protected_results.rows import Decoded, ProtectedResult, project
-from murmur.papers.protected_results.settings import PRIVACY, UNITS, ResultSettings
+from murmur.papers.protected_results import (
+    PRIVACY,
+    UNITS,
+    Decoded,
+    Protection,
+    ResultSettings,
+    project,
+)
 from murmur.privacy.noise import NoiseGenerator
 
 EXPERIMENT = "experiment=ldp_evaluation_seed_compat"
@@ -76,7 +82,8 @@ def study(clean: NDArray[np.float64], records: int, metric: str) -> Iterator[Row
             if unit == "record" and mechanism == "krr":
                 continue  # the argmax of a mean can turn with one record: nothing is gained
             for epsilon in EPSILONS:
-                settings = ResultSettings(mechanism, epsilon, unit, records)
+                how = {"privacy": mechanism, "epsilon": epsilon, "unit": unit, "records": records}
+                settings = ResultSettings.of(how, None)
                 it = settings.protection(clean.shape[1])
                 for processing in ("none", "project") if mechanism == "laplace" else ("none",):
                     verdicts = list(_verdicts(it, clean, metric, processing))
@@ -93,7 +100,7 @@ def study(clean: NDArray[np.float64], records: int, metric: str) -> Iterator[Row
 
 
 def _verdicts(
-    it: ProtectedResult, clean: NDArray[np.float64], metric: str, processing: str
+    it: Protection, clean: NDArray[np.float64], metric: str, processing: str
 ) -> Iterator[Verdict]:
     # Seeded: a study of noise on pictures that everybody has, not a release.
     def read(rows: NDArray[np.int64]) -> Decoded:

@@ -21,15 +21,15 @@ from clients.nbafl import NbAFLClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
+from murmur.privacy.events import Adjacency, Unit, releases
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy, Refusal
 from murmur.privacy.protection import Central
-from murmur.privacy.releases import releases
 from murmur.round.client_state import ClientState
 from tests import charge_tape
 from tests.charge_tape import charged, losses
+from tests.made import made
 
 record = charge_tape.record
 SHAPE, CLASSES, SIZE, POOL = (1, 4, 4), 4, 12, 20
@@ -66,7 +66,7 @@ def asked(it, scale=1.0, arrays=None, purpose="train"):
 
 
 def dpsgd(tmp_path, **local):
-    return DpSgdClient(setup(tmp_path), lot_size=4, clipping_norm=1.0, **local)
+    return made(DpSgdClient, setup(tmp_path), local={"lot_size": 4, "clipping_norm": 1.0, **local})
 
 
 def nbafl(tmp_path, sensitivity, epochs, learning_rate, **changed):
@@ -75,15 +75,11 @@ def nbafl(tmp_path, sensitivity, epochs, learning_rate, **changed):
         "smallest_dataset": None, "lipschitz": None, "proximal_mu": 0.0,
         "sensitivity": sensitivity, "calibration": None, **changed,
     }  # fmt: skip
-    return NbAFLClient(
-        setup(tmp_path),
-        noise=noise,
-        epochs=epochs,
-        steps=None,
-        batch_size=4,
-        learning_rate=learning_rate,
-        clipping_norm=1.0,
-    )
+    local = {
+        "epochs": epochs, "steps": None, "batch_size": 4, "learning_rate": learning_rate,
+        "clipping_norm": 1.0,
+    }  # fmt: skip
+    return made(NbAFLClient, setup(tmp_path), **noise, local=local)
 
 
 def kd_dpfl(tmp_path, epochs, learning_rate):
@@ -92,13 +88,15 @@ def kd_dpfl(tmp_path, epochs, learning_rate):
         "noise": "gaussian", "teachers": 3, "allow_few": True,
     }  # fmt: skip
     rates = {"clipping_norm": 1.0, "learning_rate": learning_rate}
-    return KdDpflClient(
+    return made(
+        KdDpflClient,
         setup(tmp_path, sizes=(SIZE, 2, 2)),
         sizes=None,
         grouping={"factor": 5.0},
         spending={"mode": "tight", "joining": True},
         labelling=labelling,
-        teacher={**rates, "batch_size": 4, "soft": False},
+        teacher={**rates, "batch_size": 4},
+        soft=False,
         local={"epochs": epochs, "lot_size": 4, **rates},
         uploads={"noise": "dpsgd", "clip": 2.0},
         special={"epochs": 1, "lot_size": 4},
@@ -164,9 +162,10 @@ def test_nbafls_proven_charge_bounds_any_training_and_the_assumed_ones_are_refus
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_no_update_is_longer_than_the_servers_noise_is_made_for(tmp_path, adaptive):
     clipping = {"norm": 1.0, "adaptive": adaptive, "bit_noise": 50.0}
-    it = FedAvgClient(
+    it = made(
+        FedAvgClient,
         replace(setup(tmp_path), budget=Budget(math.inf, 1e-5, threat="central")),
-        epochs=20, steps=None, batch_size=4, learning_rate=2.0, proximal_mu=0.0,
+        local={"epochs": 20, "steps": None, "batch_size": 4, "learning_rate": 2.0}, proximal_mu=0.0,
         protection=partial(Central, clipping=clipping),
     )  # fmt: skip
     size = it.trainer.num_parameters

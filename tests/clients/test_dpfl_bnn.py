@@ -13,15 +13,14 @@ from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config.composition import compose
 from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
-from murmur.common import experiment_rng
 from murmur.learning.codec import BitCodec, WeightCodec
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.network import bnn
-from murmur.papers.dpfl_bnn.weight_bits import COORDINATES
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState, ClientStateError
+from tests.made import made
 
 CLASSES, SHAPE = 4, (1, 8, 8)
 LOCAL = {
@@ -67,10 +66,10 @@ def client(tmp_path, data):
             "beta": 0.3,
             "budget": BUDGET,
             "local": LOCAL,
-            "examples": None,
-            "statistics": "refreshed",
+            "evaluate_examples": None,
+            "evaluate_statistics": "refreshed",
         }
-        return DPFLBNNClient(setup, **{**settings, **changed})
+        return made(DPFLBNNClient, setup, **{**settings, **changed})
 
     return build
 
@@ -164,7 +163,7 @@ def test_release_has_the_uploaded_bits_only_and_few_changes_if_clipped(client, d
     asked = task(it)
     release = it.privatize(it.train(asked, data), asked, NoiseGenerator.seeded(1))
     assert it.codec(asked) == BitCodec(len(release))
-    places = it.release.coordinates(experiment_rng(1, COORDINATES, asked.round))
+    places = it.release.coordinates(1, asked.round)
     assert np.count_nonzero(release != (asked.model[places] >= 0)) == 3
 
 
@@ -215,7 +214,7 @@ def test_a_round_whose_start_is_forgotten_is_refused_before_anything_is_charged(
         ({"beta": 1.5}, "beta=1.5"),
         ({"flip": "none"}, "flip='none'"),
         ({"flip": "tensor", "budget": {**BUDGET, "mask": 0.5}}, "flip='tensor'"),
-        ({"statistics": "old"}, "statistics='old'"),
+        ({"evaluate_statistics": "old"}, "evaluate_statistics='old'"),
         ({"local": {**LOCAL, "steps": 0}}, "steps=0"),
         ({"local": {**LOCAL, "decay": 0}}, "decay=0"),
         ({"local": {**LOCAL, "decay_every": 0}}, "decay_every=0"),

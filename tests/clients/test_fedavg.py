@@ -16,6 +16,7 @@ from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Central
 from murmur.round.client_state import ClientState
+from tests.made import made
 
 NOISE = NoiseGenerator.seeded("unused")
 
@@ -37,12 +38,10 @@ def client(tmp_path, adaptive=False):
     budget = Budget(8.0, 1e-5, "run", 5, threat="central")
     memory, cohorts = ClientState(tmp_path), Cohorts(size=200)
     setup = ClientSetup(trainer, public, None, budget, 1, memory, cohorts=cohorts)
-    return FedAvgClient(
+    return made(
+        FedAvgClient,
         setup,
-        epochs=3,
-        steps=None,
-        batch_size=10,
-        learning_rate=0.5,
+        local={"epochs": 3, "steps": None, "batch_size": 10, "learning_rate": 0.5},
         proximal_mu=0.0,
         protection=partial(Central, clipping={"norm": 1.0, "adaptive": adaptive}),
     )

@@ -15,6 +15,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RepeatedEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState
+from tests.made import made
 
 CLASSES, POOL, SIZES = 3, 30, (60, 6, 6, 6)
 
@@ -51,7 +52,8 @@ def client(trainer, tmp_path):
     def make(
         total=8.0, sizes=SIZES, listed=None, soft=False, spending=None, uploads="dpsgd", **labelling
     ):
-        return KdDpflClient(
+        return made(
+            KdDpflClient,
             setup_of(trainer, tmp_path, total, sizes),
             sizes=listed,
             grouping={"factor": 5.0},
@@ -64,7 +66,8 @@ def client(trainer, tmp_path):
                 "teachers": 60,
                 **labelling,
             },
-            teacher={"clipping_norm": 1.0, "learning_rate": 0.5, "batch_size": 10, "soft": soft},
+            teacher={"clipping_norm": 1.0, "learning_rate": 0.5, "batch_size": 10},
+            soft=soft,
             local={"epochs": 2, "lot_size": 3, "clipping_norm": 1.0, "learning_rate": 0.2},
             uploads={"noise": uploads, "clip": 2.0},
             special={"epochs": 1, "lot_size": 10},
@@ -204,7 +207,7 @@ def test_dpsgd_alone_shares_the_budget_over_the_rounds_or_spends_it_each_round(
     trainer, tmp_path, data
 ):
     settings = {"epochs": 1, "lot_size": 6, "clipping_norm": 1.0, "learning_rate": 0.1}
-    run = DpSgdClient(setup_of(trainer, tmp_path, 2.0), **settings)
+    run = made(DpSgdClient, setup_of(trainer, tmp_path, 2.0), local=settings)
     asked = task(run, "train")
     assert epsilon(RepeatedEvent(run.event(asked), 4), 1e-5).epsilon <= 2.0 * (1 + 1e-9)
     setup = ClientSetup(
@@ -216,7 +219,7 @@ def test_dpsgd_alone_shares_the_budget_over_the_rounds_or_spends_it_each_round(
         ClientState(tmp_path),
         SIZES,
     )
-    each = DpSgdClient(setup, **settings)
+    each = made(DpSgdClient, setup, local=settings)
     assert 1.9 < epsilon(each.event(asked), 1e-5).epsilon <= 2.0 * (1 + 1e-9)
     assert run.weight(0) == 60
 
@@ -224,6 +227,6 @@ def test_dpsgd_alone_shares_the_budget_over_the_rounds_or_spends_it_each_round(
 def test_views_of_features_are_refused(tmp_path):
     features = Trainer(partial(mlp, hidden=[]), (16, 1, 1), CLASSES)
     settings = {"epochs": 1, "lot_size": 5, "clipping_norm": 1.0, "learning_rate": 1.0}
-    DpSgdClient(setup_of(features, tmp_path), **settings, views=1)
+    made(DpSgdClient, setup_of(features, tmp_path), local={**settings, "views": 1})
     with pytest.raises(ValueError, match="views=4"):
-        DpSgdClient(setup_of(features, tmp_path), **settings, views=4)
+        made(DpSgdClient, setup_of(features, tmp_path), local={**settings, "views": 4})

@@ -10,13 +10,14 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.nbafl import NbAFLClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.nbafl.setting import BOUNDED_CHANGE
+from murmur.papers.nbafl.noise import BOUNDED_CHANGE
 from murmur.privacy.accounting import Unit, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.mechanisms import clip_l2
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState
+from tests.made import made
 
 SIZES = (30, 40)
 
@@ -55,7 +56,7 @@ def client(tmp_path, budget=50.0, sizes=SIZES, hidden=(8,), **changed):
     }  # fmt: skip
     keys = local.keys() & changed.keys()
     local |= {key: changed.pop(key) for key in keys}
-    return NbAFLClient(setup, noise={**noise, **changed}, **local)
+    return made(NbAFLClient, setup, **{**noise, **changed}, local=local)
 
 
 def task(it, model=None):

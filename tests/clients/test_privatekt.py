@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.local_training import LocalSgd
 from clients.privatekt import PrivateKTClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
@@ -39,14 +40,11 @@ def client(tmp_path: Path, epsilon=8.0, max_labels=4):
     return PrivateKTClient(
         setup,
         answers="paper",
+        K=max_labels,
+        local=LocalSgd(epochs=30, batch_size=10, learning_rate=0.5),
         learner="sgd",
         penalty=1.0,
         components=None,
-        abstain=0.0,
-        epochs=30,
-        batch_size=10,
-        learning_rate=0.5,
-        max_labels=max_labels,
     )
 
 

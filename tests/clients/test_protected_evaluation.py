@@ -7,7 +7,7 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.protected_evaluation import CLEAN, PROTECTED, ClusteringResultClient, CountsClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.protected_results.result import CLEAN_TOTAL
+from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import LaplaceEvent
 from murmur.privacy.noise import NoiseGenerator

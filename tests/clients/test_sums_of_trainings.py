@@ -15,12 +15,12 @@ from clients.base import ClientSetup, LocalData, Task
 from clients.dpsgd_fedavg import DpSgdClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.dpsgd import LocalDpSgd
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.audit import audit
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent, SummedEvent
+from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent, SummedEvent, releases
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.releases import releases
 from murmur.round.client_state import ClientState
 from tests.sums import noised
 
@@ -34,7 +34,8 @@ def client(tmp_path):
     memory, sizes = ClientState(tmp_path), (RECORDS,) * CLIENTS
     limits = Budget(16.0, DELTA, "round", 1)
     setup = ClientSetup(trainer, public, None, limits, 1, memory, sizes)
-    return DpSgdClient(setup, epochs=2, lot_size=RECORDS, clipping_norm=1.0, learning_rate=1.0)
+    local = LocalDpSgd(2, RECORDS, clipping_norm=1.0, learning_rate=1.0)
+    return DpSgdClient(setup, local=local)
 
 
 def axis(trainer):
@@ -49,7 +50,7 @@ def axis(trainer):
 
 def test_a_sum_of_trainings_shows_a_first_step_with_one_client_s_noise(tmp_path):
     it = client(tmp_path)
-    mechanism = it.schedule.mechanism(16.0, DELTA, RECORDS)
+    mechanism = it.training.schedule.mechanism(16.0, DELTA, RECORDS)
     step, along = 1 / RECORDS, axis(it.trainer)  # how far one clipped gradient pulls
     images = np.full((RECORDS, *SHAPE), BRIGHT / 4, np.float32)
     labels = np.arange(RECORDS) % 2

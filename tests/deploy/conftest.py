@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from fl_app.engines.packing import copy_app
+from fl_app.engines.deploy import copy_app
 from fl_app.tools.export import export
 from tests.deploy.hub import Hub
 from tests.federation.loopback import PROJECT, Federation, wait_for

@@ -9,8 +9,8 @@ from flwr.supercore.utils import request_download_link
 from flwr.superlink.servicer.control.control_handlers import _format_verification
 from flwr.supernode.start_client_internal import _verify_fab
 
-from fl_app.device.refused import REFUSED
 from fl_app.run.results import RunFolder
+from murmur.round.task import REFUSED
 from tests.deploy.conftest import ENDS, PICKY, WORDS
 
 

@@ -21,7 +21,7 @@ WORDS = [
     "federation.round_timeout=300",
     "strategy=fedavg",
 ]
-ENGINES = {"ray": ["engine.workers=1"], "flower": [], "inline": []}
+ENGINES = {"ray": ["engine.workers=1"], "inline": []}
 
 
 def call(*command, **options):
@@ -52,8 +52,8 @@ def installed(tmp_path_factory):
 @pytest.fixture
 def elsewhere(tmp_path):
     """A working directory in which somebody has a package with the name of one of ours."""
-    (tmp_path / "privacy").mkdir()
-    (tmp_path / "privacy" / "__init__.py").write_text("raise SystemExit('not ours')")
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "clients" / "__init__.py").write_text("raise SystemExit('not ours')")
     return tmp_path
 
 
@@ -75,7 +75,7 @@ def test_a_package_that_hides_ours_is_named(installed, elsewhere):
     assert (
         hidden.stderr.strip()
         .splitlines()[-1]
-        .startswith(f"ImportError: {elsewhere / 'privacy'} hides Murmur's own package of that name")
+        .startswith(f"ImportError: {elsewhere / 'clients'} hides Murmur's own package of that name")
     )
     environment = {**os.environ, "PYTHONPATH": str(elsewhere)}
     told = subprocess.run(

@@ -66,7 +66,7 @@ def superexec(folder: Path) -> tuple[SuperNode, list[str]]:
     """A SuperNode whose bundle is this project, and Flower's command that runs it."""
     from flwr.cli.build import build_fab_from_disk
 
-    from fl_app.engines.packing import copy_app
+    from fl_app.engines.deploy import copy_app
 
     bundle = build_fab_from_disk(copy_app(PROJECT, folder / "app"))
     supernode = SuperNode(bundle, secret=None)

@@ -22,31 +22,18 @@ MURMUR = str(Path(sys.executable).parent / "murmur")
 MAIN = "murmur"  # what the user started
 WITHIN = 10.0  # seconds in which everything must have ended
 PATIENCE = 240.0  # seconds for a run to start, or to go on
-# By a word of the command line; the first that fits.
+# Processes of the ray engine by a word of the command line; the first that fits.
 PARTS = {
-    "ray": {
-        "engines.ray_head": "Ray's head",
-        "gcs/gcs_server": "gcs",
-        "raylet/raylet": "raylet",
-        "ray::": "worker",
-        "engine=ray": "worker or its template",
-    },
-    "flower": {
-        "engines.family": "the guard",
-        "private_superlink": "SuperLink",
-        "flower-superexec": "SuperExec",
-        "flwr-simulation": "simulation (ServerApp)",
-        "gcs/gcs_server": "gcs",
-        "raylet/raylet": "raylet",
-        "ray::ClientAppActor": "worker (ClientApp)",
-        "flwr run": "flwr",
-    },
+    "engines.ray_head": "Ray's head",
+    "gcs/gcs_server": "gcs",
+    "raylet/raylet": "raylet",
+    "ray::": "worker",
+    "engine=ray": "worker or its template",
 }
 
 
 def kills(
     folder: Path,
-    engine: str,
     strategy: str,
     count: int,
     victims: tuple[str, ...] = (),
@@ -62,13 +49,12 @@ def kills(
     for number in range(count):
         if len(done) < count:
             place = folder / str(number)
-            done += _kills(place, engine, strategy, count - len(done), victims[len(done) :], draw)
+            done += _kills(place, strategy, count - len(done), victims[len(done) :], draw)
     return done
 
 
 def _kills(
     folder: Path,
-    engine: str,
     strategy: str,
     count: int,
     victims: tuple[str, ...],
@@ -79,8 +65,8 @@ def _kills(
     whole, run = RunFolder(folder / "whole"), RunFolder(folder / "run")
     InlineEngine(nodes=2).run([*words, "engine=inline", f"run_dir={whole.path}"], whole)
     last = len(whole.rows()) - 1
-    how = [f"engine={engine}", "engine.workers=2"]
-    living = Living([*how, *words, f"run_dir={run.path}"], folder / "out", engine)
+    how = ["engine=ray", "engine.workers=2"]
+    living = Living([*how, *words, f"run_dir={run.path}"], folder / "out")
     done: list[Kill] = []
     while len(done) < count:
         living.wait_for_round(run, min(len(run.rows()) + draw.randrange(1, 4), last))
@@ -90,7 +76,7 @@ def _kills(
             break
         chosen = victims[len(done)] if victims else draw.choice(sorted(set(names.values())))
         draw.choice([process for process, name in names.items() if name == chosen]).kill()
-        if engine == "ray" and chosen.startswith("worker"):  # it is replaced
+        if chosen.startswith("worker"):  # it is replaced
             living.wait_for_round(run, min(len(run.rows()) + 1, last))
             done.append(Kill(strategy, chosen, None, None, 0, same=False))
             continue
@@ -98,7 +84,7 @@ def _kills(
         done.append(Kill(strategy, chosen, status, seconds, left, same=False))
         if run.metrics() is not None:
             break
-        living = Living(["resume", str(run.path), *how], folder / "out", engine)
+        living = Living(["resume", str(run.path), *how], folder / "out")
     living.finish(run)
     same = same_result(run.path, whole.path)
     return [replace(each, same=same) for each in done]
@@ -110,7 +96,6 @@ class Living:
 
     words: list[str]
     output: Path
-    engine: str
     murmur: psutil.Popen = field(init=False)
     mark: str = field(init=False)
 
@@ -135,8 +120,7 @@ class Living:
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 line = " ".join(process.cmdline())
-                parts = PARTS[self.engine].items()
-                name = next((name for word, name in parts if word in line), None)
+                name = next((name for word, name in PARTS.items() if word in line), None)
                 if process.pid == self.murmur.pid:
                     yield process, MAIN
                 elif name is not None:

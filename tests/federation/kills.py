@@ -64,16 +64,14 @@ def measured(engine: str, count: int, only: str) -> Iterator[Kill]:
             if engine == "inline":
                 yield from killed_calls.kills(strategy, count or 20, folder)
             else:
-                kinds = () if count else (MAIN, *dict.fromkeys(PARTS[engine].values()))
-                yield from killed_processes.kills(
-                    folder, engine, strategy, count or len(kinds), kinds
-                )
+                kinds = () if count else (MAIN, *dict.fromkeys(PARTS.values()))
+                yield from killed_processes.kills(folder, strategy, count or len(kinds), kinds)
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("engine", choices=["inline", *PARTS])
+    parser.add_argument("engine", choices=["inline", "ray"])
     parser.add_argument("kills", nargs="?", type=int, default=0, help="at random; 0: one of each")
     parser.add_argument("--only", default="", choices=RUNS, help="one algorithm")
     chosen = parser.parse_args()
@@ -83,7 +81,7 @@ def main() -> None:
         done.append(each)
         print(each, file=sys.stderr, flush=True)
     print("\n".join(by_strategy(chosen.engine, done)))
-    if chosen.engine in PARTS:
+    if chosen.engine == "ray":
         print("\n".join(by_process(chosen.engine, done)))
 
 

@@ -112,7 +112,7 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
     tmp_path, monkeypatch, installed
 ) -> None:
     for place in ("fl_app.config.compute_choices", "fl_app.run.clients"):
-        monkeypatch.setattr(f"{place}.available", lambda: installed)
+        monkeypatch.setattr(f"{place}.has_compiler", lambda: installed)
     composition._compose.cache_clear()
     try:
         ready = prepare([*SMALL, f"run_dir={tmp_path}"])
@@ -126,7 +126,7 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
 
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
 def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
-    monkeypatch.setattr("murmur.learning.kernels.half_precision.has_bfloat16", lambda: has)
+    monkeypatch.setattr("fl_app.config.compute_choices.has_bfloat16", lambda: has)
     composition._compose.cache_clear()
     try:
         assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen
@@ -155,7 +155,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
 
 
 def test_without_its_compiler_a_fused_run_says_what_to_do(monkeypatch) -> None:
-    monkeypatch.setattr("fl_app.run.clients.available", lambda: False)
+    monkeypatch.setattr("fl_app.run.clients.has_compiler", lambda: False)
     config = compose([*SMALL, "compute.fused=true"])
     with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs llvmlite"):
         build_trainer(config, population(config).dataset)

@@ -14,7 +14,7 @@ from tests.fl_app.device.test_hostile_server import CASES, honest
 from tests.fl_app.device_under_test import MINE, Device, report
 
 PROJECT = Path(__file__).resolve().parents[2]
-PACKAGES = ("fl_app", "strategies", "clients", "learning", "privacy")
+PACKAGES = ("fl_app", "strategies", "clients", "murmur")
 MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 # CIFAR-10's own files are pickles. They lie on the researcher's disk, and are read by a reader that
 # makes numbers, text and arrays of them and never calls what they name.
@@ -23,7 +23,9 @@ READS_PICKLES = {"murmur/learning/data/files.py": "_ArraysOnly"}
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
     for package in PACKAGES:
-        for path in sorted((PROJECT / package).rglob("*.py")):
+        files = sorted((PROJECT / package).rglob("*.py"))
+        assert files, f"{package} is no package of ours any more"
+        for path in files:
             yield path.relative_to(PROJECT).as_posix(), ast.parse(path.read_text("utf-8"))
 
 

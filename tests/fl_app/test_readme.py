@@ -41,13 +41,13 @@ def three_files(tmp_path, monkeypatch):
         )
     importlib.invalidate_caches()
     yield blocks
-    for name in ("strategies.votes", "clients.votes"):
+    for name in ("strategies.directions", "clients.directions"):
         sys.modules.pop(name, None)
 
 
 def test_adding_an_algorithm_takes_the_three_files_of_its_page(tmp_path, three_files):
     assert len(three_files) == 3
-    settings = ["strategy=votes", "federation.num_rounds=8", "privacy.noise=os"]
+    settings = ["strategy=directions", "federation.num_rounds=8", "privacy.noise=os"]
     run = run_inline(
         tmp_path / "run", *settings, small=["engine=inline", "federation.num_clients=20"]
     )

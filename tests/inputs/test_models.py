@@ -12,15 +12,13 @@ from torch.nn import functional
 
 from fl_app.config import plugins
 from fl_app.config.errors import ConfigError
-from fl_app.device.refused import REFUSED
 from fl_app.run.prepare import prepare, validated
-from murmur.learning.kernels.per_sample import PerSampleGradients, without_dropout
 from murmur.learning.pretrained import torchvision_model
-from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.learning.training.dpsgd import DpSgd, PerSampleGradients, without_dropout
 from murmur.learning.training.trainer import Trainer
-from murmur.learning.training.trial import made_up, try_out
+from murmur.learning.training.trial import made_up, require_separate_examples, try_out
 from murmur.privacy.ledger import Ledger
+from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
 
 IMAGES, TEXTS, CLASSES = (1, 6, 6), (1, 1, 6), 3

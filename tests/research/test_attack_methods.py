@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from murmur.privacy.audit import success
 from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.success import success
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike
 from research.attacks.methods.membership import confidence, likelihood_ratio

@@ -15,9 +15,9 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger
 from murmur.privacy.protection import Unprotected
-from murmur.round.errors import RunError
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
+from murmur.round.task import RunError
 from strategies.base import PATIENCE
 from strategies.fedavg import FedAvg
 from tests.strategies.grid import Grid
@@ -89,7 +89,7 @@ def test_mean_of_all_nodes_moves_the_model():
     ]
     arrays, _ = it.aggregate_train(1, replies)
     np.testing.assert_allclose(arrays["model"].numpy() - it.model, 12 / 6, rtol=1e-6)
-    assert len(it.round.accepted) == 6
+    assert len(it.round.answered) == 6
     assert it.round.failed == {}
 
 
@@ -124,7 +124,7 @@ def test_hostile_answer_is_counted_and_the_round_completes_without_it(kind):
     assert arrays is not None
     np.testing.assert_array_equal(arrays["model"].numpy(), it.model)
     assert set(it.round.failed) == set(messages[0].content["task"]["clients"])
-    assert len(it.round.accepted) == 4
+    assert len(it.round.answered) == 4
 
 
 def test_duplicate_and_uninvited_answers_count_once_or_not_at_all():
@@ -133,7 +133,7 @@ def test_duplicate_and_uninvited_answers_count_once_or_not_at_all():
     replies = [reply(message) for message in messages]
     arrays, _ = it.aggregate_train(1, [*replies, replies[0]])
     assert arrays is not None
-    assert len(it.round.accepted) == 6
+    assert len(it.round.answered) == 6
     assert max(it.participations.values()) == 1
 
 
@@ -174,7 +174,7 @@ def test_refusing_client_is_reported_and_not_charged():
     it.aggregate_train(1, [answer, *(reply(message) for message in messages[1:])])
     assert it.round.failed == {refusing: "policy"}
     assert it.participations[refusing] == 0
-    assert len(it.round.accepted) == 5
+    assert len(it.round.answered) == 5
 
 
 NOTHING_LEFT = {ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB}

@@ -59,7 +59,8 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
         ]
     },
     "nbafl": {"local": ["model=mlp"]},
-    "privatekt": {"local": [], "secure_aggregation": ["strategy.answers=votes"]},
+    "privatekt": {"local": []},
+    "votes": {"local": [], "secure_aggregation": []},
 }
 
 
@@ -75,7 +76,7 @@ def total(strategy, threat):
     """ε of the statement once everybody was asked as often as the schedule ever asks."""
     budget, clients = strategy.setup.budget, range(strategy.setup.num_clients)
     strategy.participations = Counter(dict.fromkeys(clients, budget.releases))
-    strategy.least_survivors = strategy.setup.least_survivors
+    strategy.sums.least_survivors = strategy.setup.least_survivors
     if threat == "central":
         strategy.protection.rounds_published = budget.rounds
     if strategy.algorithm == "KD-DPFL":  # large clients label, and all others train in each round
@@ -83,7 +84,7 @@ def total(strategy, threat):
         strategy.labelled, strategy.special_rounds = list(plan.label), budget.rounds
         rounds = dict.fromkeys(plan.general, budget.rounds)
         strategy.participations = Counter(rounds | dict.fromkeys(plan.label, 1))
-    guarantees = strategy.statement().to_dict()["guarantees"]
+    guarantees = strategy.report.statement().to_dict()["guarantees"]
     found = next(each for each in guarantees if each["threat"] == threat)
     return found["assumed_total"] or found["proven_total"]
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
@@ -15,11 +16,12 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.protection import Central
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
 from murmur.round.server_step import Sgd
-from murmur.round.setup import Round, ServerSetup
+from murmur.round.setup import ServerSetup
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import run_inline
+from tests.strategies.grid import Grid
 
 N, COHORT = 200, 50
 
@@ -77,7 +79,7 @@ def test_noise_on_the_mean_is_multiplier_times_norm_over_the_cohort():
 def test_all_published_models_together_keep_the_budget(adaptive, cohort):
     strategy = server(cohort=cohort, clipping={"adaptive": adaptive})
     strategy.protection.rounds_published = 20
-    models, curious = strategy.statement().guarantees
+    models, curious = strategy.report.statement().guarantees
     if cohort == N:
         assert 7.9 < models.proven_total <= models.claimed_total == 8.0
     else:  # what sampling gains rests on a secret
@@ -85,7 +87,7 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
         assert 6.5 < models.assumed_total <= models.claimed_total == 8.0
     assert models.number_of_clients == N
     assert math.isinf(curious.proven_total) or curious.clients == {"nobody": 0.0}
-    assert (strategy.statement().unit, strategy.statement().adjacency) == (
+    assert (strategy.report.statement().unit, strategy.report.statement().adjacency) == (
         Unit.CLIENT,
         Adjacency.ADD_REMOVE,
     )
@@ -93,7 +95,7 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
 
 def test_budget_per_round_is_kept_in_each_round():
     strategy = server(per="round", epsilon=2.0)
-    models = strategy.statement().guarantees[0]
+    models = strategy.report.statement().guarantees[0]
     assert 1.9 < models.assumed_per_round <= models.claimed_per_round == 2.0
 
 
@@ -128,8 +130,8 @@ def test_no_less_noise_is_drawn_than_charged(adaptive, monkeypatch):
 
 def test_a_round_in_which_too_few_answer_publishes_its_noise():
     strategy = server()
-    strategy.model = np.zeros(strategy.trainer.num_parameters, np.float32)
-    strategy.round = Round(1, asked={1: [0, 1, 2]}, invited={1: [0, 1, 2]})
+    model = ArrayRecord({"model": Array(np.zeros(strategy.trainer.num_parameters, np.float32))})
+    strategy.configure_train(1, model, ConfigRecord(), Grid(1))
     arrays, _ = strategy.aggregate_train(1, [])
     assert arrays is not None and arrays["model"].numpy().std() > 0
     assert strategy.protection.rounds_published == 1

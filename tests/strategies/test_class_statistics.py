@@ -9,9 +9,14 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from murmur.learning.label_spreading import LabelSpreading
-from murmur.papers.class_statistics.coordinates import coordinates, located, unit
-from murmur.papers.class_statistics.moments import moments, posterior
-from murmur.papers.class_statistics.release import StatisticsRelease
+from murmur.papers.class_statistics import (
+    StatisticsRelease,
+    coordinates,
+    located,
+    moments,
+    posterior,
+    unit,
+)
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS

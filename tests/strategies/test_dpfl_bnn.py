@@ -20,6 +20,7 @@ from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.round.setup import ServerSetup
 from murmur.secure_sum import SecureSumSettings
 from strategies.dpfl_bnn import DPFLBNN
+from tests.made import made
 
 SHAPE = (1, 8, 8)
 BUDGET = {"calibration": "proven", "hamming": None, "mask": 1.0}
@@ -67,7 +68,7 @@ def server(epsilon=np.inf, rounds=10, sums=None, honest=None, **changed):
         "evaluate_every": 0,
         "budget": BUDGET,
     }
-    return DPFLBNN(setup, **{**settings, **changed})
+    return made(DPFLBNN, setup, **{**settings, **changed})
 
 
 def run(folder, *overrides, nodes=1):
@@ -128,7 +129,7 @@ def test_release_event_counts_every_bit_and_nothing_private_without_noise():
 def test_gamma_follows_from_the_budget_where_it_is_not_given():
     strategy = server(epsilon=8.0, gamma=None)
     strategy.participations.update({0: 10})
-    local = strategy.statement().guarantees[0]
+    local = strategy.report.statement().guarantees[0]
     assert local.threat is Threat.LOCAL
     assert 7.9 < local.proven_total <= 8.0
     assert local.claimed_total < local.proven_total
@@ -156,8 +157,8 @@ def test_budget_against_the_server_of_a_secure_sum_counts_on_its_honest_clients(
     strategy = server(epsilon=8.0, gamma=None, sums=sums, honest=20)
     assert strategy.release.gamma > shared.release.gamma
     strategy.participations.update({0: 10})
-    strategy.least_survivors = 20
-    spent = {g.threat: g for g in strategy.statement().guarantees}
+    strategy.sums.least_survivors = 20
+    spent = {g.threat: g for g in strategy.report.statement().guarantees}
     summed = spent[Threat.SECURE_AGGREGATION]
     assert 7.9 < summed.assumed_total <= 8.0 < summed.proven_total
     assert summed.proven_total == spent[Threat.LOCAL].proven_total

@@ -22,10 +22,12 @@ from fl_app.device.secure_node import MaskedVectors
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import LabelCodec, Sum
-from murmur.round.client_placement import SimulatedPlacement
-from murmur.round.label_stage import LabelStage
-from murmur.round.secure_question import RECORD
-from murmur.round.untrusted_text import said
+from murmur.privacy.events import NonPrivateEvent
+from murmur.round.cohorts import Weights
+from murmur.round.phase import Phase as RoundPhase
+from murmur.round.phase import Question
+from murmur.round.secure_summation import Sums
+from murmur.round.task import RECORD, printable_line
 from murmur.secure_sum import Phase
 from tests.fl_app.running import run_inline
 from tests.strategies.grid import Grid
@@ -199,7 +201,7 @@ def test_forged_answers_leave_no_trace_in_the_model(name):
         clients = asked(name, 0.5)[1][0].content["task"]["clients"]
         assert set(strategy.round.failed) == set(clients), kind
         assert all(why.startswith("rejected: ") for why in strategy.round.failed.values()), kind
-        assert len(strategy.round.accepted) == 4, kind
+        assert len(strategy.round.answered) == 4, kind
         # They may have released something all the same, so they count as exposed.
         assert all(strategy.participations[client] == 1 for client in clients), kind
         np.testing.assert_array_equal(model, expected, err_msg=kind)
@@ -215,8 +217,8 @@ def test_duplicates_and_strangers_change_nothing(name):
     strategy, expected = aggregate(name, [once])
     again, model = aggregate(name, [once, copy.deepcopy(once), stranger])
     np.testing.assert_array_equal(model, expected)
-    assert again.round.accepted == strategy.round.accepted
-    assert len(again.round.accepted) == 6 and again.round.failed == {}
+    assert again.round.answered == strategy.round.answered
+    assert len(again.round.answered) == 6 and again.round.failed == {}
     assert again.participations == strategy.participations
 
 
@@ -279,7 +281,7 @@ def test_thousand_malformed_answers_never_crash_or_touch_the_model(name, changed
     strategy, model = aggregate(name, [reply(messages[0], report, {"sum": sent})], quorum=1.0)
     if model is None:
         assert set(strategy.round.failed) == set(mine)
-        assert set(strategy.round.accepted) == set(range(6)) - set(mine)
+        assert set(strategy.round.answered) == set(range(6)) - set(mine)
     else:
         # Accepted: then it is honest in every respect that counts.
         assert strategy.round.failed == {} and array is None
@@ -288,10 +290,10 @@ def test_thousand_malformed_answers_never_crash_or_touch_the_model(name, changed
 
 
 def test_words_of_strangers_are_one_short_line_of_printable_text():
-    assert said("\x1b[2J\x1b]0;owned\x07 ha") == "?[2J?]0;owned? ha"
-    assert said("Traceback\n  line\nValueError: why") == "ValueError: why"
-    assert len(said("x" * 10**6)) < 400
-    assert said(None) == said(" \n") == "no reason given"
+    assert printable_line("\x1b[2J\x1b]0;owned\x07 ha") == "?[2J?]0;owned? ha"
+    assert printable_line("Traceback\n  line\nValueError: why") == "ValueError: why"
+    assert len(printable_line("x" * 10**6)) < 400
+    assert printable_line(None) == printable_line(" \n") == "no reason given"
 
 
 # The label stage of KD-DPFL ---------------------------------------------------------------------
@@ -338,17 +340,24 @@ class Answering(Grid):
     ],
 )
 def test_forged_labels_do_not_vote(forge):
-    stage = LabelStage(
+    setup = asked("kd_dpfl", 0.5)[0].setup
+    question = Question(
+        "label",
+        1,
+        [1, 2, 3],
         np.zeros(3, np.float32),
-        np.arange(5),
         LabelCodec(5, 4),
-        lambda client: 30,
-        SimulatedPlacement(),
+        NonPrivateEvent,
+        {"indices": np.arange(5)},
+        weights=Weights(lambda client: 30),
+        alone=True,
     )
-    stage.ask(Answering(forge), [1, 2, 3], timeout=1.0)
-    assert stage.votes.clients == [2, 3] and stage.votes.weight == 60
-    assert stage.votes.total[:, 1].sum() == 0
-    assert stage.failed[1].startswith("rejected: ")
+    outcome = RoundPhase(question, Sums(setup, 3, "labels"), setup).run(
+        Answering(forge), timeout=1.0
+    )
+    assert outcome.answered == [2, 3] and outcome.weight == 60
+    assert outcome.total[:, 1].sum() == 0
+    assert outcome.failed[1].startswith("rejected: ")
 
 
 # Secure sums ------------------------------------------------------------------------------------

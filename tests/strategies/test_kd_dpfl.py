@@ -12,15 +12,17 @@ from fl_app.run.results import RunFolder
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.dpsgd import LocalDpSgd
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
-from murmur.round.errors import RunError
 from murmur.round.setup import ServerSetup
+from murmur.round.task import RunError
 from strategies.dpsgd_fedavg import DpSgdFedAvg
 from strategies.kd_dpfl import KdDpfl
 from tests.fl_app.running import run_inline
+from tests.made import made
 
 CLASSES, POOL, SIZES = 3, 40, (60, 60, 6, 6, 6, 6, 6)
 RUN = [
@@ -54,7 +56,8 @@ def server(total=8.0, spending=None, soft=False, special=None, rounds=4, quorum=
         client_sizes=SIZES,
         seeded_noise=True,
     )
-    return KdDpfl(
+    return made(
+        KdDpfl,
         setup,
         sizes=None,
         grouping={"factor": 5.0},
@@ -147,7 +150,7 @@ def test_exposure_is_labels_for_large_and_uploads_for_general_clients():
     for _ in range(4):
         strategy.participations.update([2, 3, 4, 5, 6])
         strategy.special_rounds += 1
-    guarantee = strategy.statement().guarantees[0]
+    guarantee = strategy.report.statement().guarantees[0]
     assert set(guarantee.clients) == {str(client) for client in range(7)}
     for client in range(7):
         assert guarantee.clients[str(client)] == pytest.approx(8.0, rel=0.02)
@@ -157,9 +160,9 @@ def test_exposure_is_labels_for_large_and_uploads_for_general_clients():
 
 def test_conservative_mode_charges_the_special_clients_uploads_to_large_clients():
     strategy = labelled(server(spending={"mode": "conservative", "general_epsilon": 2.0}))
-    before = epsilon(strategy.client_event(0), 1e-5).epsilon
+    before = epsilon(strategy.paths.path(0), 1e-5).epsilon
     strategy.special_rounds = 4
-    after = epsilon(strategy.client_event(0), 1e-5).epsilon
+    after = epsilon(strategy.paths.path(0), 1e-5).epsilon
     assert before == pytest.approx(5.0, rel=0.01)
     assert before < after < 8.0
     assert strategy.claimed_epsilon() == (None, 8.0)
@@ -167,19 +170,19 @@ def test_conservative_mode_charges_the_special_clients_uploads_to_large_clients(
 
 def test_nothing_is_spent_before_anything_is_released():
     strategy = server()
-    assert strategy.statement().guarantees[0].proven_total == 0
+    assert strategy.report.statement().guarantees[0].proven_total == 0
 
 
 def test_without_protection_the_statement_says_so():
     strategy = labelled(server(total=math.inf, mechanism="none"))
-    assert strategy.client_event(0).events == (NonPrivateEvent(),)
-    assert strategy.statement().guarantees[0].proven_total == math.inf
+    assert strategy.paths.path(0).events == (NonPrivateEvent(),)
+    assert strategy.report.statement().guarantees[0].proven_total == math.inf
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"special": {"cap": 0.6}}, r"^special\.cap=0\.6: "),
+        ({"special": {"cap": 0.6}}, r"^cap=0\.6: "),
         ({"mechanism": "none"}, r"^labelling\.mechanism='none': "),
         ({"special": {"lot_size": 0}}, "^lot_size=0: "),
         ({"spending": {"mode": "conservative", "general_epsilon": 6.0}}, r"^total=8\.0: leaves"),
@@ -276,7 +279,7 @@ def test_a_finished_label_stage_is_not_asked_again_after_a_checkpoint(tmp_path, 
         with pytest.raises(CrashError):
             run_inline(path, *RUN)
     before = RunFolder(path).load_checkpoint().state["targets"]
-    monkeypatch.setattr(KdDpfl, "_label_stage", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(KdDpfl, "learn", lambda *_: pytest.fail("asked again"))
     folder = run_inline(path, *RUN)
     assert np.array_equal(folder.load_checkpoint().state["targets"], before)
     assert [row["round"] for row in folder.rows()] == [0, 1, 2]
@@ -290,7 +293,7 @@ def test_refusals_in_the_label_stage_end_the_run_with_their_reason(tmp_path, mon
         raise ValueError("no such data")
 
     monkeypatch.setattr(KdDpflClient, "answer", refuse)
-    with pytest.raises(RunError, match=r"0 of 2 large clients .*no such data"):
+    with pytest.raises(RunError, match=r"0 of 2 clients .*no such data"):
         run_inline(tmp_path / "run", *RUN)
 
 
@@ -326,7 +329,7 @@ def test_dpsgd_needs_public_sizes():
         quorum=0.5,
     )
     with pytest.raises(ValueError, match=r"^client_sizes=None: "):
-        DpSgdFedAvg(setup, local={"epochs": 1, "lot_size": 3})
+        DpSgdFedAvg(setup, local=LocalDpSgd(1, 3, clipping_norm=1.0, learning_rate=0.1))
 
 
 def test_the_svhn_experiment_runs_reduced_on_files_written_here(tmp_path):

@@ -11,10 +11,11 @@ from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.budget import Budget
+from murmur.round.phase import Outcome
 from murmur.round.setup import ServerSetup
-from strategies.base import Round
 from strategies.nbafl import NbAFL
 from tests.fl_app.running import run_inline
+from tests.made import made
 from tests.strategies.grid import Grid
 
 N, M = 10, 100
@@ -42,12 +43,14 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, per=
         "smallest_dataset": None, "lipschitz": None, "proximal_mu": 0.0, "sensitivity": "paper",
         "calibration": "paper",
     }  # fmt: skip
-    return NbAFL(setup, noise={**noise, **changed}, local=local or {"batch_size": 10, "epochs": 1})
+    return made(
+        NbAFL, setup, **{**noise, **changed}, local=local or {"batch_size": 10, "epochs": 1}
+    )
 
 
 def one_round(strategy, models, clients, number=1):
     """The model after ``clients`` uploaded ``models`` (clients, d), noise-free."""
-    strategy.round = Round(number, accepted=list(clients))
+    strategy.round = Outcome(number, answered=list(clients))
     strategy.participations.update(clients)
     steps = np.rint(models / strategy.noise.grid).astype(np.int64)
     sizes = np.array([strategy.sizes[client] for client in clients])
@@ -98,7 +101,7 @@ def test_same_seed_gives_the_same_broadcast():
 
 
 def guarantees(strategy):
-    return {g.threat: g for g in strategy.statement().guarantees}
+    return {g.threat: g for g in strategy.report.statement().guarantees}
 
 
 def test_statement_holds_both_adversaries():
@@ -153,7 +156,7 @@ def test_proven_calibration_keeps_the_outsiders_epsilon(answering):
 )
 def test_statement_names_the_sensitivity_and_its_assumption(sensitivity, unit, adjacency, words):
     strategy = server(sensitivity=sensitivity, calibration="proven", lipschitz=1.0, proximal_mu=1.0)
-    statement = strategy.statement()
+    statement = strategy.report.statement()
     assert (statement.unit, statement.adjacency) == (unit, adjacency)
     for guarantee in statement.guarantees:
         assert len(guarantee.assumptions) == len(words)
@@ -228,7 +231,7 @@ def test_a_node_that_lies_about_its_weight_is_left_out():
         )
         replies.append(Message(content, reply_to=message))
     arrays, _ = strategy.aggregate_train(1, replies)
-    assert len(strategy.round.accepted) == 5
+    assert len(strategy.round.answered) == 5
     assert all("public sizes" in why for why in strategy.round.failed.values())
     np.testing.assert_allclose(arrays["model"].numpy(), strategy.noise.grid, rtol=1e-6)
 

@@ -11,12 +11,13 @@ from murmur.learning.linear_model import to_parameters
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
 from murmur.learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
-from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.papers.privatekt import LabelQuery, SharedLabels
 from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms import RandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.setup import ServerSetup
 from strategies.privatekt import PrivateKT
+from tests.made import made
 
 CLASSES, POOL = 4, 50
 
@@ -63,7 +64,7 @@ def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
         cohort_size=cohort,
         quorum=0.5,
     )
-    return PrivateKT(setup, **{**SETTINGS, **changed})
+    return made(PrivateKT, setup, **{**SETTINGS, **changed})
 
 
 def test_estimate_is_unbiased_over_the_randomiser():
@@ -78,19 +79,25 @@ def test_estimate_is_unbiased_over_the_randomiser():
     total = np.stack([np.bincount(reports[:, k], minlength=CLASSES) for k in range(4)])
     keep = RandomizedResponse(6.0 / 4, CLASSES).keep
     standard_error = 1 / (keep * np.sqrt(clients))
-    assert np.abs(strategy.estimate(total, clients) - np.eye(CLASSES)).max() < 4 * standard_error
+    assert (
+        np.abs(strategy.answers.estimate(total, clients) - np.eye(CLASSES)).max()
+        < 4 * standard_error
+    )
 
 
 def test_estimate_without_protection_is_plain_voting():
     total = np.array([[3, 1, 0, 0]] * 4)
-    assert np.array_equal(server(epsilon=np.inf).estimate(total, 4), total / 4)
+    assert np.array_equal(server(epsilon=np.inf).answers.estimate(total, 4), total / 4)
 
 
 def test_soft_targets_are_distributions():
     total = np.array([[20, 0, 0, 0], [5, 5, 5, 5], [0, 19, 1, 0], [7, 6, 4, 3]])
-    targets = server(target="soft").estimate(total, 20)
+    strategy = server(target="soft")
+    strategy.indices = np.arange(4)
+    strategy.update(1, strategy.initial_parameters(), total, 20)
+    targets = strategy.student.buffer[0][1]
     assert targets.min() >= 0
-    np.testing.assert_allclose(targets.sum(axis=1), 1)
+    np.testing.assert_allclose(targets.sum(axis=1), 1, rtol=1e-6)
 
 
 def test_hard_targets_are_the_plurality_and_ties_are_broken_at_random():
@@ -126,7 +133,7 @@ def test_settings_say_in_which_rounds_images_are_drawn_by_entropy(monkeypatch, c
         seen.append(bool(utility.any()))
         return draw(utility, count, rng)
 
-    monkeypatch.setattr("strategies.privatekt.draw", watched)
+    monkeypatch.setattr("murmur.papers.privatekt.draw", watched)
     strategy = server(**changed)
     for number in (1, 2, 3):
         strategy.task(number, strategy.initial_parameters())
@@ -159,10 +166,10 @@ def test_buffer_keeps_the_last_rounds_only_and_survives_a_checkpoint():
     strategy, votes = server(), np.tile([17, 1, 1, 1], (4, 1))
     for number in range(1, 6):
         one_round(strategy, number, votes)
-    assert len(strategy.buffer) == 3
+    assert len(strategy.student.buffer) == 3
     other = server()
     other.restore(strategy.state())
-    for (a, b), (c, d) in zip(strategy.buffer, other.buffer, strict=True):
+    for (a, b), (c, d) in zip(strategy.student.buffer, other.student.buffer, strict=True):
         assert np.array_equal(a, c)
         assert np.array_equal(b, d)
 
@@ -171,7 +178,7 @@ def test_abstention_drops_images_without_a_clear_lead():
     strategy = server(abstain_below=2.0)
     votes = np.array([[17, 1, 1, 1], [6, 5, 5, 4], [10, 10, 0, 0], [1, 1, 1, 17]])
     one_round(strategy, 1, votes)
-    assert len(strategy.buffer[0][0]) == 2
+    assert len(strategy.student.buffer[0][0]) == 2
     assert list(margin(votes) >= 2.0) == [True, False, False, True]
 
 
@@ -180,7 +187,7 @@ def test_self_training_only_control_learns_nothing_from_labels():
     a = one_round(control, 1, np.tile([20, 0, 0, 0], (4, 1)))
     b = one_round(control, 1, np.tile([0, 0, 0, 20], (4, 1)))
     assert np.array_equal(a, b)
-    assert control.buffer == []
+    assert control.student.buffer == []
     assert control.cohort(1).size == 0  # nobody is asked, and nobody pays
 
 
@@ -202,7 +209,8 @@ def test_self_training_raises_the_accuracy():
     trainer = Trainer(partial(mlp, hidden=[]), (2, 1, 1), 2)
     setup = replace(server().setup, trainer=trainer, public=images, test=Examples(images, labels))
     how = {"samples": 100, "targets": "hard", "passes": 20, "learning_rate": 0.5, "batch_size": 20}
-    strategy = PrivateKT(setup, **{**SETTINGS, "use_labels": False, "self_training": how})
+    knobs = {**SETTINGS, "use_labels": False, "self_training": how}
+    strategy = made(PrivateKT, setup, **knobs)
     tilted = np.array([[-1.0, 1.0], [1.0, -1.0]])  # (d, C): right, but turned by 45 degrees
     model = to_parameters(trainer, tilted)
     before = strategy.evaluate(model)["accuracy"]
@@ -246,6 +254,7 @@ def test_small_cohort_is_pointed_out():
         ({"sampling": "best"}, ["sampling='best'", "entropy"]),
         ({"first_round": "never"}, ["first_round='never'", "entropy"]),
         ({"finetuning": {"passes": 1, "learning_rate": 0}}, ["learning_rate=0"]),
+        ({"answers": "votes"}, ["answers=votes", "strategy=votes"]),
     ],
 )
 def test_bad_settings_are_refused_on_construction(changed, words):
@@ -258,9 +267,9 @@ def test_bad_settings_are_refused_on_construction(changed, words):
 def test_authors_run_claims_5_and_is_proven_795():
     """privatekt.md: ε=5 per round, K=2, C=10, 250 participations, δ=1e-5."""
     strategy = server(epsilon=5.0, K=2)
-    strategy.answers = way_of("paper")(LabelQuery(strategy.setup.budget, 2, 10))
+    strategy.answers = SharedLabels(LabelQuery(strategy.setup.budget, 2, 10))
     strategy.participations.update({0: 250, 1: 10})
-    guarantee = strategy.statement().guarantees[0]
+    guarantee = strategy.report.statement().guarantees[0]
     assert guarantee.claimed_total == 5.0
     assert round(guarantee.proven_total) == 795
     assert round(guarantee.clients["1"], 1) == 49.0
@@ -269,6 +278,6 @@ def test_authors_run_claims_5_and_is_proven_795():
 def test_budget_for_the_run_is_kept_by_the_exact_composition():
     strategy = server(epsilon=4.0, per="run", rounds=50)
     strategy.participations.update({0: 50})
-    total = strategy.statement().guarantees[0].proven_total
+    total = strategy.report.statement().guarantees[0].proven_total
     assert 3.99 < total <= 4.0
     assert strategy.epsilon > 4.0 / 50

@@ -13,12 +13,13 @@ from fl_app.run.experiment import Experiment
 from murmur.learning.data.datasets import Examples
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.protected_results.result import CLEAN_TOTAL
+from murmur.papers.protected_results import CLEAN_TOTAL
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import RandomizedResponseEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Unprotected
+from murmur.privacy.statement_text import render
 from murmur.round.client_evaluation import CLEAN, PROTECTED
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
@@ -185,12 +186,12 @@ def with_training(it, participations):
 def test_one_statement_composes_training_and_evaluation_for_each_client():
     it = evaluation("krr", 2.0)
     it.participations.update({0: 3, 1: 1, 7: 2})
-    statement = with_training(it, {0: 2, 1: 5}).statement()
+    statement = with_training(it, {0: 2, 1: 5}).report.statement()
     (guarantee,) = statement.guarantees
     assert guarantee.bounds["basic"] == pytest.approx(2 * 1 + 3 * 2)
     assert guarantee.clients["7"] == pytest.approx(4, rel=1e-3)
     assert guarantee.clients["1"] <= 7
-    assert "includes the protected evaluation" in statement.text().replace("\n    ", " ")
+    assert "includes the protected evaluation" in render(statement).replace("\n    ", " ")
 
 
 def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
@@ -199,7 +200,7 @@ def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
     strategy = FedAvg(it.setup, **PLAIN)
     strategy.participations.update({0: 1})
     strategy.switch_on(it)
-    statement = strategy.statement()
+    statement = strategy.report.statement()
     assert not statement.is_private
     assert math.isinf(statement.guarantees[0].proven_total)
     assert any("ε=2 for each result" in warning for warning in statement.warnings)
@@ -207,7 +208,7 @@ def test_private_evaluation_of_an_unprotected_training_is_still_not_private():
 
 def test_record_unit_makes_the_statement_one_of_records():
     it = evaluation(unit="record")
-    assert with_training(it, {}).statement().unit is Unit.RECORD
+    assert with_training(it, {}).report.statement().unit is Unit.RECORD
     assert FedAvg(it.setup, **PLAIN).unit is Unit.CLIENT
     strategy = FedAvg(it.setup, **PLAIN)
     strategy.adjacency = Adjacency.ADD_REMOVE
@@ -240,7 +241,7 @@ def test_snapshot_carries_the_evaluation():
         ({"postprocess": "smooth"}, "postprocess=smooth"),
         ({"every": 0}, "every=0"),
         ({"cluster_client_num": 0}, "cluster_client_num=0"),
-        ({"privacy": "gauss"}, "privacy=gauss"),
+        ({"privacy": "gauss"}, "privacy='gauss'"),
         ({"epsilon": -1.0}, "epsilon=-1"),
     ],
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.one_thread import one_thread
+from murmur.learning.process import one_thread
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from murmur.learning.training.memory import as_tensor
+from murmur.learning.training.batches import as_tensor
 
 SCALES = 2
 ORIENTATIONS = 8

@@ -1,48 +1,169 @@
-"""Which backend trains a model, by what it is made of and what is asked of the processor."""
+"""What moves a model: the protocol, PyTorch's autograd as the general way, and the choice.
+
+The faster ways live in ``murmur.learning.kernels``, which is found by its name: nothing here needs
+it, and where the folder is missing autograd does its work.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
 from typing import Literal
 
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.half_precision import computes_half, has_bfloat16
-from murmur.learning.kernels.manual_gradients import ManualBackend, supports
-from murmur.learning.layers import Flatten
-from murmur.learning.training.gradient import AutogradBackend, Backend
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from murmur.common import seeded_torch
+from murmur.learning.process import KERNELS, has_bfloat16, has_kernels
+from murmur.learning.training.optimiser import Optimisation
+from murmur.learning.training.parameters import FlatModel
 
 Precision = Literal["fp32", "bf16", "auto"]
+
+
+class Backend(ABC):
+    """How ``training.trainer.Trainer`` moves a model; a module may bring its own as ``backend``.
+
+    Images, targets and parameters are given as everybody has them. What a backend likes better
+    (another order of parameters, a column of ones beside each image) it arranges by itself, in
+    ``room``, ``training`` and ``arrange``, and nobody else depends on it.
+
+    Args:
+        flat: the model.
+        input_shape: (channels, height, width).
+    """
+
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        self._flat = flat
+        self._input_shape = input_shape
+
+    def room(self, count: int) -> tuple[Tensor, Tensor]:
+        """Memory for ``count`` images, as this backend reads it and as it is written.
+
+        Returns:
+            What slices along the first axis are batches for ``gradient`` and ``descend``; and the
+            same memory seen as images (count, C, H, W). Here both are one, channels-last.
+        """
+        channels, height, width = self._input_shape
+        images = self._flat.vector.new_empty(count, height, width, channels).permute(0, 3, 1, 2)
+        return images, images
+
+    @contextmanager
+    def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
+        """The context of one call of ``Trainer.train``; gives the vector (d,) that its steps move.
+
+        At the beginning it holds the model's parameters, in this backend's own order; at the end
+        the model gets them.
+
+        Args:
+            rng: seeds PyTorch's generator, from which a user's own layers may draw; what it gives
+                later does not depend on that.
+        """
+        seed = int(rng.bit_generator.jumped().random_raw()) >> 1  # type: ignore[attr-defined]
+        with seeded_torch(seed), torch.no_grad():
+            yield self._flat.vector
+
+    def arrange(self, vector: Tensor) -> Tensor:
+        """A copy of a vector (d,) of the model's order, in that of what ``training`` gives."""
+        return vector.clone()
+
+    @abstractmethod
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient (d,) of a batch's mean cross-entropy, valid until the next call.
+
+        Args:
+            x: B images, a slice of ``room``.
+            y: float32 (B, classes), the target distributions.
+
+        Returns:
+            Laid out as what ``training`` gives; the caller may overwrite it.
+        """
+
+    @abstractmethod
+    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """One plain step: w ← retention·w − lr·gradient."""
+
+    def after_step(self, how: Optimisation) -> None:  # noqa: B027
+        """Whatever a model needs after each step, of either kind. Nothing by default."""
+
+    def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
+        """What computes logits of ``batch`` images (B, C, H, W), channels-last, in inference mode.
+
+        For one thread, and for the parameters as they are now.
+        """
+        return self._flat.module
+
+
+class AutogradBackend(Backend):
+    """Works for any module."""
+
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """See ``Backend``."""
+        gradient = self._flat.gradient.zero_()
+        with torch.enable_grad():
+            logits = self._flat.module(x)
+        # The loss's own value is not needed, and its gradient is softmax - target.
+        logits.backward(torch.softmax(logits.detach(), dim=1).sub_(y).div_(len(x)))
+        return gradient
+
+    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """See ``Backend``."""
+        gradient = self.gradient(x, y)
+        if retention != 1:
+            self._flat.vector.mul_(retention)
+        self._flat.vector.sub_(gradient, alpha=lr)
 
 
 def backend_for(
     flat: FlatModel, input_shape: tuple[int, int, int], fused: bool, precision: Precision
 ) -> Backend:
-    """The fastest one that does what is asked; a model may bring its own.
+    """The fastest backend that does what is asked; a model may bring its own.
 
-    ``precision=auto``: bf16 where model and processor can.
+    Args:
+        flat: the model.
+        input_shape: (channels, height, width).
+        fused: whether a first convolution may be compiled with what follows it.
+        precision: ``bf16`` to compute in bfloat16; ``auto``: where model and processor can.
 
     Raises:
         ValueError: ``precision`` is bf16, and the processor or the model cannot.
     """
-    own = getattr(flat.module, "backend", None)
-    manual = own is None and supports(flat.module)
-    half = precision != "fp32"
-    if half and (obstacle := _obstacle(flat, manual)) is not None:
-        if precision == "bf16":
+    kernels = _kernels_for(flat.module)
+    half = False
+    if precision != "fp32":
+        obstacle = _obstacle_to_bfloat16(flat, kernels)
+        if precision == "bf16" and obstacle is not None:
             raise ValueError(f"precision=bf16: {obstacle}; use fp32")
-        half = False
-    if manual:
-        return ManualBackend(flat, input_shape, fused, half)
-    return AutogradBackend(flat, input_shape) if own is None else own(flat, input_shape)
+        half = obstacle is None
+    if kernels is not None:
+        return kernels.ManualBackend(flat, input_shape, fused, half)
+    make = getattr(flat.module, "backend", AutogradBackend)
+    return make(flat, input_shape)
 
 
-def _obstacle(flat: FlatModel, manual: bool) -> str | None:
+def _kernels_for(module: nn.Module) -> ModuleType | None:
+    """What trains plain sequences of layers; None where ``module`` is no such sequence."""
+    if hasattr(module, "backend") or not has_kernels():
+        return None
+    sequences = import_module(f"{KERNELS}.sequences")
+    if not sequences.supports(module):
+        return None
+    return sequences
+
+
+def _obstacle_to_bfloat16(flat: FlatModel, kernels: ModuleType | None) -> str | None:
     """Why nothing of this model can be computed in bfloat16 here; None where something can."""
     if not flat.vector.is_cpu:
         return "is for processors, where a GPU has compute.mixed_precision"
+    if not has_kernels():
+        return f"is done by {KERNELS}, which is not installed"
     if not has_bfloat16():
         return "this processor does not compute in bfloat16"
-    layers = [layer for layer in flat.module.children() if not isinstance(layer, Flatten)]
-    if not manual or not any(map(computes_half, layers[1:])):
+    if kernels is None or not kernels.gains_by_bfloat16(flat.module):
         return (
             "is for plain sequences of layers with a second convolution of stride 1, or a second "
             "linear layer of 512 × 512 weights or more"

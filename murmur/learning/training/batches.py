@@ -1,8 +1,12 @@
-"""Shuffled mini-batches out of resident arrays, gathered into buffers that are made once."""
+"""Examples on their way to a step: arrays as tensors, checked targets, shuffled mini-batches.
+
+A process holds its images once, on its device; clients are indices into them. Batches are gathered
+into memory that is made once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,30 +14,84 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Images = NDArray[np.float32]
+"""(N, C, H, W)."""
+Labels = NDArray[np.int64] | NDArray[np.float32]
+"""Classes (N,), or distributions (N, classes)."""
+Indices = NDArray[np.integer[Any]]
+"""(n,), which of the N examples."""
+
 # Examples gathered at a time: enough to spread the cost of a gather over many small steps, few
 # enough to stay in cache and to bound memory whatever the size of a data set.
 _GATHERED = 2048
 
 
-class BatchLoader:
-    """Serves batches as rows: each image flattened with its channels last.
+class _Readable:
+    """Presents an array to NumPy as writable, keeping it alive."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """A tensor over the memory of ``array``, without a copy. Only ever read it.
+
+    ``torch.from_numpy`` warns of every read-only array, such as a data set mapped into memory,
+    since PyTorch has no read-only tensors; here that is what we want.
+    """
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    return torch.from_numpy(np.asarray(_Readable(array)))
+
+
+class ResidentImages:
+    """The images that a process trains on, as a tensor that stays from one client to the next.
 
     Args:
         input_shape: (channels, height, width).
-        ones: whether each row ends in a 1, for models that keep a bias as a row of a matrix.
+        device: where the tensor lives; on a CPU it is the array's own memory.
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], device: torch.device) -> None:
+        self._input_shape = input_shape
+        self._device = device
+        self._held: tuple[Images, Tensor] | None = None
+
+    def check(self, images: Images) -> None:
+        """ValueError unless ``images`` are float32 (N, C, H, W)."""
+        if images.shape[1:] != self._input_shape or images.dtype != np.float32:
+            raise ValueError(
+                f"images={images.shape} {images.dtype}: must be float32 (N, *{self._input_shape})"
+            )
+
+    def tensor(self, images: Images) -> Tensor:
+        """``images`` on the device: clients share a process's data, so it is moved once.
+
+        Raises:
+            ValueError: they are not float32 (N, C, H, W).
+        """
+        self.check(images)
+        if self._device.type == "cpu":
+            return as_tensor(images)
+        if self._held is None or self._held[0] is not images:
+            self._held = images, as_tensor(images).to(self._device)
+        return self._held[1]
+
+
+class BatchLoader:
+    """Serves batches of images and targets.
+
+    Args:
+        room: makes memory for a number of images; see ``Backend.room``.
         device: where the batches go.
     """
 
-    def __init__(
-        self,
-        input_shape: tuple[int, int, int],
-        ones: bool,
-        device: torch.device,
-    ) -> None:
-        self._input_shape = input_shape
-        self._ones = ones
+    def __init__(self, room: Callable[[int], tuple[Tensor, Tensor]], device: torch.device) -> None:
+        self._room = room
         self._device = device
-        self._allocate(0)
+        self._memory, self._images = room(0)
 
     def batches(
         self,
@@ -49,21 +107,24 @@ class BatchLoader:
 
         Args:
             images: (N, C, H, W), on the device.
-            targets: (num_classes, n), on the device.
+            targets: (n, num_classes), on the device.
             indices: (n,), which of the images the targets belong to; all of them if None.
             size: examples per batch; the last batch of a pass may be smaller.
             steps: how many batches, over as many passes as that takes.
             rng: draws the orders.
 
         Yields:
-            Rows (B, H*W*C), with the column of ones if asked for, overwritten later; and targets
-            (num_classes, B).
+            Images, a slice of ``room`` that is overwritten later, and targets (B, num_classes).
         """
-        count = targets.shape[1]
-        one_pass = [size] * (count // size) + [count % size] * (count % size > 0)
+        count = len(targets)
+        one_pass = [size] * (count // size)
+        if count % size:
+            one_pass.append(count % size)
         # A gather holds whole passes, or a part of one where the examples are many.
         passes = max(1, _GATHERED // count)
-        at_once = len(one_pass) * passes if count <= _GATHERED else max(1, _GATHERED // size)
+        at_once = max(1, _GATHERED // size)
+        if count <= _GATHERED:
+            at_once = len(one_pass) * passes
         while steps > 0:
             sizes = (one_pass * passes)[:steps]
             steps -= len(sizes)
@@ -75,26 +136,17 @@ class BatchLoader:
                 group = sizes[first : first + at_once]
                 part = order[start : start + sum(group)]
                 start += len(part)
-                chosen = part if indices is None else indices[part]
-                self._reserve(len(part))
-                torch.index_select(images, 0, chosen, out=self._images[: len(part)])
-                rows = self._rows[: len(part)].split(group)
-                yield from zip(rows, targets[:, part].split(group, dim=1), strict=True)
+                gathered = self._gather(images, part if indices is None else indices[part])
+                yield from zip(gathered.split(group), targets[part].split(group), strict=True)
 
-    def _reserve(self, count: int) -> None:
-        """Make room for ``count`` examples."""
-        if count > len(self._rows):
-            self._allocate(count)
-
-    def _allocate(self, count: int) -> None:
-        channels, height, width = self._input_shape
-        features = channels * height * width
-        self._rows = torch.ones(count, features + self._ones, device=self._device)
-        channels_last = self._rows[:, :features].view(count, height, width, channels)
-        self._images = channels_last.permute(0, 3, 1, 2)
+    def _gather(self, images: Tensor, chosen: Tensor) -> Tensor:
+        if len(chosen) > len(self._images):
+            self._memory, self._images = self._room(len(chosen))
+        torch.index_select(images, 0, chosen, out=self._images[: len(chosen)])
+        return self._memory[: len(chosen)]
 
 
-def index_tensor(indices: NDArray[np.integer[Any]] | None, count: int) -> Tensor | None:
+def index_tensor(indices: Indices | None, count: int) -> Tensor | None:
     """``indices`` (n,) as int64, checked to lie in [0, ``count``); None stands for all.
 
     Raises:
@@ -109,13 +161,10 @@ def index_tensor(indices: NDArray[np.integer[Any]] | None, count: int) -> Tensor
     return torch.from_numpy(indices.astype(np.int64))
 
 
-def target_matrix(
-    labels: NDArray[np.int64] | NDArray[np.float32],
-    indices: Tensor | None,
-    shape: tuple[int, int],
-    soft: bool,
+def target_rows(
+    labels: Labels, indices: Tensor | None, shape: tuple[int, int], soft: bool
 ) -> Tensor:
-    """Labels as distributions, float32 (classes, n), one-hot where they are classes.
+    """Labels as distributions, float32 (n, classes), one-hot where they are classes.
 
     Args:
         labels: integers (N,), or distributions (N, classes) if ``soft``.
@@ -126,7 +175,11 @@ def target_matrix(
     Raises:
         ValueError: labels have another shape or type, name no class or are no distributions.
     """
-    expected, kind = (shape, np.floating) if soft else (shape[:1], np.integer)
+    expected: tuple[int, ...] = shape[:1]
+    kind: type = np.integer
+    if soft:
+        expected = shape
+        kind = np.floating
     if labels.shape != expected or not np.issubdtype(labels.dtype, kind):
         raise ValueError(
             f"labels={labels.dtype}{labels.shape}: must be {kind.__name__} {expected} "
@@ -136,10 +189,10 @@ def target_matrix(
     if soft:
         if not ((chosen >= 0).all() and np.allclose(chosen.sum(axis=1), 1, atol=1e-3)):
             raise ValueError("labels=soft: every row must be a distribution over the classes")
-        return torch.tensor(chosen.T, dtype=torch.float32)
+        return torch.tensor(chosen, dtype=torch.float32)
     require_classes(chosen, shape[1])
-    one_hot = np.zeros((shape[1], len(chosen)), np.float32)
-    one_hot[chosen, np.arange(len(chosen))] = 1
+    one_hot = np.zeros((len(chosen), shape[1]), np.float32)
+    one_hot[np.arange(len(chosen)), chosen] = 1
     return torch.from_numpy(one_hot)
 
 
@@ -157,9 +210,11 @@ def count_steps(epochs: int | None, steps: int | None, count: int, batch_size: i
     """
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: must be at least 1")
-    if (epochs is None) == (steps is None):
-        raise ValueError(f"epochs={epochs}: set either epochs or steps (steps={steps})")
-    name, value = ("steps", steps) if epochs is None else ("epochs", epochs)
-    if value is None or value < 0:
-        raise ValueError(f"{name}={value}: must be at least 0")
-    return value if epochs is None else value * -(-count // batch_size)
+    for name, value in (("steps", steps), ("epochs", epochs)):
+        if value is not None and value < 0:
+            raise ValueError(f"{name}={value}: must be at least 0")
+    if epochs is not None and steps is None:
+        return epochs * -(-count // batch_size)
+    if steps is not None and epochs is None:
+        return steps
+    raise ValueError(f"epochs={epochs}: set either epochs or steps (steps={steps})")

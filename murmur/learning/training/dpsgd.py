@@ -12,26 +12,52 @@ in as functions, because whoever could predict either of them could undo the pro
 What is proven takes a per-sample gradient as a function of its example and the model alone.
 PyTorch's kernels hold to that up to the last bits, which may depend on the size of a batch;
 batches of a few fixed sizes (padded with examples of weight zero) keep even that rare.
+
+The per-sample gradients are those of Opacus (``grad_samples``). Rounding towards zero lets no
+coordinate grow, so that one example adds an integer vector of norm at most ``SENSITIVITY`` to a
+sum, exactly, in any number of dimensions; and the sums are exact in whatever order they are made.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from murmur.learning.kernels.per_sample import CHUNK, SENSITIVITY, PerSampleGradients
-from murmur.learning.training.batches import index_tensor, target_matrix
-from murmur.learning.training.memory import as_tensor
-from murmur.learning.training.per_sample_trial import require_constants
-from murmur.learning.training.trainer import Images, Indices, Labels, Trainer
+from murmur.common import require_count, require_positive
+from murmur.learning.layers import Dropout
+from murmur.learning.training.batches import (
+    Images,
+    Indices,
+    Labels,
+    as_tensor,
+    index_tensor,
+    target_rows,
+)
+from murmur.learning.training.parameters import FlatModel
 
+if TYPE_CHECKING:
+    from murmur.learning.training.trainer import Trainer
+
+SENSITIVITY = 1 << 18
+"""L2 norm of the longest gradient on the grid: the clipping norm, in grid steps."""
+
+CHUNK = 64
+"""Examples at a time; sums of so many coordinates of at most 2¹⁸ are exact in float32."""
+
+# Few different sizes of a batch, so that kernels are planned once.
+_PADDED = 16
+# A float32 norm of so many entries is off by less than their number times 2⁻²⁴, in whatever order.
+_COLUMNS = 1 << 12
+_SAFE = 1 - (_COLUMNS + 16) * 2.0**-24
 _FAR = 2  # pixels that an image is moved at most
 SHIFTS = sorted(
     itertools.product(range(-_FAR, _FAR + 1), repeat=2),
@@ -46,14 +72,22 @@ Perturb = Callable[[Integers], Integers]
 
 @dataclass(frozen=True)
 class DpSgd:
-    """Settings of DP-SGD on ``count`` examples.
+    """Settings of DP-SGD.
 
-    ``lot_size``: the expected number of examples in a step, L; ``clipping_norm``: C;
-    ``learning_rate``: η. Two means of De et al., "Unlocking high-accuracy differentially private
-    image classification through scale" (2022), that cost no privacy: ``views``, the image and its
-    shifts by a pixel or two whose mean gradient is an example's (augmentation multiplicity), and
-    ``average``, the decay of an exponential moving average of the weights, which is what remains
-    (0: the last weights). Raises ValueError for settings out of range.
+    The last two are means of De et al., "Unlocking high-accuracy differentially private image
+    classification through scale" (2022), that cost no privacy.
+
+    Attributes:
+        lot_size: L, the expected number of examples in a step, at least 1.
+        clipping_norm: C, finite and above 0.
+        learning_rate: η, finite and above 0.
+        views: how many of an image and its shifts by a pixel or two are seen; their mean gradient
+            is the example's (augmentation multiplicity). 1 to 25.
+        average: decay of an exponential moving average of the weights, which is what remains, in
+            [0, 1). 0: the last weights.
+
+    Raises:
+        ValueError: a setting is out of range.
     """
 
     lot_size: int
@@ -63,16 +97,13 @@ class DpSgd:
     average: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.lot_size < 1:
-            raise ValueError(f"lot_size={self.lot_size}: must be at least 1")
+        require_count("lot_size", self.lot_size)
+        require_positive("clipping_norm", self.clipping_norm)
+        require_positive("learning_rate", self.learning_rate)
         if not 1 <= self.views <= len(SHIFTS):
             raise ValueError(f"views={self.views}: must lie in 1..{len(SHIFTS)}")
         if not 0 <= self.average < 1:
             raise ValueError(f"average={self.average}: must lie in [0, 1)")
-        for name in ("clipping_norm", "learning_rate"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name}={value}: must be finite and above 0")
 
     def train(
         self,
@@ -108,8 +139,8 @@ class DpSgd:
         require_constants(trainer)
         flat = trainer.flat
         chosen = index_tensor(indices, len(images))
-        targets = target_matrix(labels, chosen, (len(images), trainer.num_classes), soft_targets)
-        source, targets = as_tensor(images), targets.t().contiguous()
+        targets = target_rows(labels, chosen, (len(images), trainer.num_classes), soft_targets)
+        source = as_tensor(images)
         rows = torch.arange(len(images)) if chosen is None else chosen
         scale = self.clipping_norm / (SENSITIVITY * min(self.lot_size, len(rows)))
         gradients = PerSampleGradients(flat)
@@ -144,3 +175,186 @@ def shifted(images: Tensor, views: int) -> Tensor:
         for down, right in SHIFTS[:views]
     ]
     return torch.stack(found, dim=1).flatten(0, 1)
+
+
+def require_constants(trainer: Trainer) -> None:
+    """ValueError where training changes a buffer, which no clipping and no noise reaches."""
+    if trainer.statistics:
+        kind = type(trainer.flat.module).__name__
+        raise ValueError(
+            f"model={kind}: keeps statistics over batches, in which examples mix (training changes "
+            f"its buffer {trainer.statistics[0]}); DP-SGD needs a model without batch "
+            "normalisation, such as cnn_groupnorm"
+        )
+
+
+class PerSampleGradients:
+    """Clipped per-sample gradients of a model, summed on the grid.
+
+    Works on a copy of the module, since Opacus hooks into what it differentiates.
+
+    Args:
+        flat: the model; its present parameters count, whenever they change. Its buffers are
+            constants (``Trainer.statistics`` is empty).
+
+    Raises:
+        ValueError: the model has layers that Opacus refuses.
+    """
+
+    def __init__(self, flat: FlatModel) -> None:
+        # Opacus takes seconds to import, and most algorithms never clip per sample.
+        from murmur.learning.training.grad_samples import HookedModule
+
+        kind = type(flat.module).__name__
+        self._flat = flat
+        self._module = without_dropout(flat)
+        for layer in self._module.modules():
+            if isinstance(layer, nn.Conv2d):
+                layer.register_forward_pre_hook(_channels_first)
+            _keep_constants(layer)
+        for parameter in self._module.parameters():
+            parameter.grad = None
+            parameter.data = _channels_last(parameter.data)
+        try:
+            self._wrapped = HookedModule(self._module)
+        except (NotImplementedError, ValueError) as error:
+            raise ValueError(f"model={kind}: {error}") from error
+        self._first = _first(self._module)
+
+    def load(self) -> None:
+        """Take up the model's present parameters."""
+        with torch.no_grad():
+            for name, view in self._flat.views(self._flat.vector).items():
+                self._module.get_parameter(name).copy_(view)
+
+    def samples(self, x: Tensor, y: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """The gradient of every example's cross-entropy, (B, entries) for each parameter.
+
+        Args:
+            x: images (B, C, H, W).
+            y: distributions (B, classes).
+            weights: (B, 1), which each gradient is multiplied by.
+        """
+        with torch.enable_grad():
+            logits = self._wrapped(x)
+        # The loss's own value is not needed, and its gradient is softmax - target.
+        residual = torch.softmax(logits.detach(), dim=1).sub_(y).mul_(weights)
+        torch.autograd.grad(logits, self._first, residual, allow_unused=True)
+        return _take_samples(self._module, len(x))
+
+    def clipped_sum(self, images: Tensor, targets: Tensor, norm: float, views: int = 1) -> Tensor:
+        """Σ of clipped gradients, float64 (d,), whole numbers in steps of ``norm``/2¹⁸.
+
+        Args:
+            images: (B·views, C, H, W) with 1 ≤ B·views ≤ 64, those of an example side by side.
+            targets: distributions (B, classes).
+            norm: the clipping norm.
+            views: of each example; its gradient is their mean.
+        """
+        targets = targets.repeat_interleave(views, dim=0)
+        x, weights = _pad(images, self._flat.vector.device)
+        y = torch.zeros(len(x), targets.shape[1], device=x.device)
+        y[: len(targets)] = targets.to(x.device)
+        samples = self.samples(x, y, weights)
+        if views > 1:
+            count = len(images) // views
+            samples = {
+                name: rows[: count * views].view(count, views, -1).mean(dim=1)
+                for name, rows in samples.items()
+            }
+        factors = _factors(list(samples.values()), norm)
+        total = torch.empty(self._flat.num_parameters, device=x.device)
+        ones = torch.ones(1, len(factors), device=x.device)
+        for name, view in self._flat.views(total).items():
+            steps = samples[name].mul_(factors).trunc_()
+            view.copy_((ones @ steps).view(view.shape))
+        return total.double().cpu()
+
+
+def without_dropout(flat: FlatModel) -> nn.Module:
+    """A copy of the module in training mode, but that it drops nothing."""
+    module = copy.deepcopy(flat.module)
+    flat.train(module)
+    for layer in module.modules():
+        if isinstance(layer, Dropout | nn.modules.dropout._DropoutNd):
+            layer.eval()
+    return module
+
+
+def _keep_constants(layer: nn.Module) -> None:
+    """Plain tensors for buffers, which Opacus takes for statistics, whatever they hold."""
+    for name, buffer in list(layer.named_buffers(recurse=False)):
+        delattr(layer, name)
+        setattr(layer, name, buffer)
+
+
+def _channels_first(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """What a convolution must see, for Opacus (1.6) takes its strides for granted.
+
+    From an input that is channels-last wrong gradients would come without a word. What it gives is
+    channels-last, as its weight is (``_channels_last``), since pooling is then several times
+    faster.
+    """
+    return (inputs[0].contiguous(),)
+
+
+def _channels_last(parameter: Tensor) -> Tensor:
+    """A copy of its own memory; that of a convolution's weight has the channels last."""
+    if parameter.dim() == 4:
+        return parameter.clone(memory_format=torch.channels_last)
+    return parameter.clone()
+
+
+def _first(module: nn.Module) -> list[Tensor]:
+    """Parameters whose gradient makes autograd pass every layer.
+
+    In a sequence one of the first layer's is enough, which spares the mean gradients of all the
+    others; its own bias is the cheapest.
+    """
+    if not isinstance(module, nn.Sequential):
+        return trained(module)
+    layer = next(layer for layer in module if trained(layer))
+    return trained(layer)[-1:]
+
+
+def trained(module: nn.Module) -> list[Tensor]:
+    """The parameters that train."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def _take_samples(module: nn.Module, count: int) -> dict[str, Tensor]:
+    """The per-sample gradients (count, entries) that Opacus left, by parameter; 0 where none."""
+    samples = {}
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        found: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
+        if found is None:  # no output depends on it
+            found = torch.zeros(count, parameter.numel(), device=parameter.device)
+        samples[name] = found.flatten(1)
+        parameter.grad_sample = None  # type: ignore[attr-defined]
+    return samples
+
+
+def _factors(gradients: list[Tensor], norm: float) -> Tensor:
+    """What takes each example's gradient to the grid, no longer than 2¹⁸ steps: (B, 1)."""
+    parts = [part for gradient in gradients for part in gradient.split(_COLUMNS, dim=1)]
+    norms = torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts]).double()
+    lengths = torch.linalg.vector_norm(norms, dim=0)
+    broken = ~torch.isfinite(lengths)
+    if broken.any():
+        for gradient in gradients:
+            gradient[broken] = 0
+        lengths[broken] = 0
+    return (SENSITIVITY * _SAFE / lengths.clamp_(min=norm)).float()[:, None]
+
+
+def _pad(images: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """``images`` up to a multiple of a few rows, and which of the rows count (B, 1)."""
+    count = len(images)
+    size = -(-count // _PADDED) * _PADDED
+    x = torch.zeros(size, *images.shape[1:], device=device)
+    x[:count] = images
+    weights = torch.zeros(size, 1, device=device)
+    weights[:count] = 1
+    return x, weights

@@ -67,20 +67,21 @@ class Optimisation:
 
 
 class Optimiser:
-    """The moments of SGD with momentum and of Adam for one vector, reused from call to call."""
+    """The moments of SGD with momentum and of Adam for a vector ``like`` this one, from zero on."""
 
-    def __init__(self, size: int, device: torch.device | str) -> None:
-        self._first, self._second, self._scratch = torch.zeros(3, size, device=device).unbind()
-        self._steps = 0
-
-    def reset(self) -> None:
-        """Forget the past."""
-        self._first.zero_()
-        self._second.zero_()
+    def __init__(self, like: Tensor) -> None:
+        self._first, self._second, self._scratch = like.new_zeros(3, len(like)).unbind()
         self._steps = 0
 
     def step(self, vector: Tensor, gradient: Tensor, anchor: Tensor, how: Optimisation) -> None:
-        """Move ``vector`` (d,) in place; ``gradient`` is overwritten."""
+        """Move ``vector`` in place; ``gradient`` is overwritten.
+
+        Args:
+            vector: (d,), the parameters.
+            gradient: (d,), of the mean loss over a batch.
+            anchor: (d,), read where ``how`` has a proximal term.
+            how: any but plain SGD, which needs no state.
+        """
         self._steps += 1
         if how.weight_decay:
             gradient.add_(vector, alpha=how.weight_decay)

@@ -21,11 +21,16 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.resident import ResidentImages
 from murmur.learning.layers import Dropout
-from murmur.learning.training.batches import count_steps, index_tensor, require_classes
+from murmur.learning.training.batches import (
+    Images,
+    ResidentImages,
+    count_steps,
+    index_tensor,
+    require_classes,
+)
 from murmur.learning.training.optimiser import Optimisation
+from murmur.learning.training.parameters import FlatModel
 
 _DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
@@ -34,9 +39,11 @@ _DRAWING = (Dropout, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAtte
 class Share:
     """One client's part of a stack.
 
-    ``start``: parameters (d,) at the start, and the anchor of a proximal term. ``indices``: (n,),
-    its rows of the resident examples. ``rng``: draws the orders. ``correction``: (d,), added to the
-    gradient in every step; nothing if None.
+    Attributes:
+        start: parameters (d,) at the start, and the anchor of a proximal term.
+        indices: (n,), its rows of the resident examples.
+        rng: draws the orders.
+        correction: (d,), added to the gradient in every step; nothing if None.
     """
 
     start: NDArray[np.float32]
@@ -73,13 +80,15 @@ class Stack:
     def __init__(
         self, flat: FlatModel, resident: ResidentImages, num_classes: int, mixed_precision: bool
     ) -> None:
-        self._flat, self._resident, self._mixed = flat, resident, mixed_precision
+        self._flat = flat
+        self._resident = resident
         self._num_classes = num_classes
+        self._mixed = mixed_precision
         self._gradients = vmap(grad(self._loss))
 
     def train(
         self,
-        images: NDArray[np.float32],
+        images: Images,
         labels: NDArray[np.int64],
         shares: Sequence[Share],
         *,
@@ -115,52 +124,32 @@ class Stack:
         for share in shares:
             index_tensor(share.indices, len(images))
             require_classes(labels[share.indices], self._num_classes)
-        device = self._flat.vector.device
-        return self._train(
-            self._resident.tensor(images),
-            torch.from_numpy(labels).to(device),
-            shares,
-            how,
-            [
-                _plan(share, count_steps(epochs, steps, len(share.indices), batch_size), batch_size)
-                for share in shares
-            ],
-        )
-
-    def _train(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        shares: Sequence[Share],
-        how: Optimisation,
-        plans: list[tuple[NDArray[np.int64], NDArray[np.float32]]],
-    ) -> NDArray[np.float32]:
-        device = self._flat.vector.device
         # The longest first, so that those who still train are always the first rows.
-        order = sorted(range(len(plans)), key=lambda which: -len(plans[which][0]))
-        rows, weights = (_pad([plans[which][part] for which in order]) for part in (0, 1))
-        lengths = np.array([len(plans[which][0]) for which in order])
-        matrix = torch.from_numpy(np.stack([shares[which].start for which in order])).to(device)
+        steps_of = [count_steps(epochs, steps, len(share.indices), batch_size) for share in shares]
+        order = np.argsort(-np.array(steps_of), kind="stable")
+        ordered = [shares[which] for which in order]
+        lengths = np.array(steps_of)[order]
+        plans = [_plan(s, int(n), batch_size) for s, n in zip(ordered, lengths, strict=True)]
+        device = self._flat.vector.device
+        pixels = self._resident.tensor(images)
+        classes = torch.from_numpy(labels).to(device)
+        rows = torch.from_numpy(_pad([rows for rows, _ in plans])).to(device)
+        weights = torch.from_numpy(_pad([weights for _, weights in plans])).to(device)
+        matrix = torch.from_numpy(np.stack([share.start for share in ordered])).to(device)
         anchor = matrix.clone() if how.pull else matrix
-        added = _corrections([shares[which] for which in order])
-        correction = None if added is None else torch.from_numpy(added).to(device)
-        chosen, weight = torch.from_numpy(rows).to(device), torch.from_numpy(weights).to(device)
+        correction = _corrections(ordered, device)
         self._flat.train()
         for step in range(rows.shape[1]):
             active = int((lengths > step).sum())
-            batch = chosen[:active, step]
+            batch = rows[:active, step]
+            moved = matrix[:active]
             self._step(
-                matrix[:active],
-                anchor[:active],
-                images[batch],
-                labels[batch],
-                weight[:active, step],
-                how,
+                moved, anchor[:active], pixels[batch], classes[batch], weights[:active, step], how
             )
             if correction is not None:
-                matrix[:active].sub_(correction[:active], alpha=how.lr)
+                moved.sub_(correction[:active], alpha=how.lr)
         result = torch.empty_like(matrix)
-        result[torch.tensor(order, device=device)] = matrix
+        result[torch.from_numpy(order).to(device)] = matrix
         return result.cpu().numpy()
 
     def _step(
@@ -191,7 +180,8 @@ class Stack:
 def _plan(share: Share, steps: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Examples (steps, width) and their weights in the mean, padded; each pass in a fresh order."""
     count = len(share.indices)
-    width, per_pass = min(size, count), -(-count // size)
+    width = min(size, count)
+    per_pass = -(-count // size)
     rows = np.zeros((-(-steps // per_pass), per_pass * width), np.int64)
     weights = np.zeros(rows.shape, np.float32)
     sizes = np.full(per_pass, width)
@@ -202,12 +192,15 @@ def _plan(share: Share, steps: int, size: int) -> tuple[NDArray[np.int64], NDArr
     return rows.reshape(-1, width)[:steps], weights.reshape(-1, width)[:steps]
 
 
-def _corrections(shares: Sequence[Share]) -> NDArray[np.float32] | None:
+def _corrections(shares: Sequence[Share], device: torch.device) -> Tensor | None:
     """(K, d), zeros for those without; None where nobody has one."""
     if all(share.correction is None for share in shares):
         return None
-    nothing = np.zeros_like(shares[0].start)
-    return np.stack([nothing if s.correction is None else s.correction for s in shares])
+    rows = np.zeros((len(shares), len(shares[0].start)), np.float32)
+    for row, share in zip(rows, shares, strict=True):
+        if share.correction is not None:
+            row[:] = share.correction
+    return torch.from_numpy(rows).to(device)
 
 
 def _pad(parts: list[NDArray]) -> NDArray:

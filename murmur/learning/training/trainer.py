@@ -1,10 +1,15 @@
-"""Local training and inference, written once for every algorithm."""
+"""Local training and inference, written once for every algorithm.
+
+``Trainer.train`` is what a label passes: batches of it and its image (``batches``) move the
+parameters (``parameters``) by a backend's steps (``backends``), which is PyTorch's autograd or, for
+plain sequences of layers, hand-written (``murmur.learning.kernels``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,35 +18,32 @@ from torch import Tensor, nn
 
 from murmur.common import seeded_torch
 from murmur.learning.inference import Inference
-from murmur.learning.initialisation import initialise
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.resident import ResidentImages
-from murmur.learning.layers import Dropout
+from murmur.learning.layers import Dropout, initialise
 from murmur.learning.metrics import Evaluation, evaluate_logits
 from murmur.learning.training.backends import Precision, backend_for
 from murmur.learning.training.batches import (
     BatchLoader,
+    Images,
+    Indices,
+    Labels,
+    ResidentImages,
+    as_tensor,
     count_steps,
     index_tensor,
-    target_matrix,
+    target_rows,
 )
-from murmur.learning.training.memory import as_tensor
 from murmur.learning.training.optimiser import Optimisation, Optimiser
+from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import Stack, stackable
 from murmur.learning.training.trial import changed_buffers
 
-Images = NDArray[np.float32]
-Labels = NDArray[np.int64] | NDArray[np.float32]
-Indices = NDArray[np.integer[Any]]
-Batches = Iterator[tuple[Tensor, Tensor]]
-
 
 class Trainer:
-    """One model, its flat parameters, gradient and optimiser: one per process, reset in place.
+    """One model, its flat parameters and its buffers: one per process, reset in place.
 
-    Parameters cross this boundary as flat float32 vectors (d,) in the order of
-    ``training.flat.FlatModel``. Nothing that one call does changes the result of a later one,
-    except through the parameters and buffers loaded.
+    Parameters cross this boundary as flat float32 vectors (d,) in the order of the model's own
+    (``training.parameters``). Nothing that one call does changes the result of a later one, except
+    through the parameters and buffers loaded.
 
     Args:
         model: called as ``model(input_shape, num_classes)``; a partial over a factory of
@@ -57,7 +59,11 @@ class Trainer:
         precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
             first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
         fused: whether a network's first convolution, its pooling and its activation are computed
-            by one compiled kernel; see ``murmur.learning.kernels.fused_kernels``.
+            by one compiled kernel; see ``murmur.learning.kernels.fused``.
+
+    Attributes:
+        flat: the model itself, for those who need more of it than a mean gradient.
+        stack: trains many clients at once; None where copies of this model cannot.
 
     Raises:
         ValueError: a setting is outside its range or the images are too small for the model.
@@ -93,13 +99,12 @@ class Trainer:
         # built, so they must be the same in every process.
         with seeded_torch(0):
             module = self._make()
-        self._flat = FlatModel(module, self._device)
-        self._module = self._flat.module
+        self.flat = FlatModel(module, self._device)
+        self._module = self.flat.module
         self._dropouts = [m for m in self._module.modules() if isinstance(m, Dropout)]
-        self._backend = backend_for(self._flat, self.input_shape, fused, precision)
-        self._loader = BatchLoader(self.input_shape, self._backend.wants_ones, self._device)
-        self._optimiser: Optimiser | None = None
-        self._anchor: Tensor | None = None
+        self._backend = backend_for(self.flat, self.input_shape, fused, precision)
+        self._images = ResidentImages(self.input_shape, self._device)
+        self._loader = BatchLoader(self._backend.room, self._device)
         self._inference = Inference(
             self._module,
             self._backend.reader,
@@ -108,15 +113,9 @@ class Trainer:
             threads,
             inference_threads,
         )
-        self._images = ResidentImages(self.input_shape, self._device)
-        self.stack: Stack | None = None  # None: copies of this model cannot train as a stack
+        self.stack: Stack | None = None
         if stackable(module):
-            self.stack = Stack(self._flat, self._images, num_classes, mixed_precision)
-
-    @property
-    def flat(self) -> FlatModel:
-        """The model itself, for those who need more of it than a mean gradient."""
-        return self._flat
+            self.stack = Stack(self.flat, self._images, num_classes, mixed_precision)
 
     @property
     def has_dropout(self) -> bool:
@@ -127,12 +126,12 @@ class Trainer:
     @property
     def num_parameters(self) -> int:
         """d, the number of parameters."""
-        return self._flat.num_parameters
+        return self.flat.num_parameters
 
     @property
     def num_buffers(self) -> int:
         """How many numbers the model keeps beside its parameters: statistics and constants."""
-        return self._flat.num_buffers
+        return self.flat.num_buffers
 
     @cached_property
     def statistics(self) -> list[str]:
@@ -142,42 +141,42 @@ class Trainer:
     def initial(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """The parameters (d,) to begin with, a function of ``rng`` only; the present ones are kept.
 
-        A model that names a scheme in ``init`` is drawn by ``murmur.learning.initialisation``. Any
+        A model that names a scheme in ``init`` is drawn by ``layers.initialise``. Any
         other begins with what its factory gives it, which may be pre-trained.
         """
         scheme = getattr(self._module, "init", None)
         if scheme is None:
             with seeded_torch(int(rng.integers(2**63))):
                 return FlatModel(self._make()).vector.numpy()
-        present = self._flat.vector.clone()
+        present = self.flat.vector.clone()
         initialise(self._module, rng, scheme)
         fresh = self.parameters()
-        self._flat.vector.copy_(present)
+        self.flat.vector.copy_(present)
         return fresh
 
     def load(self, parameters: NDArray[np.float32]) -> None:
         """Copy ``parameters`` (d,) into the model."""
-        self._flat.load(parameters)
+        self.flat.load(parameters)
 
     def parameters(self) -> NDArray[np.float32]:
         """A copy of the parameters, (d,)."""
-        return self._flat.vector.cpu().numpy().copy()
+        return self.flat.vector.cpu().numpy().copy()
 
     def buffers(self) -> NDArray[np.float32]:
         """A copy of the model's buffers, (num_buffers,); they are no parameters."""
-        return self._flat.buffers()
+        return self.flat.buffers()
 
     def load_buffers(self, values: NDArray[np.float32]) -> None:
         """Copy buffers, as ``buffers`` returns them, into the model."""
-        self._flat.load_buffers(values)
+        self.flat.load_buffers(values)
 
     def state_dict(self, parameters: NDArray[np.float32] | None = None) -> dict[str, Tensor]:
         """``parameters`` (the present ones if None) under PyTorch's names and shapes."""
-        return self._flat.state_dict(parameters)
+        return self.flat.state_dict(parameters)
 
     def flatten(self, state_dict: Mapping[str, Tensor]) -> NDArray[np.float32]:
         """The inverse of ``state_dict``: (d,)."""
-        return self._flat.flatten(state_dict)
+        return self.flat.flatten(state_dict)
 
     def train(
         self,
@@ -218,7 +217,7 @@ class Trainer:
             momentum: of SGD.
             optimizer: ``sgd`` or ``adam``.
             betas: of Adam.
-            weight_decay: L2 penalty; see ``murmur.learning.training.optimiser.Optimisation``.
+            weight_decay: L2 penalty; see ``training.optimiser.Optimisation``.
             proximal_mu: pull towards ``anchor``.
             anchor: (d,); the parameters at the start of the call if None.
             correction: (d,), added to the gradient in every step (SCAFFOLD); nothing if None.
@@ -230,52 +229,38 @@ class Trainer:
         how = Optimisation(lr, optimizer, momentum, betas, weight_decay, proximal_mu)
         source = self._images.tensor(images)
         chosen = index_tensor(indices, len(images))
-        targets = target_matrix(labels, chosen, (len(images), self.num_classes), soft_targets)
-        limit = count_steps(epochs, steps, targets.shape[1], batch_size)
-        targets = targets.to(self._device)
-        chosen = None if chosen is None else chosen.to(self._device)
-        anchor_vector = self._anchored(anchor) if proximal_mu else self._flat.vector
-        added = None if correction is None else self._vector("correction", correction)
+        targets = target_rows(labels, chosen, (len(images), self.num_classes), soft_targets)
+        limit = count_steps(epochs, steps, len(targets), batch_size)
+        pulled_to = self._arranged("anchor", anchor)
+        added = self._arranged("correction", correction)
+        if chosen is not None:
+            chosen = chosen.to(self._device)
+        batches = self._loader.batches(
+            source, targets.to(self._device), chosen, size=batch_size, steps=limit, rng=rng
+        )
         if self._dropouts:
-            # Not ``rng`` itself: a cheaper bit stream, and the orders do not depend on dropout.
-            bits = np.random.SFC64(rng.integers(2**63))
+            bits = np.random.SFC64(rng.integers(2**63))  # a cheaper stream than ``rng`` itself
             for layer in self._dropouts:
                 layer.bits = bits
-        self._flat.train()
-        # For layers that draw from PyTorch's generator; the orders do not depend on it.
-        aside = int(rng.bit_generator.jumped().random_raw()) >> 1  # type: ignore[attr-defined]
-        batches = self._loader.batches(
-            source, targets, chosen, size=batch_size, steps=limit, rng=rng
-        )
-        with seeded_torch(aside), self._backend.guard():
-            if how.is_plain:
-                self._descend(batches, how, anchor_vector, added)
-            else:
-                self._optimise(batches, how, anchor_vector, added)
-
-    def _descend(
-        self, batches: Batches, how: Optimisation, anchor: Tensor, added: Tensor | None
-    ) -> None:
-        for rows, y in batches:
-            self._backend.descend(rows, y, how.lr, how.retention)
-            if how.pull:
-                self._flat.vector.add_(anchor, alpha=how.pull)
-            if added is not None:
-                self._flat.vector.sub_(added, alpha=how.lr)
-            self._backend.after_step(how)
-
-    def _optimise(
-        self, batches: Batches, how: Optimisation, anchor: Tensor, added: Tensor | None
-    ) -> None:
-        if self._optimiser is None:
-            self._optimiser = Optimiser(self.num_parameters, self._device)
-        self._optimiser.reset()
-        for rows, y in batches:
-            gradient = self._backend.gradient(rows, y)
-            if added is not None:
-                gradient.add_(added)
-            self._optimiser.step(self._flat.vector, gradient, anchor, how)
-            self._backend.after_step(how)
+        self.flat.train()
+        backend = self._backend
+        with backend.training(rng) as vector:
+            if pulled_to is None:
+                pulled_to = vector.clone() if proximal_mu else vector
+            optimiser = None if how.is_plain else Optimiser(vector)
+            for x, y in batches:
+                if optimiser is None:
+                    backend.descend(x, y, how.lr, how.retention)
+                    if how.pull:
+                        vector.add_(pulled_to, alpha=how.pull)
+                    if added is not None:
+                        vector.sub_(added, alpha=how.lr)
+                else:
+                    gradient = backend.gradient(x, y)
+                    if added is not None:
+                        gradient.add_(added)
+                    optimiser.step(vector, gradient, pulled_to, how)
+                backend.after_step(how)
 
     def logits(self, images: Images, batch_size: int = 128) -> NDArray[np.float32]:
         """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.
@@ -289,17 +274,13 @@ class Trainer:
         """Accuracy and mean cross-entropy over all ``images``."""
         return evaluate_logits(self.logits(images), labels)
 
-    def _anchored(self, anchor: NDArray[np.float32] | None) -> Tensor:
-        if self._anchor is None:
-            self._anchor = torch.empty_like(self._flat.vector)
-        if anchor is None:
-            return self._anchor.copy_(self._flat.vector)
-        return self._anchor.copy_(self._vector("anchor", anchor))
-
-    def _vector(self, name: str, values: NDArray[np.float32]) -> Tensor:
+    def _arranged(self, name: str, values: NDArray[np.float32] | None) -> Tensor | None:
+        """A vector of the model's order (d,) in that of the backend's steps."""
+        if values is None:
+            return None
         if values.shape != (self.num_parameters,):
             raise ValueError(f"{name}={values.shape}: must have shape ({self.num_parameters},)")
-        return as_tensor(values).to(self._device)
+        return self._backend.arrange(as_tensor(values).to(self._device))
 
 
 def _input_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -1,7 +1,9 @@
 """A trial of a model before a run: what cannot work is refused with its reason.
 
-It does what clients will do, on made-up images only: outputs in evaluation mode, a step of
-training, outputs again. What DP-SGD needs beside it is ``training.per_sample_trial``.
+``try_out`` does what clients will do, on made-up images only: outputs in evaluation mode, a step of
+training, outputs again. Before DP-SGD, ``require_separate_examples`` asks beside it that each
+example has a gradient of its own, and the right one. Both are asked of the initial model: they need
+no data, and no server's parameters.
 """
 
 from __future__ import annotations
@@ -17,6 +19,12 @@ from safetensors.numpy import save
 from torch import Tensor, nn
 
 from murmur.common import seeded_torch
+from murmur.learning.training.dpsgd import (
+    PerSampleGradients,
+    require_constants,
+    trained,
+    without_dropout,
+)
 
 if TYPE_CHECKING:
     from murmur.learning.training.trainer import Trainer
@@ -25,6 +33,9 @@ _TOKENS = 3  # what models of texts read: the fewest that a vocabulary has
 _REAL = (torch.float32, torch.float64)
 CLOSE = (1e-4, 1e-6)
 """Relative and absolute: what floating point may do to the same outputs."""
+# What it may do to an example's gradient of a parameter: a share of it, and of the whole gradient.
+_RELATIVE = 2e-3
+_WHOLE = 1e-5
 
 
 def try_out(trainer: Trainer) -> None:
@@ -45,7 +56,8 @@ def try_out(trainer: Trainer) -> None:
         before = trainer.logits(images)
         if not np.isfinite(before).all():
             raise ValueError(f"model={kind}: gives NaN or infinite values for made-up images")
-        start, buffers = trainer.flat.vector.clone(), trainer.buffers()
+        start = trainer.flat.vector.clone()
+        buffers = trainer.buffers()
         _step(trainer, images, labels, kind)
         if not torch.isfinite(trainer.flat.vector).all():
             raise ValueError(f"model={kind}: a step of training gives NaN or infinite parameters")
@@ -56,6 +68,32 @@ def try_out(trainer: Trainer) -> None:
                 f"model={kind}: a step of training changes what it says with the same parameters "
                 "and buffers; what one client leaves behind would reach the next"
             )
+
+
+def require_separate_examples(trainer: Trainer) -> None:
+    """ValueError where DP-SGD would protect an example by a gradient that is not its own.
+
+    That is where its outputs depend on the others in its batch, or on chance; where training
+    changes more than parameters; and where per-sample gradients differ from autograd's, which are
+    taken of one made-up example after the other.
+    """
+    require_constants(trainer)
+    kind = type(trainer.flat.module).__name__
+    for layer in trainer.flat.module.modules():
+        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and trained(layer):
+            raise ValueError(
+                f"model={kind}: DP-SGD has no per-sample gradients for {type(layer).__name__}; "
+                "freeze it, or choose another model"
+            )
+    images, labels = made_up(trainer, 4)
+    device = trainer.flat.vector.device
+    x = torch.from_numpy(images).to(device)
+    y = torch.from_numpy(labels).to(device)
+    with unchanged(trainer):
+        trainer.load(trainer.initial(np.random.default_rng(0)))
+        module = without_dropout(trainer.flat)
+        _require_unmixed(module, x, kind)
+        _require_exact(module, PerSampleGradients(trainer.flat), x[:2], y[:2], kind)
 
 
 def changed_buffers(trainer: Trainer) -> list[str]:
@@ -144,7 +182,7 @@ def _require_logits(trainer: Trainer, images: NDArray[np.float32], kind: str) ->
             logits = flat.module(torch.from_numpy(images).to(flat.vector.device))
     except Exception as error:  # whatever a user's own layers raise
         where = f"model={kind}: fails on images {images.shape}"
-        raise ValueError(f"{where} ({_said(error)})") from error
+        raise ValueError(f"{where} ({_named(error)})") from error
     expected = (len(images), trainer.num_classes)
     if not isinstance(logits, Tensor) or logits.shape != expected:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -164,7 +202,8 @@ def _require_repeatable(
     """ValueError where evaluation is a matter of chance, or changes the model."""
     module = trainer.flat.module
     x = torch.from_numpy(images).to(trainer.flat.vector.device)
-    (first, drew), (second, _) = draws(module, x, 0), draws(module, x, 1)
+    first, drew = draws(module, x, 0)
+    second, _ = draws(module, x, 1)
     if drew or not torch.allclose(first, second, *CLOSE, equal_nan=True):
         raise ValueError(
             f"model={kind}: its outputs are drawn at random in evaluation mode, too; use "
@@ -173,6 +212,49 @@ def _require_repeatable(
     for name, tensor in _tensors(module).items():
         if name not in given or not _same(tensor, given[name]):
             raise ValueError(f"model={kind}: evaluation changes {name}")
+
+
+def _require_unmixed(module: nn.Module, x: Tensor, kind: str) -> None:
+    """ValueError where the outputs of two examples depend on two others, or on chance."""
+    one, drew = draws(module, x, 0)
+    other, drew_again = draws(module, torch.cat([x[:2], x[:2].flip(0) / 2]), 1)
+    if drew or drew_again or not torch.allclose(one[:2], other[:2], 1e-3, 1e-4):
+        raise ValueError(
+            f"model={kind}: what it says of an example depends on the others in its batch, or is "
+            "drawn at random; DP-SGD needs a model without batch normalisation and without "
+            "dropout of its own making, such as cnn_groupnorm"
+        )
+
+
+def _require_exact(
+    module: nn.Module, gradients: PerSampleGradients, x: Tensor, y: Tensor, kind: str
+) -> None:
+    """ValueError unless ``gradients`` are autograd's, of one example after the other.
+
+    ``module`` is what they are taken of, without Opacus's hooks.
+    """
+    try:
+        samples = gradients.samples(x, y, torch.ones(len(x), 1, device=x.device))
+    except Exception as error:  # PyTorch's and Opacus's own, of several kinds
+        raise ValueError(
+            f"model={kind}: DP-SGD has no per-sample gradients for it "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    for row in range(len(x)):
+        with torch.enable_grad():
+            loss = nn.functional.cross_entropy(module(x[row : row + 1]), y[row : row + 1])
+        found = torch.autograd.grad(loss, list(named.values()), materialize_grads=True)
+        whole = torch.stack([gradient.norm() for gradient in found]).norm()
+        for name, gradient in zip(named, found, strict=True):
+            away = (samples[name][row] - gradient.flatten()).norm()
+            if not away <= _RELATIVE * gradient.norm() + _WHOLE * whole:
+                layer = module.get_submodule(name.rpartition(".")[0])
+                raise ValueError(
+                    f"model={kind}: DP-SGD has no exact per-sample gradient for {name} of {layer} "
+                    f"(relative error {away / gradient.norm():.2g} on a made-up example); freeze "
+                    "it, or choose another layer"
+                )
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -187,7 +269,7 @@ def _step(trainer: Trainer, images: NDArray, labels: NDArray, kind: str) -> None
     try:
         trainer.train(images, labels, rng=rng, **how)  # type: ignore[arg-type]
     except Exception as error:  # whatever a user's own layers raise
-        raise ValueError(f"model={kind}: fails in a step of training ({_said(error)})") from error
+        raise ValueError(f"model={kind}: fails in a step of training ({_named(error)})") from error
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -195,5 +277,5 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
-def _said(error: Exception) -> str:
+def _named(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -1,74 +1,343 @@
-"""KD-DPFL's budget: how a total ε is shared by labelling and the federated stage.
+"""KD-DPFL: who is large, who may spend which ε, and what each path of a record costs.
 
-A general client is exposed by its own uploads (ε_g). A large client is exposed by the
-pseudo-labels (ε_label) and, in the reading of the abstract, by the uploads of the special
-client that trains on them (ε_s = r·ε_g). Clients are disjoint: parallel, the maximum counts.
+Tan, Xu, Wang, Luo: "Differential privacy federated learning method based on knowledge
+distillation", Computer Science 51(6A), 2024 (abstract; the rest is this project's reading).
+
+    ε_total = max(max_i ε_g,i, ε_label + ε_s + ε_join)          ε_s = r · max_i ε_g,i
+
+A general client is exposed by its own uploads (ε_g). A large client is exposed by the pseudo-labels
+of its teachers (ε_label), in the reading of the abstract also by the uploads of the special client
+that trains on them (ε_s), and by its own uploads where it joins the federated stage (ε_join).
+Clients are disjoint, so that the maximum over them counts. ``mode="tight"`` is what is provable:
+training on private labels is post-processing, and ε_s = 0.
+
+Every part is calibrated at the run's δ; what a path costs as a whole is composed from its events
+and converted once, at the same δ. Units: one record, nulled or not. Symbols: r = ``ratio``, q =
+``queries``. Both halves of the algorithm and ``murmur advise`` read one ``Scheme``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
-from murmur.common import require_positive
+import numpy as np
+from pydantic import Field
+
+from murmur.common import require_positive, settings
+from murmur.papers.dpsgd import Lots
+from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+
+_ROUNDING = 1e-9
+Amount = float | Sequence[float] | None  # an ε, or one for each client
+
+
+@settings
+class Grouping:
+    """Which clients are large, by public sizes.
+
+    ``factor``: those with at least so many times the median size. ``top_k``: instead, the so many
+    largest; the lower id first where sizes are equal.
+    """
+
+    factor: Annotated[float, Field(gt=0)] = 5.0
+    top_k: int | None = None
+
+    def large(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Ids of the large clients, ascending; ``sizes``: examples of every client, by id."""
+        if self.top_k is None:
+            least = self.factor * float(np.median(sizes))
+            return tuple(client for client, size in enumerate(sizes) if size >= least)
+        if not 0 <= self.top_k <= len(sizes):
+            raise ValueError(
+                f"top_k={self.top_k}: must lie in 0..{len(sizes)}, the number of clients"
+            )
+        order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
+        return tuple(sorted(order[: self.top_k]))
+
+
+@settings
+class Spending:
+    """What the parties ask for.
+
+    ``general_epsilon``: ε_g; a number, or one for each client of the federated stage in the order
+    of ids; None for 3/8 of the total (conservative; 1/4 if large clients join) or all of it (tight;
+    1/2). ``rule``: ``equal``, or ``by_size``: in proportion to sizes, the number being the largest.
+    ``joining``: whether large clients join the federated stage. ``label_epsilon``: at most what is
+    left for labels; a number, or one for each large client; None for all that is left. ``special``
+    and ``general``: whether there is a special client, and whether general clients train; without
+    them, the controls.
+    """
+
+    mode: Literal["conservative", "tight"] = "conservative"
+    general_epsilon: Amount = None
+    rule: Literal["equal", "by_size"] = "equal"
+    ratio: float = 1.5
+    joining: bool = False
+    label_epsilon: Amount = None
+    special: bool = True
+    general: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.special or self.general):
+            raise ValueError("special=False: then general clients must train (general=true)")
+        if not self.ratio >= 1:
+            raise ValueError(f"ratio={self.ratio}: must be at least 1 (above 1 to favour labels)")
+
+    @property
+    def default_share(self) -> float:
+        """ε_g/ε_total where nobody asks: all of it where no path adds to it."""
+        if not self.special:
+            return 1.0
+        if self.mode == "conservative":
+            return 1 / 4 if self.joining else 3 / 8
+        return 1 / 2 if self.joining else 1.0
+
+
+@settings
+class Uploads:
+    """What protects general clients' models: their DP-SGD, or ``NoisyModel`` with ``clip``."""
+
+    noise: Literal["dpsgd", "nbafl"]
+    clip: float
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Who may spend what. ``total`` = max(max ``general``, ``large``).
+class Plan:
+    """Who may spend what; ids to ε. Infinite where nothing is private.
 
-    ``label``: for the pseudo-labels; ``special``: for the special client's uploads (0: they
-    are post-processing and need no noise); ``large``: what a large client's record costs in
-    all; ``general``: each general client's.
+    ``general``: clients of the federated stage, large ones that join it included. ``label``: the
+    large clients whose teachers label. ``special``: the special client's ε; 0 if its uploads are
+    post-processing and carry no noise.
     """
 
     total: float
-    general: tuple[float, ...]
-    label: float
-    special: float
-    large: float
+    delta: float
+    large: tuple[int, ...]
+    general: Mapping[int, float] = field(default_factory=dict)
+    label: Mapping[int, float] = field(default_factory=dict)
+    special: float = 0.0
+
+    @classmethod
+    def of(cls, budget: Budget, sizes: Sequence[int], grouping: Grouping, asked: Spending) -> Plan:
+        """Share the total of ``budget`` by what is ``asked``.
+
+        Raises ValueError where that cannot be met; the message names the term that binds.
+        """
+        total = budget.epsilon
+        large = grouping.large(sizes)
+        if asked.special and not large:
+            raise ValueError(
+                "large=[]: no client is large, so nobody teaches; lower grouping.factor, or set "
+                "grouping.top_k"
+            )
+        training: list[int] = []
+        if asked.general:
+            training = [c for c in range(len(sizes)) if asked.joining or c not in set(large)]
+            if not training:
+                raise ValueError("general=true: every client is large; raise grouping.factor")
+        plan = cls(total, budget.delta, large)
+        if math.isinf(total):
+            everything = dict.fromkeys(large if asked.special else (), math.inf)
+            return replace(plan, general=dict.fromkeys(training, math.inf), label=everything)
+        general = _general(total, sizes, training, asked)
+        if general:
+            require_shares(total, list(general.values()))
+        plan = replace(plan, general=general)
+        if not asked.special:
+            return plan
+        special = 0.0
+        if asked.mode == "conservative" and asked.general:
+            special = asked.ratio * max(general.values())
+        joining = max((general[client] for client in large if client in general), default=0.0)
+        left = left_for_labels(total, special, joining)
+        return replace(plan, label=_label(left, large, asked.label_epsilon), special=special)
+
+    def sum_of(self, client: int) -> float:
+        """What basic composition charges a client for all its paths, by the plan."""
+        spent = self.general.get(client, 0.0)
+        if client in self.label:
+            spent += self.label[client] + self.special
+        return spent
 
 
-def conservative(
-    total: float, general: Sequence[float], ratio: float, joining: float = 0.0
-) -> Budget:
-    """The abstract's reading: ε_s = ``ratio``·max ε_g and ε_label = ε_total − ε_s − joining.
-
-    ``joining``: ε_g of a large client that also takes part in the federated stage (0: none
-    does). Raises ValueError where nothing is left for the labels.
-    """
-    worst = _worst(total, general, joining)
-    if not ratio >= 1:
-        raise ValueError(f"ratio={ratio}: must be at least 1 (above 1 to favour the labels)")
-    special = ratio * worst
-    label = total - special - joining
-    if label <= 0:
-        raise ValueError(
-            f"total={total}: leaves {label:g} for the labels after the special client's "
-            f"{special:g} and {joining:g} for joining; must exceed {special + joining:g}: raise "
-            "the total, or lower the general clients' budget or the ratio"
-        )
-    return Budget(total, tuple(general), label, special, label + special + joining)
-
-
-def tight(total: float, general: Sequence[float], joining: float = 0.0) -> Budget:
-    """What is provable: training on private labels is post-processing, so ε_s = 0.
-
-    The labels may have all of ``total``, less what a large client spends by ``joining``.
-    """
-    _worst(total, general, joining)
-    label = total - joining
-    if label <= 0:
-        raise ValueError(f"total={total}: must exceed joining={joining:g}")
-    return Budget(total, tuple(general), label, 0.0, label + joining)
-
-
-def _worst(total: float, general: Sequence[float], joining: float) -> float:
+def require_shares(total: float, general: Sequence[float]) -> None:
+    """ValueError unless every ε_g of ``general`` lies above 0 and within ``total``."""
     require_positive("total", total)
-    if joining < 0:
-        raise ValueError(f"joining={joining}: must be at least 0")
-    if not general or not min(general) > 0:
+    if not min(general) > 0:
         raise ValueError(f"general={list(general)}: needs budgets above 0")
     if max(general) > total:
         raise ValueError(f"general={list(general)}: none may exceed the total {total:g}")
-    return max(general)
+
+
+def left_for_labels(total: float, special: float, joining: float) -> float:
+    """ε_label = ε_total − ε_s − ε_join; ValueError where nothing is left.
+
+    ``joining``: ε_g of a large client that also takes part in the federated stage (0: none does).
+    """
+    left = total - special - joining
+    if left > 0:
+        return left
+    raise ValueError(
+        f"total={total}: leaves {left:g} for the labels after the special client's {special:g} and "
+        f"{joining:g} for joining; must exceed {special + joining:g}: raise the total, or lower "
+        "the general clients' budget or the ratio"
+    )
+
+
+def _general(
+    total: float, sizes: Sequence[int], training: Sequence[int], asked: Spending
+) -> dict[int, float]:
+    if not training:
+        return {}
+    each = asked.general_epsilon
+    if each is None:
+        each = total * asked.default_share
+    if isinstance(each, Sequence):
+        if len(each) != len(training):
+            raise ValueError(
+                f"general_epsilon={list(each)}: names {len(each)} budgets for the "
+                f"{len(training)} clients of the federated stage; give a number, or one for each"
+            )
+        return dict(zip(training, map(float, each), strict=True))
+    if asked.rule == "equal":
+        return dict.fromkeys(training, float(each))
+    largest = max(sizes[client] for client in training)
+    return {client: float(each) * sizes[client] / largest for client in training}
+
+
+def _label(left: float, large: Sequence[int], asked: Amount) -> dict[int, float]:
+    if asked is None:
+        asked = left
+    each = list(asked) if isinstance(asked, Sequence) else [asked] * len(large)
+    if len(each) != len(large):
+        raise ValueError(
+            f"label_epsilon={each}: names {len(each)} budgets for {len(large)} large clients; "
+            "give a number, or one for each"
+        )
+    if not min(each) > 0 or max(each) > left:
+        raise ValueError(
+            f"label_epsilon={each}: must lie above 0 and at most {left:g}, which is what the "
+            "total leaves for the labels"
+        )
+    return dict(zip(large, map(float, each), strict=True))
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Who is large, who spends what, and on which mechanisms.
+
+    ``uploads``: the lots of the general clients over all rounds, or the noise on their models;
+    ``special``: the lots of the special client.
+    """
+
+    sizes: tuple[int, ...]
+    plan: Plan
+    labelling: Labelling
+    uploads: LotSchedule | NoisyModel
+    special: LotSchedule
+
+    @classmethod
+    def of(
+        cls,
+        budget: Budget,
+        sizes: Sequence[int],
+        *,
+        classes: int,
+        pool: int,
+        grouping: Grouping,
+        spending: Spending,
+        labelling: Labelling,
+        local: Lots,
+        uploads: Uploads,
+        special: Lots,
+    ) -> Scheme:
+        """From the sections of ``conf/strategy/kd_dpfl.yaml``.
+
+        ``classes``: C; ``pool``: size of the public set. Raises ValueError for settings that cannot
+        work, or that break the total.
+        """
+        if budget.per != "run":
+            raise ValueError(
+                f"privacy.per={budget.per}: KD-DPFL shares one total over the whole run; set "
+                "privacy.per=run"
+            )
+        if labelling.mechanism == "none" and spending.special and budget.is_private:
+            raise ValueError(
+                "labelling.mechanism='none': pseudo-labels without noise tell of the large "
+                "clients' records; take dpsgd_teacher, pate or rr, or mark the whole run as not "
+                "private with privacy=none"
+            )
+        plan = Plan.of(budget, sizes, grouping, spending)
+        paid: LotSchedule | NoisyModel = local.schedule(budget.rounds)
+        if uploads.noise == "nbafl":
+            paid = NoisyModel(uploads.clip, budget.rounds)
+        scheme = cls(
+            tuple(sizes),
+            plan,
+            labelling.over(pool, classes, clients=max(1, len(plan.label))),
+            paid,
+            special.schedule(budget.rounds),
+        )
+        scheme._require_total()
+        return scheme
+
+    def label_event(self, client: int) -> Event:
+        """What a large client's labels tell of its records."""
+        return self.labelling.event(self.plan.label[client], self.plan.delta, self.sizes[client])
+
+    def upload_event(self, client: int) -> Event:
+        """What one upload tells of a client's records."""
+        epsilon = self.plan.general[client]
+        if math.isinf(epsilon):
+            return NonPrivateEvent()
+        return self.uploads.event(epsilon, self.plan.delta, self.sizes[client])
+
+    def special_event(self) -> Event | None:
+        """What one upload of the special client tells; None where it is post-processing."""
+        if not self.plan.special:
+            return None
+        return self.special.event(self.plan.special, self.plan.delta, self.labelling.count)
+
+    def path(self, client: int, *, labelled: bool, uploads: int, special: int) -> Event:
+        """All that is released of ``client``: labels, its own uploads, the special client's."""
+        parts: list[Event] = []
+        if labelled:
+            parts.append(self.label_event(client))
+            event = self.special_event()
+            if event is not None and special:
+                parts.append(RepeatedEvent(event, special))
+        if uploads:
+            parts.append(RepeatedEvent(self.upload_event(client), uploads))
+        return ComposedEvent(tuple(parts))
+
+    def whole_path(self, client: int) -> Event:
+        """``path`` over all rounds of the run."""
+        rounds = self.uploads.rounds
+        return self.path(
+            client,
+            labelled=client in self.plan.label,
+            uploads=rounds if client in self.plan.general else 0,
+            special=rounds,
+        )
+
+    def _require_total(self) -> None:
+        """Large clients' parts are calibrated one by one; their composition must fit as well."""
+        from murmur.privacy.accounting import epsilon
+
+        plan = self.plan
+        if math.isinf(plan.total):
+            return
+        for event, client in {self.whole_path(c): c for c in plan.label}.items():
+            spent = epsilon(event, plan.delta).epsilon
+            if spent > plan.total * (1 + _ROUNDING):
+                raise ValueError(
+                    f"spending.mode: large client {client} would spend {spent:.4g} of "
+                    f"epsilon={plan.total:g} once its labels and its uploads are composed at "
+                    f"δ={plan.delta:g}; lower spending.label_epsilon"
+                )

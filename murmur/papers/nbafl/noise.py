@@ -1,12 +1,16 @@
-"""NbAFL's noise for one setting: sensitivity, both calibrations, and what each adversary sees.
+"""NbAFL's noise: the paper's closed forms, what they need to know, and what is proven of them.
 
-Wei et al., IEEE TIFS 15 (2020), arXiv 1911.00222. Symbols as in
-``murmur.papers.nbafl.closed_forms``.
+Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor: "Federated learning with differential privacy:
+algorithms and performance analysis", IEEE TIFS 15 (2020), arXiv 1911.00222. Symbols: T rounds, L
+exposures per client, N clients, K of them drawn per round, C clip, m the smallest data set's size,
+p_i weights, Δ_U the change of an upload by one record, c = √(2 ln(1.25/δ)). All σ are per
+coordinate. c is valid below ε = 1 only; what the noise proves is another matter.
 
-``paper`` calibration takes the paper's closed forms as they are. ``proven`` keeps σ_D (with b⁺) and
-takes the least σ_U with which all that an outsider sees costs at most (ε, δ), by exact composition
-of Gaussians, where squares of change over noise add up. Of one client, of weight p, it sees, where
-the schedule asks that client in P of the T rounds at most,
+``paper`` calibration takes the paper's closed forms as they are (theorem 1 and K-random
+scheduling). ``proven`` keeps σ_D (with b⁺) and takes the least σ_U with which all that an outsider
+sees costs at most (ε, δ), by exact composition of Gaussians, where squares of change over noise add
+up. Of one client, of weight p, it sees, where the schedule asks that client in P of the T rounds at
+most,
 
 * L uploads: (Δ_U/σ_U)² each;
 * L broadcasts of which it saw all the other uploads: p²Δ_U² / (p²σ_U² + σ_D²) each (by convexity
@@ -23,15 +27,33 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Literal
 
-from murmur.papers.nbafl import closed_forms
-from murmur.papers.nbafl.setting import NbaflSetting
-from murmur.privacy.accounting import fine_gaussian
+from murmur.common import Count, NotNegative, Positive, settings
+from murmur.privacy.accounting import gaussian
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
-from murmur.privacy.accounting.search import decreasing_root
-from murmur.privacy.events import Event, Hiding, NonPrivateEvent, Release
+from murmur.privacy.accounting.gaussian import classical_constant
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import (
+    Adjacency,
+    Assumption,
+    Event,
+    Hiding,
+    NonPrivateEvent,
+    Release,
+    Unit,
+)
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.search import decreasing_root
+
+Sensitivity = Literal["paper", "worst", "erm", "dpsgd"]
+
+BOUNDED_CHANGE = Assumption(
+    "bounded_change",
+    "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds for "
+    "averages of per-sample minimisers, not for a network trained by SGD",
+)
+"""What the paper's sensitivity rests on."""
 
 # Noise goes beyond 16σ with probability 1e-57. An upload's entries are 32-bit integers.
 _REACH = 16.0
@@ -40,8 +62,253 @@ _STEPS = 2.0**31 - 1
 _FINEST = 2.0**18
 
 
-class NbaflNoise(NbaflSetting):
-    """The noise of one setting, with the setting's own attributes and checks."""
+# The paper's closed forms -----------------------------------------------------------------------
+
+
+def upload_sigma(
+    epsilon: float, delta: float, exposures: int, clip: float, smallest_dataset: float
+) -> float:
+    """σ_U = c·L·Δ_U/ε with Δ_U = 2C/m."""
+    return classical_constant(delta) * exposures * 2 * clip / smallest_dataset / epsilon
+
+
+def broadcast_sigma(
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    exposures: int,
+    clip: float,
+    smallest_dataset: float,
+    weights: Sequence[float],
+    b: float = 1.0,
+) -> float:
+    """σ_D, what the server adds for outsiders who see all T broadcasts; 0 if none is needed.
+
+    ``weights`` p_i of those who answered sum to 1. σ_D² = (2cTC·max p/(bmε))² − σ_U² Σ p_i²,
+    which for equal weights without scheduling is (2cC/(mNε))²·(T² − L²N). ``b``: of K-random
+    scheduling, 1 without; an infinite one needs no noise.
+    """
+    unit = classical_constant(delta) * 2 * clip / (smallest_dataset * epsilon)
+    needed = (rounds / b * max(weights)) ** 2
+    present = exposures**2 * sum(weight**2 for weight in weights)
+    return unit * math.sqrt(max(0.0, needed - present))
+
+
+def scheduling_b(epsilon: float, rounds: int, clients: int, scheduled: int) -> float:
+    """The paper's b = −(T/ε) ln(1 − N/K + (N/K) e^{−ε/T}); inf where the logarithm has none.
+
+    It follows from the lower side of subsampling, which does not bind; see
+    ``scheduling_b_proven``.
+    """
+    inside = 1 + clients / scheduled * math.expm1(-epsilon / rounds)
+    return -rounds / epsilon * math.log(inside) if inside > 0 else math.inf
+
+
+def scheduling_b_proven(epsilon: float, rounds: int, clients: int, scheduled: int) -> float:
+    """b⁺ = (T/ε) ln(1 + (N/K)(e^{ε/T} − 1)) ≤ b, from the side of subsampling that binds."""
+    return rounds / epsilon * math.log1p(clients / scheduled * math.expm1(epsilon / rounds))
+
+
+def seen_by_outsider(exposures: int, participations: int) -> tuple[int, int, int]:
+    """Of one client's participations: uploads seen, broadcasts stripped of others' noise, rest."""
+    uploads = min(exposures, participations)
+    stripped = min(exposures, participations - uploads)
+    return uploads, stripped, participations - uploads - stripped
+
+
+# The noise of one setting -----------------------------------------------------------------------
+
+
+@settings
+class NbaflSettings:
+    """What both halves must agree on, as a user writes it.
+
+    None stands for all clients, all rounds, the smallest of the public sizes, and the paper's own
+    calibration of the paper's sensitivity, the proven one of all others. ``clip`` C; ``exposures``
+    L; ``smallest_dataset`` m; ``lipschitz`` G and ``proximal_mu`` μ of the local problem.
+    """
+
+    num_clients: Count
+    clients_per_round: int | None
+    clip: Positive
+    exposures: int | None
+    smallest_dataset: int | None
+    lipschitz: float | None = None
+    proximal_mu: NotNegative = 0.0
+    sensitivity: Sensitivity = "paper"
+    calibration: Literal["paper", "proven"] | None = None
+
+
+@settings
+class NbaflNoise:
+    """The noise of one setting; constructing it validates the setting.
+
+    Attributes:
+        epsilon: ε for the whole run; infinite: no noise.
+        delta: δ.
+        rounds: T.
+        participations: rounds in which one client is asked at most, by the schedule.
+        exposures: L, uploads of one client that an outsider sees.
+        clients: N.
+        scheduled: K, clients asked in each round.
+        clip: C.
+        smallest_dataset: m.
+        dimension: d, parameters of the model.
+        sensitivity: how the change by one record is bounded: ``paper`` 2C/m, ``worst`` 2C,
+            ``erm`` min(2C, 2G/(mμ)), ``dpsgd`` in every step of local training.
+        calibration: ``paper`` or ``proven``.
+        lipschitz: G, for ``erm``.
+        proximal_mu: μ, for ``erm``.
+
+    Raises:
+        ValueError: a setting is out of range or does not go with another.
+    """
+
+    epsilon: float
+    delta: float
+    rounds: Count
+    participations: int
+    exposures: int
+    clients: Count
+    scheduled: int
+    clip: Positive
+    smallest_dataset: int
+    dimension: Count
+    sensitivity: Sensitivity = "paper"
+    calibration: Literal["paper", "proven"] = "paper"
+    lipschitz: float | None = None
+    proximal_mu: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        Budget(self.epsilon, self.delta)  # its checks
+        if self.is_private and self.delta == 0:
+            raise ValueError("delta=0.0: Gaussian noise needs a delta above 0")
+        if self.smallest_dataset < 1:
+            raise ValueError(
+                f"smallest_dataset={self.smallest_dataset}: every client needs an example; "
+                "have fewer clients, or a partition with min_size=1"
+            )
+        if not 1 <= self.participations <= self.rounds:
+            raise ValueError(f"participations={self.participations}: must lie in 1..{self.rounds}")
+        if not 1 <= self.exposures <= self.rounds:
+            raise ValueError(
+                f"exposures={self.exposures}: must lie in 1..{self.rounds}: L uploads cannot be "
+                "seen in fewer than L rounds (federation.num_rounds)"
+            )
+        if not 1 <= self.scheduled <= self.clients:
+            raise ValueError(
+                f"clients_per_round={self.scheduled}: must lie in 1..{self.clients} "
+                "(federation.num_clients)"
+            )
+        if self.sensitivity == "dpsgd" and self.calibration == "paper":
+            raise ValueError(
+                "calibration='paper': the paper has no formula for sensitivity=dpsgd; set "
+                "privacy.calibration=proven"
+            )
+        if self.sensitivity == "erm":
+            self._require_strong_convexity()
+
+    def _require_strong_convexity(self) -> None:
+        if self.lipschitz is None or not (0 < self.lipschitz < math.inf):
+            raise ValueError(
+                f"lipschitz={self.lipschitz}: sensitivity=erm needs the Lipschitz constant "
+                "of the per-sample loss, finite and above 0"
+            )
+        if not self.proximal_mu > 0:
+            raise ValueError(
+                f"proximal_mu={self.proximal_mu}: sensitivity=erm needs a local problem "
+                "made strongly convex by a proximal term above 0"
+            )
+
+    @classmethod
+    def of(
+        cls, budget: Budget, sizes: Sequence[int] | None, dimension: int, asked: NbaflSettings
+    ) -> NbaflNoise:
+        """The noise of what is ``asked`` for clients of ``sizes`` (None: not public)."""
+        if budget.per != "run":
+            raise ValueError(
+                f"per={budget.per!r}: NbAFL's epsilon is for the whole run and all exposures; "
+                "set privacy.per=run"
+            )
+        smallest = asked.smallest_dataset
+        if sizes is not None:
+            if len(sizes) != asked.num_clients:
+                raise ValueError(f"num_clients={asked.num_clients}: there are {len(sizes)} clients")
+            if smallest is None:
+                smallest = min(sizes)
+            if smallest > min(sizes):
+                raise ValueError(
+                    f"smallest_dataset={smallest}: the smallest client has {min(sizes)} "
+                    "examples; m may not be larger, or its noise would be too small"
+                )
+        if smallest is None:
+            raise ValueError(
+                "smallest_dataset=None: clients' sizes are not public here; state the smallest"
+            )
+        calibration = asked.calibration
+        if calibration is None:
+            calibration = "paper" if asked.sensitivity == "paper" else "proven"
+        return cls(
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            rounds=budget.rounds,
+            participations=budget.releases,
+            exposures=budget.rounds if asked.exposures is None else asked.exposures,
+            clients=asked.num_clients,
+            scheduled=asked.clients_per_round or asked.num_clients,
+            clip=asked.clip,
+            smallest_dataset=smallest,
+            dimension=dimension,
+            sensitivity=asked.sensitivity,
+            calibration=calibration,
+            lipschitz=asked.lipschitz,
+            proximal_mu=asked.proximal_mu,
+        )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether ε is finite."""
+        return math.isfinite(self.epsilon)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether uploads carry noise of their own (training carries it with ``dpsgd``)."""
+        return self.is_private and self.sensitivity != "dpsgd"
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What the sensitivity rests on, by name; nothing where it holds for any training."""
+        if self.sensitivity == "paper":
+            return (BOUNDED_CHANGE,)
+        if self.sensitivity != "erm":
+            return ()
+        return (
+            Assumption(
+                "exact_minimiser",
+                "every client solves its proximal problem exactly (sensitivity=erm)",
+            ),
+            Assumption(
+                "lipschitz",
+                f"losses of examples are convex, with a Lipschitz constant of "
+                f"{self.lipschitz:g} (sensitivity=erm)",
+            ),
+        )
+
+    @property
+    def upload_sensitivity(self) -> float:
+        """Δ_U, the L2 change of a clipped model by one record (``worst``: by all of them)."""
+        worst = 2 * self.clip
+        if self.sensitivity == "paper":
+            return worst / self.smallest_dataset
+        if self.sensitivity == "erm" and self.lipschitz is not None:
+            # Clipping projects onto a ball, which moves no two models apart.
+            return min(worst, 2 * self.lipschitz / (self.smallest_dataset * self.proximal_mu))
+        return worst
+
+    @property
+    def released_sensitivity(self) -> float:
+        """Δ_U with what rounding to the grid adds, √d steps."""
+        return self.upload_sensitivity + math.sqrt(self.dimension) * self.grid
 
     @cached_property
     def upload_sigma(self) -> float:
@@ -49,7 +316,7 @@ class NbaflNoise(NbaflSetting):
         if not self.is_noisy:
             return 0.0
         if self.calibration == "paper":
-            return closed_forms.upload_sigma(*self._paper, self.smallest_dataset)
+            return upload_sigma(*self._paper, self.smallest_dataset)
         return self._proven_sigma(self.released_sensitivity)
 
     @cached_property
@@ -65,6 +332,9 @@ class NbaflNoise(NbaflSetting):
     def mechanism(self) -> DiscreteGaussian:
         """The noise of one upload; there is none where ``is_noisy`` is false."""
         return self._mechanism(self.upload_sensitivity)
+
+    def _mechanism(self, sensitivity: float) -> DiscreteGaussian:
+        return DiscreteGaussian(self.upload_sigma, sensitivity, self.grid, self.dimension)
 
     def release(self) -> Event:
         """What one upload costs, by the noise that it carries itself.
@@ -83,14 +353,6 @@ class NbaflNoise(NbaflSetting):
             return worst
         return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, self.assumptions, worst, hiding)
 
-    def _mechanism(self, sensitivity: float) -> DiscreteGaussian:
-        return DiscreteGaussian(self.upload_sigma, sensitivity, self.grid, self.dimension)
-
-    @property
-    def released_sensitivity(self) -> float:
-        """Δ_U with what rounding to the grid adds, √d steps."""
-        return self.upload_sensitivity + math.sqrt(self.dimension) * self.grid
-
     def broadcast_sigma(self, weights: Sequence[float]) -> float:
         """σ_D per coordinate where ``weights`` p_i are those of the clients that answered."""
         if not self.is_noisy:
@@ -98,17 +360,13 @@ class NbaflNoise(NbaflSetting):
         sigma = self._closed_form(weights)
         if self.calibration == "paper":
             return sigma
-        uplink, planned = self.upload_sigma**2, self._planned**2
-        most, spread = max(weights) ** 2, sum(weight**2 for weight in weights)
+        uplink = self.upload_sigma**2
+        planned = self._planned**2
+        most = max(weights) ** 2
         stripped = most * planned
+        spread = sum(weight**2 for weight in weights)
         rest = most * (uplink * self.scheduled + planned) - uplink * spread
         return max(sigma, math.sqrt(max(0.0, stripped, rest)))
-
-    def _closed_form(self, weights: Sequence[float]) -> float:
-        epsilon, delta, exposures, clip = self._paper
-        return closed_forms.broadcast_sigma(
-            epsilon, delta, self.rounds, exposures, clip, self.smallest_dataset, weights, self.b
-        )
 
     @cached_property
     def _planned(self) -> float:
@@ -116,15 +374,11 @@ class NbaflNoise(NbaflSetting):
         weights = [1 / self.scheduled] * self.scheduled
         return self._closed_form(weights) * self.scheduled
 
-    @property
-    def b(self) -> float:
-        """What K-random scheduling divides T by: the paper's b, or b⁺ if proven; 1 for K = N."""
-        setting = (self.epsilon, self.rounds, self.clients, self.scheduled)
-        if self.scheduled == self.clients:
-            return 1.0
-        if self.calibration == "proven":
-            return closed_forms.scheduling_b_proven(*setting)
-        return closed_forms.scheduling_b(*setting)
+    def _closed_form(self, weights: Sequence[float]) -> float:
+        epsilon, delta, exposures, clip = self._paper
+        return broadcast_sigma(
+            epsilon, delta, self.rounds, exposures, clip, self.smallest_dataset, weights, self.b
+        )
 
     @property
     def _paper(self) -> tuple[float, float, int, float]:
@@ -132,20 +386,27 @@ class NbaflNoise(NbaflSetting):
         clip = self.upload_sensitivity * self.smallest_dataset / 2
         return self.epsilon, self.delta, self.exposures, clip
 
+    @property
+    def b(self) -> float:
+        """What K-random scheduling divides T by: the paper's b, or b⁺ if proven; 1 for K = N."""
+        if self.scheduled == self.clients:
+            return 1.0
+        form = scheduling_b_proven if self.calibration == "proven" else scheduling_b
+        return form(self.epsilon, self.rounds, self.clients, self.scheduled)
+
     def _proven_sigma(self, sensitivity: float) -> float:
         """The least σ_U with which an outsider's whole view costs at most (ε, δ)."""
-        settings, count = (self.epsilon, self.delta, self.participations), self.participations
-        each = discrete_noise_multiplier(*settings)
+        count = self.participations
+        each = discrete_noise_multiplier(self.epsilon, self.delta, count)
         sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
-        if sigma < fine_gaussian.FINEST * _grid(self.clip, sigma):
-            each = discrete_noise_multiplier(*settings, fine=False)
+        if sigma < gaussian.FINEST * _grid(self.clip, sigma):
+            each = discrete_noise_multiplier(self.epsilon, self.delta, count, fine=False)
             sigma = self._sigma_for(each / math.sqrt(count), sensitivity)
         return sigma
 
     def _sigma_for(self, multiplier: float, sensitivity: float) -> float:
         """σ_U with which the whole view is one Gaussian release of ``multiplier``."""
-        seen = closed_forms.seen_by_outsider(self.exposures, self.participations)
-        uploads, stripped, rest = seen
+        uploads, stripped, rest = seen_by_outsider(self.exposures, self.participations)
         planned = (self._planned / sensitivity) ** 2
 
         def excess(log_sigma: float) -> float:

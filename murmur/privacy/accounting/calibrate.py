@@ -1,18 +1,22 @@
-"""The least noise that meets a target ε, for any event that one parameter scales."""
+"""The least noise that meets a target ε, for the mechanisms that state their noise by it.
+
+Each is a search over one parameter (``murmur.privacy.search``) with the accountant's own ε as the
+cost, so that what is calibrated here is charged at most what it was calibrated for. A run pays for
+its calibrations when it starts. dp-accounting's ``calibrate_dp_mechanism`` knows its own
+accountants only.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 from murmur.common import require_count
-from murmur.privacy.accounting import fine_gaussian, gaussian, hockey_stick, rdp, zcdp
+from murmur.privacy.accounting import gaussian, rdp
 from murmur.privacy.accounting.compose import epsilon as epsilon_of
-from murmur.privacy.accounting.flatten import flatten
-from murmur.privacy.accounting.search import decreasing_root, require_budget
-from murmur.privacy.accounting.threat import Threat, View
+from murmur.privacy.accounting.flatten import Threat, View, flatten
 from murmur.privacy.events import (
+    Adjacency,
     DiscreteGaussianEvent,
     Event,
     Hiding,
@@ -22,46 +26,12 @@ from murmur.privacy.events import (
     Release,
     RepeatedEvent,
     SummedEvent,
+    Unit,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.search import decreasing_root, least_noise, require_budget
 
 # The accountant searches Rényi orders on a lattice, which costs it less than this.
 _LATTICE = 1 - 1e-5
-# Steps of ln(noise) on the way down from the largest noise.
-_STRIDE = 1.5
-
-
-def least_noise(
-    cost: Callable[[float], float],
-    epsilon: float,
-    low: float,
-    high: float,
-    precision: float = 1e-7,
-) -> float:
-    """The smallest x in [``low``, ``high``] with ``cost(x)`` ≤ ``epsilon``.
-
-    ``cost``: ε as a function of some measure of noise x > 0, with which it falls. The result
-    meets the target, and is within ``precision`` of the best one, relatively. Raises ValueError
-    for ε out of range, or if even ``high`` costs more.
-    """
-    require_budget(epsilon)
-
-    def excess(log_noise: float) -> float:
-        return cost(math.exp(log_noise)) - epsilon
-
-    upper = math.log(high)
-    if excess(upper) > 0:
-        raise ValueError(
-            f"epsilon={epsilon}: cannot be met, not even with the most noise; raise it, or "
-            "release less often"
-        )
-    # Down from the cheap side: little noise means wide distributions.
-    lower = upper
-    while excess(lower) <= 0:
-        if lower <= math.log(low):
-            return low
-        upper, lower = lower, max(math.log(low), lower - _STRIDE)
-    return math.exp(decreasing_root(excess, lower, upper, precision))
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> float:
@@ -74,7 +44,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> f
     log_delta = math.log(delta)
 
     def excess(log_multiplier: float) -> float:
-        return float(hockey_stick.log_delta(epsilon, math.exp(-log_multiplier))) - log_delta
+        return float(gaussian.log_delta(epsilon, math.exp(-log_multiplier))) - log_delta
 
     # The classical constant is enough for ε < 1; √2-fold of it plus 1 always is.
     safe = math.log(gaussian.classical_constant(delta) / epsilon + 1 / math.sqrt(2 * epsilon) + 1)
@@ -84,13 +54,13 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> f
 def discrete_noise_multiplier(epsilon: float, delta: float, count: int, fine: bool = True) -> float:
     """The same for discrete Gaussian noise: what its grid adds is paid for.
 
-    ``fine``: whether σ will be at least ``fine_gaussian.FINEST`` grid steps; else, and where many
+    ``fine``: whether σ will be at least ``gaussian.FINEST`` grid steps; else, and where many
     releases cost nearly nothing each, the noise is known by its concentrated DP only.
     """
-    slack = count * fine_gaussian.log_ratio(fine_gaussian.FINEST)
+    slack = count * gaussian.log_ratio(gaussian.FINEST)
     if fine and 4 * slack < epsilon:
         return gaussian_noise_multiplier(epsilon - 2 * slack, delta * math.exp(-slack), count)
-    return math.sqrt(count / (2 * zcdp.largest_rho(epsilon * _LATTICE, delta)))
+    return math.sqrt(count / (2 * rdp.largest_rho(epsilon * _LATTICE, delta)))
 
 
 @lru_cache(maxsize=1024)
@@ -122,8 +92,10 @@ def sampled_noise_multiplier(
     # distribution gains some 15% on these, more at a large ε; it takes long where noise is small.
     unsampled = 2 * discrete_noise_multiplier(epsilon, delta, steps, fine=False)
     most = least_noise(by_renyi, epsilon, 1e-2, unsampled, precision=1e-2)
-    while cost(least := 0.7 * most) <= epsilon:
+    least = 0.7 * most
+    while cost(least) <= epsilon:
         most = least
+        least = 0.7 * most
     return least_noise(cost, epsilon, least, most, precision=5e-4)
 
 
@@ -161,7 +133,9 @@ def bits_gamma(
     divergence and this conversion alone, to reproduce a paper's figure; by the best proven
     bound if left out.
     """
-    differing = bits if sensitivity_bits is None else sensitivity_bits
+    differing = bits
+    if sensitivity_bits is not None:
+        differing = sensitivity_bits
 
     def cost(noise: float) -> float:
         vector = RandomizedBitsEvent(_gamma(noise), bits, differing)

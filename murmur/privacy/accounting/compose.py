@@ -7,12 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from murmur.privacy.accounting import fine_gaussian, pld, privacy_loss, rdp, zcdp
-from murmur.privacy.accounting.elementary_losses import split
-from murmur.privacy.accounting.flatten import failure, flatten, pure_epsilon
-from murmur.privacy.accounting.threat import Threat, View
-from murmur.privacy.events import Event, GaussianEvent, NonPrivateEvent, ShuffledEvent
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.accounting import privacy_loss, rdp
+from murmur.privacy.accounting.flatten import Threat, View, failure, flatten, pure_epsilon
+from murmur.privacy.accounting.pld import Losses
+from murmur.privacy.events import (
+    Adjacency,
+    Event,
+    GaussianEvent,
+    NonPrivateEvent,
+    ShuffledEvent,
+    Unit,
+)
 
 _METHODS = {
     "basic": "basic composition",
@@ -23,9 +28,6 @@ _METHODS = {
     "zcdp": "concentrated differential privacy",
     "none": "no protection",
 }
-
-# Where ε is beyond this by Rényi divergence, a distribution's lattice is too coarse to gain.
-_WORTH_MORE = 1e5
 
 
 @dataclass(frozen=True)
@@ -82,28 +84,17 @@ def delta(
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon}: must be at least 0")
     view = View(Threat(threat), Adjacency(adjacency))
-    return min(1.0, _delta(flatten(event, view), epsilon) + failure(event, view))
-
-
-def _delta(leaves: Mapping[Event, int], epsilon: float) -> float:
-    if any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
+    leaves = flatten(event, view)
+    if _is_bare(leaves):
         return 1.0
+    failed = failure(event, view)
     if _basic(leaves, 0.0) <= epsilon:
-        return 0.0
-    bounds = [1.0, rdp.delta(leaves, epsilon)]
-    parts, gaussian_mu, rest = split(leaves)
-    gaussian_mu, slack, rest = fine_gaussian.absorb(gaussian_mu, rest)
-    if not rest and (not slack or fine_gaussian.trusted(epsilon)):
-        exact = privacy_loss.delta(parts, max(0.0, epsilon - 2 * slack), gaussian_mu)
-        bounds.append(exact * math.exp(slack))
-    elif (
-        epsilon < _WORTH_MORE
-        and (not slack or fine_gaussian.trusted(epsilon))
-        and all(pld.supports(leaf) for leaf in rest)
-    ):
-        least = pld.delta(rest, parts, max(0.0, epsilon - 2 * slack), gaussian_mu)
-        bounds.append(least * math.exp(slack))
-    return min(bounds)
+        return failed
+    proven = rdp.delta(leaves, epsilon)
+    losses = Losses.of(leaves, epsilon)
+    if losses is not None:
+        proven = min(proven, losses.delta(epsilon))
+    return min(1.0, proven + failed)
 
 
 def parallel(spends: Iterable[Spend]) -> Spend:
@@ -134,31 +125,30 @@ def _epsilon(event: Event, delta: float, view: View) -> Spend:
 def _spend(event: Event, delta: float, view: View) -> Spend:
     leaves = flatten(event, view)
     bounds = {"none": math.inf}
-    if not any(isinstance(leaf, NonPrivateEvent) for leaf in leaves):
+    if not _is_bare(leaves):
         bounds = _bounds(leaves, delta)
     best = min(bounds, key=lambda name: bounds[name])
     return Spend(bounds[best], delta, view.threat, _METHODS[best], bounds)
 
 
+def _is_bare(leaves: Mapping[Event, int]) -> bool:
+    return any(isinstance(leaf, NonPrivateEvent) for leaf in leaves)
+
+
 def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
     """Every finite bound by its method, or {"none": inf}."""
     bounds = {"basic": _basic(leaves, delta)}
-    parts, gaussian_mu, rest = split(leaves)
     if delta > 0:
         bounds["rdp"] = rdp.epsilon(leaves, delta)
-        bounds["zcdp"] = zcdp.to_epsilon(zcdp.rho(leaves), delta)
-    gaussian_mu, slack, rest = fine_gaussian.absorb(gaussian_mu, rest)
-    if not rest:
-        shuffled = any(isinstance(leaf, ShuffledEvent) for leaf in leaves)
-        name = "shuffle" if shuffled else "exact"
-        exact = privacy_loss.epsilon(parts, delta * math.exp(-slack), gaussian_mu) + 2 * slack
-        if not slack or fine_gaussian.trusted(exact):
-            bounds[name] = exact
-    elif bounds.get("rdp", math.inf) < _WORTH_MORE and all(pld.supports(leaf) for leaf in rest):
-        allowed = delta * math.exp(-slack)
-        least = pld.epsilon(rest, parts, allowed, gaussian_mu, bounds["rdp"]) + 2 * slack
-        if not slack or fine_gaussian.trusted(least):
-            bounds["pld"] = least
+        bounds["zcdp"] = rdp.epsilon_of_rho(rdp.rho(leaves), delta)
+    losses = Losses.of(leaves, bounds.get("rdp", math.inf))
+    if losses is not None:
+        name = "pld"
+        if losses.is_exact:
+            name = "exact"
+            if any(isinstance(leaf, ShuffledEvent) for leaf in leaves):
+                name = "shuffle"
+        bounds[name] = losses.epsilon(delta)
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
 
 
@@ -167,8 +157,10 @@ def _basic(leaves: Mapping[Event, int], delta: float) -> float:
     sharing = sum(count for leaf, count in leaves.items() if pure_epsilon(leaf) is None)
     total = 0.0
     for leaf, count in leaves.items():
-        pure = pure_epsilon(leaf)
-        total += count * (_alone(leaf, delta / sharing) if pure is None else pure)
+        one = pure_epsilon(leaf)
+        if one is None:
+            one = _alone(leaf, delta / sharing)
+        total += count * one
     return total
 
 

@@ -1,61 +1,71 @@
 """An event tree as one adversary sees it: a multiset of elementary releases.
 
 Composition does not depend on the order, so equal releases are counted together. The wrappers
-that help only against some adversaries (secure sums, shuffling) are resolved here, and
-nowhere else.
+that help only against some adversaries (secure sums, shuffling, samples) are resolved here, and
+nowhere else. dp-accounting has no such adversaries: its events are all seen by themselves.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from murmur.privacy.accounting import summed_gaussians
-from murmur.privacy.accounting.threat import Threat, View
-from murmur.privacy.events import (
-    ComposedEvent,
-    DiscreteGaussianEvent,
-    Event,
-    GaussianEvent,
-    Hiding,
-    LaplaceEvent,
-    NonPrivateEvent,
-    PoissonSampledEvent,
-    PureEvent,
-    RandomizedBitsEvent,
-    RandomizedResponseEvent,
-    Release,
-    RepeatedEvent,
-    SecurelySummedEvent,
-    ShuffledEvent,
-    SummedEvent,
-)
-from murmur.privacy.neighbours import Adjacency
-from murmur.privacy.releases import as_release
+from murmur.privacy import events
+from murmur.privacy.accounting import gaussian
+from murmur.privacy.accounting.bits import epsilon_of_bit
+from murmur.privacy.events import Adjacency, Event, Hiding, Release, SummedEvent, Unit
 
 _ELEMENTARY = (
-    RandomizedResponseEvent,
-    RandomizedBitsEvent,
-    GaussianEvent,
-    DiscreteGaussianEvent,
-    LaplaceEvent,
-    PureEvent,
-    NonPrivateEvent,
+    events.RandomizedResponseEvent,
+    events.RandomizedBitsEvent,
+    events.GaussianEvent,
+    events.DiscreteGaussianEvent,
+    events.LaplaceEvent,
+    events.PureEvent,
+    events.NonPrivateEvent,
 )
+
+
+class Threat(StrEnum):
+    """What the adversary sees.
+
+    ``LOCAL``: every release of every client, with its sender. ``SHUFFLE``: the releases of a
+    cohort without their senders. ``SECURE_AGGREGATION``: the cohort's sum only. ``CENTRAL``:
+    what a trusted server publishes. ``OUTSIDER``: what crosses the network and can be seen by
+    somebody who is neither client nor server.
+    """
+
+    LOCAL = "local"
+    SHUFFLE = "shuffle"
+    SECURE_AGGREGATION = "secure_aggregation"
+    CENTRAL = "central"
+    OUTSIDER = "outsider"
+
+
+@dataclass(frozen=True)
+class View:
+    """How an accountant is to read events.
+
+    ``threat``: against whom. ``adjacency``: of events that state none. ``unit``: whom the ε is
+    for; what protects a weaker unit counts as no protection. None: whatever each release
+    protects. ``assumptions``: names of those that are granted; None: all.
+    """
+
+    threat: Threat = Threat.LOCAL
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: Unit | None = None
+    assumptions: frozenset[str] | None = frozenset()
+
+    def grants(self, names: set[str]) -> bool:
+        """Whether all the assumptions ``names`` are granted."""
+        return self.assumptions is None or names <= self.assumptions
 
 
 class UnsupportedEventError(ValueError):
     """An event that this version cannot account for: neither a finite nor an infinite ε."""
-
-
-def supports(event: Event) -> bool:
-    """Whether ``event`` can be accounted for; one that cannot must not be released."""
-    try:
-        flatten(event, View())
-    except UnsupportedEventError:
-        return False
-    return True
 
 
 def flatten(event: Event, view: View) -> Counter[Event]:
@@ -70,7 +80,8 @@ def flatten(event: Event, view: View) -> Counter[Event]:
     Raises UnsupportedEventError for an event of a kind that is unknown here.
     """
     leaves: Counter[Event] = Counter()
-    _collect(event, 1, view, leaves)
+    for leaf, count in _leaves(event, view):
+        leaves[leaf] += count
     return leaves
 
 
@@ -78,85 +89,99 @@ def failure(event: Event, view: View) -> float:
     """How likely it is, at most, that some sum in ``event`` hid nothing; not above 1."""
     if view.threat is Threat.LOCAL:
         return 0.0
-    if isinstance(event, RepeatedEvent):
+    if isinstance(event, events.RepeatedEvent):
         return min(1.0, event.count * failure(event.event, view))
-    if isinstance(event, ComposedEvent):
+    if isinstance(event, events.ComposedEvent):
         return min(1.0, sum(failure(part, view) for part in event.events))
-    return event.failure if isinstance(event, SummedEvent) else 0.0
+    if isinstance(event, SummedEvent):
+        return event.failure
+    return 0.0
 
 
-def _collect(
-    event: Event,
-    count: int,
-    view: View,
-    leaves: Counter[Event],
-    summed: SummedEvent | None = None,
-) -> None:
-    """Add ``count`` times ``event`` to ``leaves``; ``summed``: the sum that it is part of."""
-    if isinstance(event, RepeatedEvent):
-        _collect(event.event, count * event.count, view, leaves, summed)
-    elif isinstance(event, ComposedEvent):
+def pure_epsilon(leaf: Event) -> float | None:
+    """ε of an elementary release with δ = 0; None where there is none."""
+    if isinstance(leaf, events.RandomizedResponseEvent | events.PureEvent):
+        return leaf.epsilon
+    if isinstance(leaf, events.LaplaceEvent):
+        return 1 / leaf.noise_multiplier
+    if isinstance(leaf, events.RandomizedBitsEvent):
+        return leaf.sensitivity_bits * epsilon_of_bit(leaf.gamma)
+    if isinstance(leaf, SummedEvent | events.ShuffledEvent):
+        return pure_epsilon(leaf.event)
+    return None
+
+
+def _leaves(
+    event: Event, view: View, summed: SummedEvent | None = None
+) -> Iterator[tuple[Event, int]]:
+    """Elementary releases, not yet counted together; ``summed``: the sum that ``event`` is in."""
+    if isinstance(event, events.RepeatedEvent):
+        for leaf, count in _leaves(event.event, view, summed):
+            yield leaf, count * event.count
+    elif isinstance(event, events.ComposedEvent):
         for part in event.events:
-            _collect(part, count, view, leaves, summed)
+            yield from _leaves(part, view, summed)
     elif isinstance(event, Release):
-        _collect_release(event, count, view, leaves, summed)
+        yield from _leaves_of_release(event, view, summed)
     elif isinstance(event, SummedEvent):
-        hidden_by = None if view.threat is Threat.LOCAL else event
-        _collect(event.event, count, view, leaves, hidden_by)
-    elif isinstance(event, SecurelySummedEvent):
-        _collect(event.event, count, view, leaves)
-    elif isinstance(event, ShuffledEvent):
-        for leaf, copies in flatten(event.event, view).items():
-            hidden = leaf if view.threat is Threat.LOCAL else _shuffled(leaf, event.honest_clients)
-            leaves[hidden] += count * copies
+        if view.threat is Threat.LOCAL:
+            yield from _leaves(event.event, view)
+        else:
+            yield from _leaves(event.event, view, event)
+    elif isinstance(event, events.SecurelySummedEvent):
+        yield from _leaves(event.event, view)
+    elif isinstance(event, events.ShuffledEvent):
+        for leaf, count in _leaves(event.event, view):
+            if view.threat is not Threat.LOCAL:
+                leaf = _shuffled(leaf, event.honest_clients)
+            yield leaf, count
     elif view.unit is not None:
-        _collect_release(as_release(event), count, view, leaves, summed)
-    elif isinstance(event, PoissonSampledEvent):
+        yield from _leaves_of_release(events.as_release(event), view, summed)
+    elif isinstance(event, events.PoissonSampledEvent):
         inner = flatten(event.event, view)
-        single = len(inner) == 1 and inner.total() == 1
-        for leaf, copies in inner.items():
-            sampled = _sampled(leaf, event.rate, view.adjacency) if single else leaf
-            leaves[sampled] += count * copies
+        for leaf, count in inner.items():
+            # Several releases on one sample are not amplified.
+            if inner.total() == 1:
+                leaf = _sampled(leaf, event.rate, view.adjacency)
+            yield leaf, count
     elif isinstance(event, _ELEMENTARY):
-        leaves[event] += count
+        yield event, 1
     else:
         kind = event.to_dict().get("kind")
         raise UnsupportedEventError(f"kind={kind}: this version cannot account for such an event")
 
 
-def _collect_release(
-    release: Release,
-    count: int,
-    view: View,
-    leaves: Counter[Event],
-    summed: SummedEvent | None,
-) -> None:
+def _leaves_of_release(
+    release: Release, view: View, summed: SummedEvent | None
+) -> Iterator[tuple[Event, int]]:
     stated = replace(view, adjacency=release.adjacency, unit=None)
-    seen = flatten(release.event, stated)  # before all else: it may be unsupported
+    seen = list(_leaves(release.event, stated))  # before all else: it may be unsupported
     if view.unit is not None and not release.unit.covers(view.unit):
-        leaves[NonPrivateEvent()] += count
+        yield events.NonPrivateEvent(), 1
     elif view.grants({assumption.name for assumption in release.assumptions}):
-        for leaf, copies in seen.items():
-            hidden = leaf if summed is None else _hidden(leaf, release.hiding, summed)
-            leaves[hidden] += count * copies
+        for leaf, count in seen:
+            if summed is not None:
+                leaf = _hidden(leaf, release.hiding, summed)
+            yield leaf, count
     elif release.otherwise is not None:
-        _collect(release.otherwise, count, stated, leaves, summed)
+        yield from _leaves(release.otherwise, stated, summed)
     else:
-        leaves[NonPrivateEvent()] += count
+        yield events.NonPrivateEvent(), 1
 
 
 def _hidden(leaf: Event, hiding: Hiding, summed: SummedEvent) -> Event:
     """``leaf`` as ``summed`` shows it, where its mechanism says that a sum hides it so."""
     equal = summed.least_weight == summed.greatest_weight
     clients = summed.honest_clients
-    if hiding is Hiding.NOISE and isinstance(leaf, GaussianEvent):
-        gain = summed_gaussians.gain(clients, summed.weight, summed.least_weight)
-        return GaussianEvent(leaf.noise_multiplier * gain)
-    if hiding is Hiding.NOISE and isinstance(leaf, DiscreteGaussianEvent):
-        return summed_gaussians.summed(leaf, summed)
-    if hiding is Hiding.REPORTS and equal and isinstance(leaf, RandomizedBitsEvent):
-        return leaf if clients == 1 else SummedEvent(leaf, clients)
-    if hiding is Hiding.REPORTS and equal:
+    if hiding is Hiding.NOISE and isinstance(leaf, events.GaussianEvent):
+        gain = gaussian.gain(clients, summed.weight, summed.least_weight)
+        return events.GaussianEvent(leaf.noise_multiplier * gain)
+    if hiding is Hiding.NOISE and isinstance(leaf, events.DiscreteGaussianEvent):
+        return gaussian.in_sum(leaf, summed)
+    if hiding is Hiding.REPORTS and equal and isinstance(leaf, events.RandomizedBitsEvent):
+        if clients > 1:
+            return SummedEvent(leaf, clients)
+    elif hiding is Hiding.REPORTS and equal:
         # The sum of one-hot reports is a function of the shuffled reports.
         return _shuffled(leaf, clients)
     return leaf
@@ -164,9 +189,9 @@ def _hidden(leaf: Event, hiding: Hiding, summed: SummedEvent) -> Event:
 
 def _shuffled(leaf: Event, clients: int) -> Event:
     """``leaf`` among the same reports of ``clients`` honest clients, in random order."""
-    if clients == 1 or not isinstance(leaf, RandomizedResponseEvent | PureEvent):
+    if clients == 1 or not isinstance(leaf, events.RandomizedResponseEvent | events.PureEvent):
         return leaf
-    return ShuffledEvent(leaf, clients)
+    return events.ShuffledEvent(leaf, clients)
 
 
 def _sampled(leaf: Event, rate: float, adjacency: Adjacency) -> Event:
@@ -177,23 +202,10 @@ def _sampled(leaf: Event, rate: float, adjacency: Adjacency) -> Event:
     """
     if rate == 1 or adjacency is Adjacency.REPLACE_ONE:
         return leaf
-    if isinstance(leaf, GaussianEvent | DiscreteGaussianEvent):
-        return PoissonSampledEvent(rate, leaf)
+    if isinstance(leaf, events.GaussianEvent | events.DiscreteGaussianEvent):
+        return events.PoissonSampledEvent(rate, leaf)
     pure = pure_epsilon(leaf)
     if pure is None:
         return leaf
     # ln(1 + rate·(e^ε − 1)), which overflows for large ε.
-    return PureEvent(pure + math.log(rate + (1 - rate) * math.exp(-pure)))
-
-
-def pure_epsilon(leaf: Event) -> float | None:
-    """ε of an elementary release with δ = 0; None where there is none."""
-    if isinstance(leaf, RandomizedResponseEvent | PureEvent):
-        return leaf.epsilon
-    if isinstance(leaf, LaplaceEvent):
-        return 1 / leaf.noise_multiplier
-    if isinstance(leaf, RandomizedBitsEvent):
-        return leaf.sensitivity_bits * (math.log1p(2 * leaf.gamma) - math.log1p(-2 * leaf.gamma))
-    if isinstance(leaf, SummedEvent | ShuffledEvent):
-        return pure_epsilon(leaf.event)
-    return None
+    return events.PureEvent(pure + math.log(rate + (1 - rate) * math.exp(-pure)))

@@ -1,115 +1,132 @@
-"""Privacy-loss distributions of sampled and discrete Gaussians, composed under a tilt.
+"""All releases' privacy losses together, those of sampled and discrete Gaussians among them.
 
-A release's loss is cut into the cells of a lattice. The mass of each cell is split between its two
-ends so that its mass under P and under Q are both kept, which never lowers δ(ε), also of what is
-composed ("connect the dots", Doroshenko et al. 2022). Masses are differences of tails, so that each
-has its digits, however small it is; what lies beyond the tails is added to δ as if it told
-everything. ``privacy_loss`` composes the lattices with a bound on its own errors that is relative
-to δ: no rounding is lost where δ is 1e-15. (``dp_accounting`` composes by plain FFT, whose rounding
-is 1e-16 of all mass: with 10,000 steps its ε at δ = 1e-14 is below the truth.)
+The loss of a sampled Gaussian is cut into the cells of a lattice. The mass of each cell is split
+between its two ends so that its mass under P and under Q are both kept, which never lowers δ(ε),
+also of what is composed ("connect the dots", Doroshenko et al. 2022). Masses are differences of
+tails, so that each has its digits, however small it is; what lies beyond the tails is added to δ as
+if it told everything. ``privacy_loss`` composes the lattices with a bound on its own errors that is
+relative to δ: no rounding is lost where δ is 1e-15.
 
 A sampled Gaussian's pair is not symmetric: the larger of both directions counts, each composed by
 itself.
+
+Ours. dp-accounting's distributions of one release are as good, its composition is not: ε at small δ
+is below the truth (``privacy_loss``). With our composition of its distributions ε is right, but
+importing it takes a run 0.7 s of processor time, a tenth of a short run, and it takes four times as
+long for 10,000 steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtr
 
-from murmur.privacy.accounting import privacy_loss
-from murmur.privacy.accounting.lattice import Floats, LatticeLoss
+from murmur.privacy.accounting import gaussian, privacy_loss
+from murmur.privacy.accounting.elementary_losses import lattice_loss
+from murmur.privacy.accounting.gaussian import Floats
+from murmur.privacy.accounting.privacy_loss import LatticeLoss
 from murmur.privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, PoissonSampledEvent
 
 # Lattice cells: at most about this many up to ε, and over the losses of one release.
 _CELLS = 20_000
 _CELLS_OF_ONE = 50_000
+# Where ε is beyond this by another bound, a lattice is too coarse to gain.
+_WORTH_MORE = 1e5
 # σ / sensitivity for which floats do.
-_LEAST_NOISE, _MOST_NOISE = 0.06, 1e6
+_LEAST_NOISE = 0.06
+_MOST_NOISE = 1e6
 _MOST_STEPS = 20_000
 # Deviations that a lattice covers, and what two tails beyond hold of one release.
 _REACH = 12.0
 _BEYOND = 4 * float(ndtr(-_REACH))  # 7e-33
 
-Losses = list[LatticeLoss]
+
+@dataclass(frozen=True)
+class Losses:
+    """Everything released, as privacy losses that ``privacy_loss`` composes.
+
+    ``directions``: the losses on lattices, once for each order of two neighbours that must be
+    covered. ``gaussian_mu``: sensitivity / σ of all Gaussians together. ``slack``: η of fine noise
+    that counts as continuous (``gaussian``). ``beyond``: mass in no lattice. ``is_exact``: whether
+    no loss was rounded to a lattice of this module's choice.
+    """
+
+    directions: list[list[LatticeLoss]]
+    gaussian_mu: float
+    slack: float
+    beyond: float
+    is_exact: bool
+
+    @classmethod
+    def of(cls, leaves: Mapping[Event, int], scale: float) -> Losses | None:
+        """Of elementary releases with their counts; None where some loss is not known.
+
+        ``scale``: about how large ε will be; sets the lattice.
+        """
+        parts: list[LatticeLoss] = []
+        mu = 0.0
+        others: dict[Event, int] = {}
+        for leaf, count in leaves.items():
+            part = lattice_loss(leaf)
+            if part is not None:
+                parts.append(replace(part, count=part.count * count))
+            elif isinstance(leaf, GaussianEvent):
+                mu = math.hypot(mu, math.sqrt(count) / leaf.noise_multiplier)
+            else:
+                others[leaf] = count
+        mu, slack, rest = gaussian.as_continuous_gaussians(mu, others)
+        if not rest:
+            return cls([parts], mu, slack, 0.0, True)
+        multipliers = [_noise_multiplier(leaf) for leaf in rest]
+        if scale >= _WORTH_MORE or not all(_LEAST_NOISE <= m <= _MOST_NOISE for m in multipliers):
+            return None
+        # The loss of one release is about N(1/(2m²), 1/m²).
+        widest = max(1 / m**2 + 2 * _REACH / m for m in multipliers)
+        # A power of 2, to share cached distributions.
+        step = 2.0 ** math.ceil(math.log2(max(scale / _CELLS, widest / _CELLS_OF_ONE)))
+        beside = [part.on_step(step) for part in parts]
+        directions = [
+            [replace(_one(leaf, step)[direction], count=count) for leaf, count in rest.items()]
+            + beside
+            for direction in (0, 1)
+        ]
+        return cls(directions, mu, slack, _BEYOND * sum(rest.values()), False)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε with δ(ε) ≤ ``delta``, rounded up; inf where nothing is proven."""
+        left = delta * math.exp(-self.slack) - self.beyond
+        if self.beyond and left <= 0:
+            return math.inf
+        found = [privacy_loss.epsilon(parts, left, self.gaussian_mu) for parts in self.directions]
+        least = max(found) + 2 * self.slack
+        if self.slack and least > gaussian.LARGEST_EPSILON:
+            return math.inf
+        return least
+
+    def delta(self, epsilon: float) -> float:
+        """δ(``epsilon``), rounded up; 1 where nothing is proven."""
+        if self.slack and epsilon > gaussian.LARGEST_EPSILON:
+            return 1.0
+        less = max(0.0, epsilon - 2 * self.slack)
+        found = [privacy_loss.delta(parts, less, self.gaussian_mu) for parts in self.directions]
+        return min(1.0, max(found) + self.beyond) * math.exp(self.slack)
 
 
-def supports(leaf: Event) -> bool:
-    """Whether this module has a distribution for one elementary release."""
-    multiplier = _noise_multiplier(leaf)
-    return multiplier is not None and _LEAST_NOISE <= multiplier <= _MOST_NOISE
-
-
-def _noise_multiplier(leaf: Event) -> float | None:
+def _noise_multiplier(leaf: Event) -> float:
+    """σ / sensitivity of a release whose distribution is known here; else inf."""
     if isinstance(leaf, PoissonSampledEvent) and isinstance(leaf.event, GaussianEvent):
-        return leaf.event.noise_multiplier if leaf.rate < 1 else None
+        return leaf.event.noise_multiplier
     if not (isinstance(leaf, DiscreteGaussianEvent) and leaf.scalar):
-        return None
+        return math.inf
     # Every integer within reach is listed.
     if leaf.sigma > _MOST_STEPS or not float(leaf.sensitivity).is_integer():
-        return None
-    return leaf.sigma / leaf.sensitivity
-
-
-def epsilon(
-    rest: Mapping[Event, int],
-    parts: Sequence[LatticeLoss],
-    delta: float,
-    gaussian_mu: float,
-    scale: float,
-) -> float:
-    """The smallest ε with δ(ε) ≤ ``delta`` for all of it together, rounded up.
-
-    ``rest``: releases that this module ``supports``, with counts; ``parts`` and
-    ``gaussian_mu``: what else was released (``losses.split``). ``scale``: about how large ε
-    will be; sets the lattice.
-    """
-    left = delta - _BEYOND * sum(rest.values())
-    if left <= 0:
         return math.inf
-    found = [
-        privacy_loss.epsilon(losses, left, gaussian_mu)
-        for losses in _directions(rest, parts, scale)
-    ]
-    return max(found)
-
-
-def delta(
-    rest: Mapping[Event, int], parts: Sequence[LatticeLoss], epsilon: float, gaussian_mu: float
-) -> float:
-    """δ(``epsilon``) of all of it together, rounded up; ``rest`` and others as for ``epsilon``."""
-    found = [
-        privacy_loss.delta(losses, epsilon, gaussian_mu)
-        for losses in _directions(rest, parts, epsilon)
-    ]
-    return min(1.0, max(found) + _BEYOND * sum(rest.values()))
-
-
-def _directions(
-    rest: Mapping[Event, int], parts: Sequence[LatticeLoss], scale: float
-) -> Iterator[Losses]:
-    """All losses on one lattice: of a record that is there, and of one that is not."""
-    multipliers = [_noise_multiplier(leaf) or math.inf for leaf in rest]
-    # The loss of one release is about N(1/(2m²), 1/m²).
-    widest = max(1 / m**2 + 2 * _REACH / m for m in multipliers)
-    step = _step(max(scale / _CELLS, widest / _CELLS_OF_ONE))
-    others = [part.on_step(step) for part in parts]
-    for direction in (0, 1):
-        own = [
-            LatticeLoss(step, one.lowest, one.probabilities, count)
-            for leaf, count in rest.items()
-            for one in [_one(leaf, step)[direction]]
-        ]
-        yield own + others
-
-
-def _step(wanted: float) -> float:
-    """``wanted`` rounded up to a power of 2, to share cached distributions."""
-    return 2.0 ** math.ceil(math.log2(wanted))
+    return leaf.sigma / leaf.sensitivity
 
 
 @lru_cache(maxsize=64)
@@ -139,8 +156,9 @@ def _sampled(rate: float, multiplier: float, step: float) -> tuple[LatticeLoss, 
     of outcomes.
     """
     lowest = math.floor(math.log1p(-rate) / step)
-    largest = (1 + 2 * _REACH * multiplier) / (2 * multiplier**2)  # at x = 1 + reach, with q = 1
-    highest = max(lowest + 1, math.ceil(_log_mixture(rate, largest) / step))
+    exponent = (1 + 2 * _REACH * multiplier) / (2 * multiplier**2)  # at x = 1 + reach, with q = 1
+    largest = exponent + math.log(rate + (1 - rate) * math.exp(-exponent))
+    highest = max(lowest + 1, math.ceil(largest / step))
     losses = step * np.arange(lowest, highest + 1, dtype=np.float64)
     edges = np.append(-np.inf, _outcomes(rate, multiplier, losses[1:]))
     without = _masses(edges / multiplier)
@@ -148,11 +166,6 @@ def _sampled(rate: float, multiplier: float, step: float) -> tuple[LatticeLoss, 
     there = _split(with_record, without, losses[1:], step)
     gone = _split(without[::-1], with_record[::-1], -losses[-2::-1], step)
     return LatticeLoss(step, lowest, there), LatticeLoss(step, -highest, gone)
-
-
-def _log_mixture(rate: float, exponent: float) -> float:
-    """ln(1 − q + q e^``exponent``), for an exponent above 0."""
-    return exponent + math.log(rate + (1 - rate) * math.exp(-exponent))
 
 
 def _outcomes(rate: float, multiplier: float, losses: Floats) -> Floats:
@@ -166,7 +179,8 @@ def _outcomes(rate: float, multiplier: float, losses: Floats) -> Floats:
 
 def _masses(edges: Floats) -> Floats:
     """Standard normal masses between ``edges``, ascending: from the tails, where digits are."""
-    low, high = edges[:-1], edges[1:]
+    low = edges[:-1]
+    high = edges[1:]
     return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
 
 

@@ -11,8 +11,12 @@ e^{K(θ) − θε} meets δ: the tail that decides becomes the centre, and the e
 it, however small δ is. Sources: Koskela et al., "Computing tight differential privacy
 guarantees using FFT" (2020); the tilt is the saddle-point of Alghamdi et al. (2022).
 
-A Gaussian beside the lattice needs no lattice: δ(ε) = E[δ_Gauss(ε − L)]. Ours, since dp-accounting
-rounds every loss up to its lattice, while labels and bits have one on which the sum is exact.
+A Gaussian beside the lattice needs no lattice: δ(ε) = E[δ_Gauss(ε − L)].
+
+Ours. dp-accounting 0.6 composes by plain FFT without adding its error to δ, so that from about
+δ = 1e-10 on its ε is below the truth (24.21 is true and 23.08 stated for 10,000 steps of DP-SGD at
+δ = 1e-14) or infinite. It also rounds every loss to its own lattice, while labels and bits have one
+on which the sum is exact, and takes 15 to 1,000 times as long for them: docs/accounting.md.
 """
 
 from __future__ import annotations
@@ -24,10 +28,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
-from murmur.privacy.accounting import hockey_stick
-from murmur.privacy.accounting.lattice import Floats, LatticeLoss, common_lattice
-from murmur.privacy.accounting.search import decreasing_root, minimum
+from murmur.privacy.accounting import gaussian
+from murmur.privacy.accounting.gaussian import Floats
+from murmur.privacy.search import decreasing_root, minimum
 
+# Points that a lattice of our own choice spends on 60 standard deviations of the sum, and on
+# all parts together: a ledger with a thousand different releases gets a coarser lattice.
+_POINTS = 2**19
+_POINTS_IN_ALL = 2**24
+# The largest window of one FFT.
 _MAX_POINTS = 2**22
 # Mass that may wrap around the FFT's window, in the tilted distribution; added to δ.
 _LOG_ALIAS = -42.0
@@ -43,6 +52,78 @@ _LARGEST_MU = 1.5e4
 _SMALLEST_STEP = 1e-100
 
 
+@dataclass(frozen=True, eq=False)
+class LatticeLoss:
+    """A privacy loss with values ``step`` · (``lowest``, ``lowest`` + 1, …).
+
+    ``probabilities``: under P, shape (values,), with sum 1; the last one is above 0.
+    ``count``: how many independent copies are composed; the methods below are about one.
+    """
+
+    step: float
+    lowest: int
+    probabilities: Floats
+    count: int = 1
+
+    @classmethod
+    def of(cls, losses: Floats, masses: Floats, step: float, count: int = 1) -> LatticeLoss:
+        """A loss on a lattice of ``step`` that is at least as bad as the atoms, and hardly worse.
+
+        Each atom is split between its two neighbours on the lattice so that its mass under P
+        and under Q are both kept: δ(ε) becomes its chord between lattice points, which is
+        above it because δ is convex in e^ε ("connect the dots", Doroshenko et al. 2022).
+        ``losses`` and ``masses`` (under P): shape (atoms,).
+        """
+        position = losses / step
+        below = np.floor(position)
+        share = np.expm1((below - position) * step) / math.expm1(-step)
+        up = masses * np.clip(share, 0.0, 1.0)
+        lowest = int(below.min())
+        index = (below - lowest).astype(np.int64)
+        probabilities = np.zeros(int(index.max()) + 2)
+        np.add.at(probabilities, index, masses - up)
+        np.add.at(probabilities, index + 1, up)
+        return cls(step, lowest, np.trim_zeros(probabilities, "b"), count)
+
+    def on_step(self, step: float) -> LatticeLoss:
+        """The same loss on another lattice (``of``)."""
+        if step == self.step:
+            return self
+        return LatticeLoss.of(self.losses, self.probabilities, step, self.count)
+
+    @property
+    def losses(self) -> Floats:
+        """The values of the loss, shape (values,)."""
+        return self.step * (self.lowest + np.arange(self.probabilities.size, dtype=np.float64))
+
+    @property
+    def worst(self) -> float:
+        """The largest loss."""
+        return self.step * (self.lowest + self.probabilities.size - 1)
+
+    def log_mgf(self, theta: float) -> float:
+        """K(θ) = ln E e^{θL}; keeps its digits near θ = 0."""
+        exponent = theta * self.losses
+        top = float(exponent[-1])
+        if top < 0.5:
+            return math.log1p(float(self.probabilities @ np.expm1(exponent)))
+        return math.log(float(self.probabilities @ np.exp(exponent - top))) + top
+
+    def tilted(self, theta: float) -> Floats:
+        """P_θ(l) = P(l) e^{θl − K(θ)}, shape (values,)."""
+        with np.errstate(divide="ignore"):
+            exponent = np.log(self.probabilities) + theta * self.losses
+        weights = np.exp(exponent - exponent.max())
+        return np.asarray(weights / weights.sum())
+
+    def moments(self, theta: float = 0.0) -> tuple[float, float]:
+        """Mean and variance under the tilt ``theta``."""
+        weights = self.tilted(theta)
+        losses = self.losses
+        mean = float(weights @ losses)
+        return mean, float(weights @ (losses - mean) ** 2)
+
+
 def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0) -> float:
     """The smallest ε with δ(ε) ≤ ``delta`` for all ``parts`` and one Gaussian together.
 
@@ -53,7 +134,9 @@ def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0
     """
     if delta >= 1:
         return 0.0
-    worst = math.inf if gaussian_mu else sum(part.count * part.worst for part in parts)
+    worst = sum(part.count * part.worst for part in parts)
+    if gaussian_mu:
+        worst = math.inf
     if delta <= 0 or _is_extreme(parts, gaussian_mu):
         return max(0.0, worst)
     parts = common_lattice(parts)
@@ -88,6 +171,36 @@ def delta(parts: Sequence[LatticeLoss], epsilon: float, gaussian_mu: float = 0.0
     return math.exp(upper)
 
 
+def common_lattice(parts: Sequence[LatticeLoss]) -> list[LatticeLoss]:
+    """``parts`` on one lattice: an exact one where their steps are commensurate.
+
+    Otherwise the lattice divides the step of the part with the most releases, and is so fine
+    that the rounding costs about 1e-6 of ε (more from some dozens of different parts on).
+    """
+    if len({part.step for part in parts}) <= 1:
+        return list(parts)
+    spread = math.sqrt(sum(part.count * part.moments()[1] for part in parts))
+    fine = 60.0 * spread / min(_POINTS, _POINTS_IN_ALL // len(parts))
+    step = _commensurate_step([part.step for part in parts])
+    if step is None or step < fine / 8:
+        main = max(parts, key=lambda part: part.count)
+        step = fine
+        if main.step > fine / 8:
+            step = main.step / math.ceil(main.step / fine)
+    return [part.on_step(step) for part in parts]
+
+
+def _commensurate_step(steps: Sequence[float]) -> float | None:
+    """The largest step that divides all ``steps`` up to rounding, if a simple one exists."""
+    smallest = min(steps)
+    for divisor in range(1, 65):
+        step = smallest / divisor
+        ratios = [other / step for other in steps]
+        if all(abs(ratio - round(ratio)) < 1e-12 * ratio for ratio in ratios):
+            return step
+    return None
+
+
 def _is_extreme(parts: Sequence[LatticeLoss], gaussian_mu: float) -> bool:
     """Whether ε is so large or so small that the distribution cannot be held in floats."""
     return gaussian_mu > _LARGEST_MU or any(
@@ -104,8 +217,13 @@ def _best_tilt(chernoff: Callable[[float], float], parts: Sequence[LatticeLoss])
     return math.exp(minimum(lambda log_theta: chernoff(math.exp(log_theta)), -30.0, highest))
 
 
+def _gaussian_log_mgf(theta: float, mu: float) -> float:
+    """K(θ) of the Gaussian's privacy loss L ~ N(μ²/2, μ²)."""
+    return theta * (theta + 1) * (mu * mu) / 2
+
+
 def _log_mgf(parts: Sequence[LatticeLoss], gaussian_mu: float, theta: float) -> float:
-    total = hockey_stick.log_mgf(theta, gaussian_mu)
+    total = _gaussian_log_mgf(theta, gaussian_mu)
     for part in parts:
         total += part.count * part.log_mgf(theta)
     return total
@@ -122,20 +240,19 @@ class _Tilted:
 
     theta: float
     log_scale: float
+    gaussian_mu: float
     losses: Floats
     weights: Floats
-    gaussian_mu: float
-    error: float
-    alias: float
-    trusted_from: float
+    error: float = 0.0
+    alias: float = 0.0
+    trusted_from: float = -math.inf
 
     @classmethod
     def of(cls, parts: Sequence[LatticeLoss], gaussian_mu: float, theta: float) -> _Tilted | None:
         """Compose; None where the distribution does not fit the largest window."""
         log_scale = _log_mgf(parts, gaussian_mu, theta)
         if not parts:
-            nothing = np.zeros(1)
-            return cls(theta, log_scale, nothing, nothing + 1, gaussian_mu, 0, 0, -math.inf)
+            return cls(theta, log_scale, gaussian_mu, np.zeros(1), np.ones(1))
         step = parts[0].step
         moments = [part.moments(theta) for part in parts]
         first, points, whole = _window(parts, moments)
@@ -153,42 +270,46 @@ class _Tilted:
         weights = np.roll(fft.irfft(transform, size), shift - first)[:points]
         weights = np.maximum(weights, 0.0)
         losses = step * (first + np.arange(points, dtype=np.float64))
-        alias = 0.0 if whole else math.exp(_LOG_ALIAS)
+        alias = 0.0
+        trusted_from = -math.inf
+        if not whole:
+            alias = math.exp(_LOG_ALIAS)
+            trusted_from = step * first
         if gaussian_mu:
             # The Gaussian beside it is slow to evaluate: without the empty ends.
             used = _without_ends(weights)
-            losses, weights, alias = losses[used], weights[used], alias + 2 * _ENDS
+            losses = losses[used]
+            weights = weights[used]
+            alias += 2 * _ENDS
         releases = sum(part.count for part in parts)
-        return cls(
-            theta,
-            log_scale,
-            losses,
-            weights,
-            gaussian_mu,
-            error=_UNIT_ROUNDOFF * (4 * releases + 64) * float(np.linalg.norm(weights)),
-            alias=alias,
-            trusted_from=-math.inf if whole else step * first,
-        )
+        error = _UNIT_ROUNDOFF * (4 * releases + 64) * float(np.linalg.norm(weights))
+        return cls(theta, log_scale, gaussian_mu, losses, weights, error, alias, trusted_from)
 
     def log_delta(self, epsilon: float) -> float:
         """Logarithm of δ(ε), rounding and aliasing errors added."""
-        losses, weights, faded = self.losses, self.weights, 0.0
+        losses = self.losses
+        weights = self.weights
         if self.gaussian_mu:
-            log_gap = hockey_stick.log_delta(epsilon - losses, self.gaussian_mu)
-            log_gap -= hockey_stick.log_mgf(self.theta, self.gaussian_mu)
+            log_gap = gaussian.log_delta(epsilon - losses, self.gaussian_mu)
+            log_gap -= _gaussian_log_mgf(self.theta, self.gaussian_mu)
             # Far below the tilt's centre all of the kernel underflows, where δ is next to 1.
             faded = _UNDERFLOW
         else:
             above = np.searchsorted(losses, [epsilon, epsilon + _FADED / self.theta], side="right")
+            faded = 0.0
+            if above[1] < losses.size:
+                faded = math.exp(-_FADED)
             used = slice(int(above[0]), int(above[1]))
-            faded = math.exp(-_FADED) if above[1] < losses.size else 0.0
-            losses, weights = losses[used], weights[used]
-            log_gap = hockey_stick.log1mexp(epsilon - losses)
+            losses = losses[used]
+            weights = weights[used]
+            log_gap = gaussian.log1mexp(epsilon - losses)
         # At most 1 everywhere, by the Chernoff bound: no overflow.
         kernel = np.exp(log_gap - self.theta * (losses - epsilon))
         total = float(weights @ kernel) + faded + self.alias
         total += self.error * float(np.linalg.norm(kernel))
-        return self.log_scale - self.theta * epsilon + math.log(total) if total > 0 else -math.inf
+        if total <= 0:
+            return -math.inf
+        return self.log_scale - self.theta * epsilon + math.log(total)
 
 
 def _without_ends(weights: Floats) -> slice:

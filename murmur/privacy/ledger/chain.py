@@ -101,7 +101,7 @@ class Signer:
         return cls(key)
 
     def to_pem(self) -> bytes:
-        """The private key as PKCS #8, not encrypted."""
+        """The private key as PKCS #8, not encrypted: the file that holds it is its owner's only."""
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     @cached_property
@@ -114,7 +114,10 @@ class Signer:
         return self._key.sign(_message(purpose, text))
 
     def holds(self, purpose: str, text: str, signature: bytes | None) -> bool:
-        """Whether ``signature`` was made for ``text`` under this key; False for None."""
+        """Whether ``signature`` was made for ``text`` under this key.
+
+        False for None and for anything that is no signature; never raises.
+        """
         try:
             self._key.public_key().verify(signature or b"", _message(purpose, text))
         except (InvalidSignature, TypeError):
@@ -194,7 +197,10 @@ class History:
                 self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Take in an entry that was verified and comes next."""
+        """Take in an entry that was verified and comes next.
+
+        A charge is spent from here on, whether or not it was answered.
+        """
         self.position = entry.position
         self.seal = entry.seal
         self.time = max(self.time, entry.time)
@@ -202,7 +208,7 @@ class History:
             self.spends.setdefault(entry.client, Counter())[entry.body] += 1
 
     def to_text(self) -> str:
-        """A snapshot, to be signed, from which reading can go on later."""
+        """A snapshot, to be signed, from which reading can go on later: JSON, the seal in hex."""
         plain = {**self.__dict__, "seal": self.seal.hex()}
         return json.dumps(plain, separators=(",", ":"))
 
@@ -237,7 +243,7 @@ class Transaction:
         self._append("answer", None, run, round, None, request, digest)
 
     def entries(self, signer: Signer) -> list[Entry]:
-        """All of them, the last one signed."""
+        """All of them, the last one signed; that signature covers the whole commit."""
         if not self._entries:
             return []
         *earlier, last = self._entries

@@ -104,7 +104,10 @@ def create(path: Path, header: Header, busy_seconds: float) -> None:
 
 
 def check_schema(database: sqlite3.Connection) -> None:
-    """LedgerError unless the tables, indexes and triggers are exactly those of this version."""
+    """LedgerError unless the tables, indexes and triggers are exactly those of this version.
+
+    Compared by their SQL, letter by letter: a trigger that was dropped or changed is named.
+    """
     found = _objects(database)
     for name in sorted(found.keys() | _SCHEMA.keys()):
         if name not in found:

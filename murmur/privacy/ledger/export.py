@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
+from murmur.common import csv_cell
 from murmur.privacy.ledger.entry import Entry
 from murmur.privacy.ledger.ledger import Ledger
-from murmur.privacy.untrusted_text import csv_cell
 
 FIELDS = tuple(name for name in Entry._fields if name != "previous")
 
@@ -40,7 +40,11 @@ def rows(ledger: Ledger, now: datetime) -> Iterator[dict[str, str | int]]:
 
 
 def write_csv(ledger: Ledger, file: TextIO, now: datetime) -> None:
-    """One row a line, under a line of names; no cell is a formula (``csv_cell``)."""
+    """One row a line, under a line of names, in UTF-8.
+
+    Text that a spreadsheet would compute stands behind an apostrophe (``csv_cell``), which
+    ``deploy/verify_ledger.py`` takes away again.
+    """
     writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
     writer.writeheader()
     for row in rows(ledger, now):

@@ -35,7 +35,11 @@ class Anchor:
 
 
 class KeyAndAnchor:
-    """The files ``<ledger>.key``, ``<ledger>.head`` and ``<ledger>.lock``."""
+    """The files ``<ledger>.key``, ``<ledger>.head`` and ``<ledger>.lock``.
+
+    ``key``: the device's private key, mode 600. ``head``: the anchor's two slots. The lock holds
+    nothing; it is what writers wait for.
+    """
 
     def __init__(self, ledger: Path) -> None:
         self.key = ledger.with_name(ledger.name + ".key")
@@ -127,7 +131,10 @@ class KeyAndAnchor:
         return max(anchors, key=lambda anchor: anchor.position), len(anchors) < len(slots)
 
     def _slots(self, signer: Signer) -> list[Anchor | None]:
-        """Both anchors in the file; None for one that is damaged or not signed by this device."""
+        """Both anchors in the file; None for one that is damaged or not signed by this device.
+
+        LedgerError where the file is missing. Slots that were verified before are not again.
+        """
         try:
             content = self.head.read_bytes()
         except FileNotFoundError:
@@ -147,6 +154,7 @@ def _slot(anchor: Anchor, signer: Signer) -> bytes:
 
 
 def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
+    """What a slot says, if this device has signed it; else None."""
     try:
         text, _, signature = slot.decode("ascii").strip().rpartition(" ")
         position, last = text.split()

@@ -78,7 +78,10 @@ class Ledger:
 
     @property
     def id(self) -> str:
-        """32 hex digits that name this ledger: its key and its beginning."""
+        """32 hex digits that name this ledger: its key and its beginning.
+
+        A policy that names it (``ledger: ID``) refuses everything where another ledger lies here.
+        """
         return self._log.header.id
 
     @property
@@ -87,7 +90,11 @@ class Ledger:
         return self._log.header
 
     def sign_export(self, position: int, seal: str, time: str) -> str:
-        """The device's signature, in hex, that entry ``position`` was the last at ``time``."""
+        """The device's signature, in hex, that entry ``position`` was the last at ``time``.
+
+        ``seal``: of that entry, in hex. ``time``: as it stands in the export. With it nobody can
+        cut the export short.
+        """
         return self._log.signer.sign("export", f"{position} {seal} {time}").hex()
 
     def charge(self, charges: Sequence[Charge], admit: Admission | None = None) -> list[Outcome]:
@@ -153,7 +160,10 @@ class Ledger:
             return _admitted_reply(self._log, request, admit)
 
     def spent(self, client: int | str) -> ComposedEvent:
-        """All that ``client`` has released in its life, equal releases counted together."""
+        """All that ``client`` has released in its life, equal releases counted together.
+
+        Also what was charged and never answered: whether it has left is not known.
+        """
         with self._log.reading():
             return composed(self._log.history.spends.get(str(client), {}))
 
@@ -291,7 +301,10 @@ class _Batch:
         return outcome
 
     def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
-        """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry."""
+        """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry.
+
+        What was charged earlier in the same batch counts as spent.
+        """
         spent = self._log.history.spends.get(charge.client_id, Counter())
         if charge.client_id in self._new:
             spent = spent + self._new[charge.client_id]
@@ -333,7 +346,10 @@ def _charge_for(log: Log, request: str) -> Entry | None:
 def _keep_reply(
     log: Log, transaction: Transaction, charge: Entry, reply: bytes, keep_rounds: int
 ) -> None:
-    """Commit that the request of ``charge`` was answered, and store ``reply`` for a while."""
+    """Commit that the request of ``charge`` was answered, and store ``reply`` for a while.
+
+    Older replies of the same run go: only those of its newest ``keep_rounds`` rounds stay.
+    """
     about = (charge.run, charge.round, charge.request)
     transaction.answer(*about, hashlib.sha256(reply).hexdigest())
     oldest = charge.round - keep_rounds
@@ -355,7 +371,11 @@ def _kept_reply(log: Log, request: str) -> bytes | None:
 
 
 def _admitted_reply(log: Log, request: str, admit: Admission | None) -> bytes | None:
-    """The stored reply to ``request``, if there is one; see ``Ledger.reply``."""
+    """The stored reply to ``request``, if there is one; see ``Ledger.reply``.
+
+    The policy of now is asked about each release in it, as if it were made now: what the owner has
+    withdrawn since does not leave again.
+    """
     kept = _kept_reply(log, request)
     answer = _answer_to(log, request)
     if kept is None or answer is None:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from murmur.privacy import forks
+from murmur.common import this_process
 from murmur.privacy.ledger import database
 from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, check, follow
 from murmur.privacy.ledger.entry import Entry, LedgerError
@@ -65,7 +65,7 @@ class Log:
         self._busy_seconds = busy_seconds
         self._key_and_anchor = KeyAndAnchor(path)
         self._thread_lock = threading.RLock()
-        self._process = forks.process()
+        self._process = this_process()
         self._database: sqlite3.Connection | None = None
         try:
             with self._reasons():
@@ -119,7 +119,7 @@ class Log:
         return map(Entry._make, cursor)
 
     def find(self, clause: str, *values: object) -> Entry | None:
-        """The first entry of ``rows``, if there is one, ``authentic``."""
+        """The first entry of ``rows``, if there is one, ``authentic``; None without one."""
         entry = next(self.rows(clause, *values), None)
         if entry is None:
             return None
@@ -166,16 +166,17 @@ class Log:
     def close(self) -> None:
         """Let go of the files; in a forked process the parent's connection stays untouched."""
         with self._thread_lock:
-            if self._database is not None and self._process == forks.process():
+            if self._database is not None and self._process == this_process():
                 self._database.close()
             self._database = None
             self._key_and_anchor.close()
 
     @property
     def _connection(self) -> sqlite3.Connection:
+        """The database; LedgerError once it was closed, and in a forked process."""
         if self._database is None:
             raise LedgerError("it was closed")
-        if self._process != forks.process():
+        if self._process != this_process():
             raise LedgerError("it was opened in another process; open it again in this one")
         return self._database
 
@@ -221,9 +222,11 @@ class Log:
         self._key_and_anchor.keep_key(signer, Anchor(0, header.digest))
 
     def _nothing(self) -> History:
+        """The history of a log without entries."""
         return History(0, self.header.digest)
 
     def _read_header(self) -> Header:
+        """The only row of the header; LedgerError unless its key is the key file's."""
         found = self.execute("SELECT text FROM header").fetchall()
         if len(found) != 1:
             raise LedgerError("the ledger's header was altered")
@@ -233,7 +236,10 @@ class Log:
         return header
 
     def _time(self) -> str:
-        """Now, or the last entry's time if a clock was put right by a little since."""
+        """Now, or the last entry's time if a clock was put right by a little since.
+
+        LedgerError where the clock stands further back: time in the ledger never decreases.
+        """
         now = self._clock()
         last = self.history.time
         if _text(now + _CLOCK_STEP) < last:
@@ -244,13 +250,19 @@ class Log:
         return max(_text(now), last)
 
     def _check_database(self) -> None:
-        """Runs SQLite's integrity check over the whole file; LedgerError for any damage."""
+        """Run SQLite's integrity check over the whole file; LedgerError for any damage.
+
+        Once when a log is opened that has no snapshot yet, and by ``verified``.
+        """
         problem = self.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
             raise LedgerError(f"the database is damaged: {problem}")
 
     def _catch_up(self) -> None:
-        """Take in what was appended since; the last entry known must still be there."""
+        """Take in what was appended since; the last entry known must still be there.
+
+        LedgerError where it is not, or where an entry that was appended does not verify.
+        """
         known = self.history
         rows = self.rows("WHERE position >= ? ORDER BY position", max(1, known.position))
         if known.position:

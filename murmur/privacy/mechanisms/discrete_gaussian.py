@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.events import DiscreteGaussianEvent
+from murmur.privacy.events import LONGEST_VECTOR, DiscreteGaussianEvent
 from murmur.privacy.mechanisms.discrete_gaussian_sampler import (
     DiscreteGaussianSampler,
     discrete_gaussian_sampler,
@@ -24,10 +24,6 @@ from murmur.privacy.mechanisms.quantization import (
     quantized_l2_sensitivity,
 )
 from murmur.privacy.noise import NoiseGenerator
-
-LONGEST = 1 << 26
-"""The most numbers of one release: so long is what a fine grid is proven for
-(``murmur.privacy.accounting.fine_gaussian``), and no event says how long its vector was."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class DiscreteGaussian(GridMechanism):
             ValueError: ``k`` has more than 2²⁶ numbers, does not hold integers, or one is beyond
                 ±2⁶⁰.
         """
-        if np.size(k) > LONGEST:
+        if np.size(k) > LONGEST_VECTOR:
             raise ValueError(
                 f"k of {np.size(k)} numbers: must have 2**26 at most, since more are accounted for "
                 "by no proof; release a part of them, such as a low-rank adapter"

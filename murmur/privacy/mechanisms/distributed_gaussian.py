@@ -21,16 +21,17 @@ from numpy.typing import NDArray
 
 from murmur.common import require_count, require_positive
 from murmur.privacy.events import (
+    Adjacency,
     DiscreteGaussianEvent,
     Event,
     Hiding,
     Release,
     RepeatedEvent,
     SummedEvent,
+    Unit,
 )
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.integer_noise import in_steps
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 _DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33
@@ -163,7 +164,7 @@ class DistributedGaussian:
 
 def fine_grid(sigma: float, honest_clients: int) -> float:
     """The coarsest grid, a power of two, on which noise of ``sigma`` counts as the Gaussian."""
-    from murmur.privacy.accounting import fine_gaussian, summed_gaussians
+    from murmur.privacy.accounting.gaussian import FINE_SHARE, FINEST
 
-    coarsest = sigma / max(fine_gaussian.FINEST, summed_gaussians.FINE * math.sqrt(honest_clients))
+    coarsest = sigma / max(FINEST, FINE_SHARE * math.sqrt(honest_clients))
     return 2.0 ** math.floor(math.log2(coarsest))

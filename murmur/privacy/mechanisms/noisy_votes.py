@@ -5,7 +5,7 @@ data", ICLR 2017 (Laplace); "Scalable private learning with PATE", ICLR 2018 (Ga
 is in one teacher's shard and moves that teacher's vote: in each query L1 sensitivity 2, L2 √2.
 
 Gaussian noise is drawn on a grid of 2⁻¹⁶ votes, from one vote on fine enough to be accounted for as
-the Gaussian (``murmur.privacy.accounting.fine_gaussian``), and what is released is rounded to
+the Gaussian (``murmur.privacy.accounting.gaussian``), and what is released is rounded to
 whole votes.
 """
 
@@ -54,7 +54,7 @@ class NoisyVotes:
             ValueError: an argument is out of range.
         """
         from murmur.privacy.accounting import epsilon as epsilon_of
-        from murmur.privacy.accounting.calibrate import least_noise
+        from murmur.privacy.search import least_noise
 
         def cost(scale: float) -> float:
             return epsilon_of(cls(noise, scale, queries).event(), delta).epsilon

@@ -16,10 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.privacy.events import Hiding, RandomizedResponseEvent, Release, RepeatedEvent
+from murmur.privacy.events import (
+    Adjacency,
+    Hiding,
+    RandomizedResponseEvent,
+    Release,
+    RepeatedEvent,
+    Unit,
+)
 from murmur.privacy.mechanisms.fixed_point import CONTEXT, ONE, exp_neg, log_ratio, round_up
 from murmur.privacy.mechanisms.uniform import uniform_below
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 15  # labels per pass: the working arrays stay in the second-level cache

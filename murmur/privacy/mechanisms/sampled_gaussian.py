@@ -1,7 +1,7 @@
 """The private half of DP-SGD: secret Poisson lots and discrete Gaussian noise on their sums.
 
 Abadi et al., CCS 2016; accounted for as Gaussian noise
-(``murmur.privacy.accounting.fine_gaussian``). Both the lots and the noise come from the noise
+(``murmur.privacy.accounting.gaussian``). Both the lots and the noise come from the noise
 stream: amplification by sampling holds only against those who cannot know the sample, and
 everybody knows the experiment's seed.
 """
@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from murmur.common import require_count, require_positive
 from murmur.privacy.events import (
+    Adjacency,
     DiscreteGaussianEvent,
     Event,
     PoissonSampledEvent,
     Release,
     RepeatedEvent,
+    Unit,
 )
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import Adjacency, Unit
 from murmur.privacy.policy.policy import MECHANISMS
 
 _LARGEST_FILE = 64 * 1024
@@ -45,7 +45,11 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def parse(content: bytes) -> dict[str, Any]:
-    """``read`` for a file's content."""
+    """``read`` for a file's content: the arguments of ``Policy`` but its source.
+
+    Every key must be there but for those that have a default, and none that is not known. Raises
+    ValueError or yaml.YAMLError.
+    """
     given = yaml.load(content, _StrictLoader)
     if isinstance(given, dict):
         given = {**_DEFAULTS, **given}
@@ -64,7 +68,11 @@ def parse(content: bytes) -> dict[str, Any]:
 
 
 class _StrictLoader(yaml.BaseLoader):
-    """Mappings, lists and text; nothing given twice, nothing by reference."""
+    """Mappings, lists and text; nothing given twice, nothing by reference.
+
+    With YAML's own loader the last of two equal keys would count, and an alias could make a short
+    file a huge one.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -79,7 +87,10 @@ class _StrictLoader(yaml.BaseLoader):
 
 
 def _mapping(key: str, value: object, allowed: Collection[str]) -> dict[str, Any]:
-    """``value`` if it is a mapping with all of the ``allowed`` keys and no other."""
+    """``value`` if it is a mapping with all of the ``allowed`` keys and no other.
+
+    ``key`` names it in the error, which says which key is missing or unknown.
+    """
     if not isinstance(value, dict):
         raise ValueError(f"{key}={value!r:.60}: must be a mapping with {_list(allowed)}")
     unknown = [name for name in value if name not in allowed]
@@ -121,19 +132,21 @@ def _bounded(
 
 
 def _count(key: str, value: object) -> int:
+    """A whole number of at least 1, of nine digits at most."""
     if not (isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,8}", value)):
         raise ValueError(f"{key}={value!r:.60}: must be a whole number of at least 1")
     return int(value)
 
 
 def _truth(key: str, value: object) -> bool:
+    """A truth value, which only these two words say."""
     if value not in ("true", "false"):
         raise ValueError(f"{key}={value!r:.60}: must be true or false")
     return value == "true"
 
 
 def _one_of(*words: str) -> Callable[[str, object], str]:
-    """A converter to one of ``words``."""
+    """A converter to one of ``words``, as they stand: no other case, no abbreviation."""
 
     def convert(key: str, value: object) -> str:
         if not isinstance(value, str) or value not in words:
@@ -144,7 +157,10 @@ def _one_of(*words: str) -> Callable[[str, object], str]:
 
 
 def _adjacency(key: str, value: object) -> Adjacency | None:
-    """Between which neighbours; None: as each release states."""
+    """Between which neighbours the limits hold.
+
+    None for ``as_stated``: each release is then counted for the neighbours that it states.
+    """
     word = _one_of(_AS_STATED, *Adjacency)(key, value)
     if word == _AS_STATED:
         return None
@@ -156,7 +172,10 @@ def _unit(key: str, value: object) -> Unit:
 
 
 def _ledger(key: str, value: object) -> str | None:
-    """The id of the only ledger that is believed; None: any."""
+    """The id of the only ledger that is believed, 32 hex digits.
+
+    None for ``any``: a ledger that was removed is then begun again at zero.
+    """
     if value == _ANY:
         return None
     if not (isinstance(value, str) and _LEDGER.fullmatch(value)):
@@ -177,13 +196,18 @@ def _last_instant(key: str, value: object) -> datetime:
 
 
 def _texts(key: str, value: object) -> list[str]:
+    """A list of names, none of them empty; it may be empty itself."""
     if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
         raise ValueError(f"{key}={value!r:.60}: must be a list of names")
     return value
 
 
 def _servers(key: str, value: object) -> None:
-    """Only "any": nothing that reaches a client says verifiably which server it comes from."""
+    """Only "any" is allowed.
+
+    Nothing that reaches a client says verifiably which server it comes from, so a list of servers
+    would promise what cannot be kept.
+    """
     if value != "any":
         raise ValueError(
             f"{key}={value!r:.60}: must be any; which server a device talks to is fixed where its "
@@ -192,7 +216,10 @@ def _servers(key: str, value: object) -> None:
 
 
 def _per_release(value: object, algorithms: list[str]) -> dict[str, float]:
-    """One limit for all algorithms, or one for each."""
+    """The largest ε of one release, by algorithm: one for all, or one for each.
+
+    A mapping must name every one of ``algorithms`` and nothing else.
+    """
     if not isinstance(value, dict):
         return dict.fromkeys(algorithms, _epsilon("epsilon_per_release", value))
     limits = _mapping("epsilon_per_release", value, algorithms)
@@ -200,7 +227,10 @@ def _per_release(value: object, algorithms: list[str]) -> dict[str, float]:
 
 
 def _mechanisms(key: str, value: object) -> dict[str, float]:
-    """The weakest allowed setting, by mechanism."""
+    """The weakest allowed setting, by mechanism.
+
+    Each mechanism has one key of its own (``Mechanism.limit``), whose value is above 0.
+    """
     if not isinstance(value, dict) or not value.keys() <= MECHANISMS.keys():
         raise ValueError(
             f"{key}={value!r:.60}: must be a mapping whose keys are among {_list(MECHANISMS)}"

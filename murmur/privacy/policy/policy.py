@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from murmur.privacy import events
-from murmur.privacy.events import Event
-from murmur.privacy.neighbours import Adjacency, Unit
-from murmur.privacy.releases import releases
+from murmur.privacy.events import Adjacency, Event, Unit, releases
 
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
 _ROUNDING = 1e-9
@@ -27,7 +25,12 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, not a failure
-    """Why nothing is released: ``reason`` for people, ``code`` a short slug for machines."""
+    """Why nothing is released.
+
+    Attributes:
+        reason: for the device's owner; names what was asked, what is allowed and what to change.
+        code: a short slug for machines ("policy-expired", "epsilon-per-release", ...).
+    """
 
     def __init__(self, reason: str, code: str) -> None:
         super().__init__(reason)
@@ -88,7 +91,10 @@ MECHANISMS = {
 
 
 def mechanism_of(event: Event) -> Mechanism | None:
-    """The mechanism behind an elementary event; None for one that no policy can allow."""
+    """The mechanism behind an elementary event.
+
+    None for one that no policy can allow. A subclass is none: its parameters may mean other things.
+    """
     return next((m for m in MECHANISMS.values() if type(event) is m.event), None)
 
 
@@ -157,7 +163,11 @@ class Policy:
 
     @classmethod
     def load(cls, path: Path | str) -> Policy:
-        """The policy in the YAML file ``path``; if that is not valid, one that refuses all."""
+        """The policy in the YAML file ``path``.
+
+        Never raises: a file that is missing, malformed or too long gives a policy that refuses
+        everything and says why in ``defect``.
+        """
         from murmur.privacy.policy.file import read
 
         source = f"the policy {path}"
@@ -169,7 +179,10 @@ class Policy:
 
     @classmethod
     def simulation(cls) -> Policy:
-        """The policy of virtual clients, which have no owner: all is allowed, and still counted."""
+        """The policy of virtual clients, which have no owner.
+
+        All is allowed, and still counted in their ledger.
+        """
         return cls(
             source="the simulation, which has no owner's policy,",
             epsilon_per_release=None,
@@ -184,7 +197,10 @@ class Policy:
 
     @property
     def counts_lifetime(self) -> bool:
-        """Whether ``check`` needs to know what was spent before."""
+        """Whether ``check`` needs to know what was spent before.
+
+        Without a limit for a life nothing is composed, which takes the most time.
+        """
         return self.epsilon_per_lifetime != math.inf
 
     def spend(self, event: Event) -> float:
@@ -199,7 +215,10 @@ class Policy:
         return seen.epsilon
 
     def require_valid(self, now: datetime) -> None:
-        """Refusal if nothing at all is allowed at ``now`` (which has a time zone)."""
+        """Refusal if nothing at all is allowed at ``now`` (which has a time zone).
+
+        Asked before a message is read any further, and again with each release.
+        """
         if self.defect is not None:
             raise Refusal(
                 f"{self.source} is not valid, so everything is refused; the device's owner must "
@@ -214,7 +233,10 @@ class Policy:
             )
 
     def require_algorithm(self, algorithm: str, now: datetime) -> None:
-        """Refusal if nothing of ``algorithm`` is allowed at ``now``."""
+        """Refusal if nothing of ``algorithm`` is allowed at ``now``.
+
+        For phases that release nothing yet, such as those of a secure sum before the masked vector.
+        """
         self.require_valid(now)
         if self.epsilon_per_release is not None and algorithm not in self.epsilon_per_release:
             allowed = _names(self.epsilon_per_release)
@@ -259,7 +281,10 @@ class Policy:
             self._check_epsilon("of this client's life", life, limit, "epsilon_per_lifetime")
 
     def _check_statement(self, event: Event) -> None:
-        """Whom ``event`` protects, between which neighbours, and under which assumptions."""
+        """Whom ``event`` protects, between which neighbours, and under which assumptions.
+
+        An event that cannot be charged is refused before anything else is asked of it.
+        """
         from murmur.privacy.accounting.flatten import UnsupportedEventError, View, flatten
 
         try:
@@ -294,6 +319,7 @@ class Policy:
             self._check_mechanism(event, self.mechanisms)
 
     def _check_mechanism(self, event: Event, allowed: Mapping[str, float]) -> None:
+        """Whether the mechanism behind ``event`` is ``allowed``, and not weaker than that."""
         mechanism = mechanism_of(event)
         if mechanism is None:
             name = type(event).__name__
@@ -309,7 +335,10 @@ class Policy:
             raise self._refusal(quantity, value, limit, f"mechanisms.{name}.{mechanism.limit}")
 
     def _check_epsilon(self, whose: str, event: Event, limit: float, key: str) -> None:
-        """Whether the ε of ``event`` is within ``limit``, which the policy has under ``key``."""
+        """Whether the ε of ``event`` is within ``limit``, which the policy has under ``key``.
+
+        ``whose``: in words, for the refusal. What cannot be accounted for cannot be allowed.
+        """
         try:
             spend = self.spend(event)
         except Exception as error:  # what cannot be accounted for cannot be allowed

@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 from murmur.common import require_positive, require_probability
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
-from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.clipping import clip_l2
-from murmur.privacy.neighbours import Adjacency
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
 
@@ -77,7 +76,10 @@ class Protection(ABC):
 
     @property
     def always_published(self) -> bool:
-        """Whether every round must be published, however few have answered."""
+        """Whether every round must be published, however few have answered.
+
+        So it is where a round that is left out would say something of those who were asked.
+        """
         return False
 
     # Client ---------------------------------------------------------------------------------
@@ -98,11 +100,11 @@ class Protection(ABC):
     # Server ---------------------------------------------------------------------------------
 
     def noise_on_a_sum(self) -> float:
-        """Standard deviation on an entry of a round's sum, in clipping norms."""
+        """Standard deviation on an entry of a round's sum, in clipping norms; 0 without noise."""
         return 0.0
 
     def arrays(self) -> dict[str, NDArray]:
-        """What clients must be told in this round."""
+        """What clients must be told in this round, by name; it travels with the model."""
         return {}
 
     @abstractmethod
@@ -115,7 +117,11 @@ class Protection(ABC):
         """
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
-        """What is seen by those who see the server's models only, where the server is trusted."""
+        """What is seen by those who see the server's models only, where the server is trusted.
+
+        ``participations``: how often each client has taken part, by id. Empty where clients add the
+        noise: what their messages say is the statement's own business.
+        """
         return []
 
     def spent(self, participations: Mapping[int, int]) -> Event | None:
@@ -123,7 +129,10 @@ class Protection(ABC):
         return None
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold."""
+        """What a checkpoint must hold, by name.
+
+        Raw sums in it are for the run's user only; ``forget`` drops them.
+        """
         return {}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:  # noqa: B027
@@ -163,7 +172,7 @@ class Unprotected(Protection):
     def mean(
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
-        """The weighted mean."""
+        """The weighted mean (d,), in the units of ``total``."""
         return total / weight
 
 
@@ -238,7 +247,10 @@ class Clipped(Protection):
 
     @abstractmethod
     def calibrate(self) -> float:
-        """The smallest z that keeps the budget."""
+        """The smallest z that keeps the budget.
+
+        σ of a round's noise over how far one client can move the round's sum.
+        """
 
     @property
     def bit_multiplier(self) -> float:
@@ -246,7 +258,10 @@ class Clipped(Protection):
         return 2 * self.bit_noise / self.distance
 
     def _update_multiplier(self) -> float:
-        """z_Δ: what is left for the update once the bit has had its share."""
+        """z_Δ: what is left for the update once the bit has had its share.
+
+        1/z_Δ² = 1/z² − 1/z_b². ValueError where the bit's noise is so small that nothing is left.
+        """
         if not self.clipping.adaptive or not self.noise_multiplier:
             return self.noise_multiplier
         left = 1 / self.noise_multiplier**2 - 1 / self.bit_multiplier**2
@@ -263,7 +278,10 @@ class Clipped(Protection):
     def release(
         self, vector: NDArray[np.float64], clip: float | None, noise: NoiseGenerator
     ) -> Integers:
-        """The clipped vector in grid steps, and ±1 norm for the bit, without noise."""
+        """The clipped vector in grid steps, and ±1 norm for the bit, without noise.
+
+        ``clip``: the round's norm by the server's word; None for this object's own.
+        """
         norm = self.clip if clip is None else clip
         clipped = clip_l2(vector, norm)
         steps = truncate(clipped, norm)

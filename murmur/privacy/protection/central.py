@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from murmur.privacy import events
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier, sampled_noise_multiplier
-from murmur.privacy.events import Event
+from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Clipped, Integers
 from murmur.privacy.statement import Exposure, by_participations
@@ -40,7 +39,13 @@ SECRET_COHORT = events.Assumption(
 
 
 class ServerNoise(Clipped):
-    """Noise from the server, which sees updates in the clear and publishes noised means."""
+    """Noise from the server, which sees updates in the clear and publishes noised means.
+
+    Keeps a budget against those who see the models, and none against the server.
+
+    Attributes:
+        rounds_published: how many noised means have been made public.
+    """
 
     threats = ("central",)
     adjacency = Adjacency.ADD_REMOVE
@@ -89,7 +94,11 @@ class ServerNoise(Clipped):
 
 
 class Central(ServerNoise):
-    """Independent noise in every round."""
+    """Independent noise in every round.
+
+    Where cohorts are secret Poisson samples it is calibrated and charged with amplification, else
+    for the rounds of the client that is asked most often.
+    """
 
     name = "Gaussian noise from the server"
     claim = (
@@ -131,7 +140,10 @@ class Central(ServerNoise):
         return mechanism.privatize_integers(total, noise)
 
     def round_event(self) -> Event:
-        """One published model."""
+        """One published model, to whoever does not know the cohort if that is a secret sample.
+
+        The release rests on that secrecy as an assumption, and says what it costs without.
+        """
         if not self.noise_multiplier:
             return events.NonPrivateEvent()
         sampled = self.mechanism.event()
@@ -147,7 +159,10 @@ class Central(ServerNoise):
         return [self.exposure(event, clients)]
 
     def _released(self, event: Event, participations: Mapping[int, int]) -> Mapping[str, Event]:
-        """What was released of whom, if each round released ``event``."""
+        """What was released of whom, if each round released ``event``.
+
+        By known cohorts each client's own rounds count; of secret ones every round does, for all.
+        """
         if self.cohorts.rate is None:
             counts = {str(client): count for client, count in sorted(participations.items())}
             return by_participations(event, counts or {"nobody": 0})

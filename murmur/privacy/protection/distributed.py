@@ -30,7 +30,11 @@ _LARGEST = 2**31 - 1  # what an entry may be on the wire
 
 
 class Distributed(Clipped):
-    """Noise from the clients, for sums that are taken securely, or for each message alone."""
+    """Noise from the clients, for sums that are taken securely, or for each message alone.
+
+    ValueError where the budget needs noise that 32-bit entries cannot hold. A client's data may be
+    exchanged for any other, so sums have distance 2C.
+    """
 
     name = "discrete Gaussian noise from the clients"
     threats = ("local", "secure_aggregation")
@@ -57,7 +61,10 @@ class Distributed(Clipped):
 
     @cached_property
     def _shares(self) -> dict[str, DistributedGaussian]:
-        """One client's noise on the vector and on the bit."""
+        """One client's noise on the vector and on the bit, by part of the release.
+
+        Each is what h honest clients must add together, divided by √h.
+        """
         multipliers = {"vector": self.update_multiplier}
         if self.clipping.adaptive:
             multipliers["bit"] = self.bit_multiplier

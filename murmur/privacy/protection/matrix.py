@@ -34,10 +34,9 @@ from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
-from murmur.privacy.events import Event
+from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Integers
 from murmur.privacy.protection.central import ServerNoise
@@ -106,12 +105,16 @@ class MatrixFactorization(ServerNoise):
         self.outputs: NDArray[np.float64] = np.zeros((0, 0))
 
     def calibrate(self) -> float:
-        """z: σ over the sensitivity of all rounds together."""
+        """z: σ over the sensitivity of all rounds together, divided by √rounds.
+
+        Every round draws noise for all of them, which are one release.
+        """
         budget = self.budget
         together = discrete_noise_multiplier(budget.epsilon, budget.delta, budget.rounds)
         return together / math.sqrt(budget.rounds)  # every round draws noise for all of them
 
     def _bands(self, given: int | None) -> int:
+        """b: as ``given``, but no wider than any client's rounds lie apart, nor than the run."""
         gaps = [
             later - earlier
             for pattern in self.cohorts.patterns()
@@ -149,6 +152,10 @@ class MatrixFactorization(ServerNoise):
         return output + self._row(total, noise)
 
     def _row(self, total: Integers, noise: NoiseGenerator) -> NDArray[np.float64]:
+        """One round's o_t from its own sum, and what is kept of it for those that follow.
+
+        Shape (d,), in steps of ``total``. The noise is drawn on integers.
+        """
         kept = len(self.coefficients) - 1
         if not self.rounds_published:
             self.sums = np.zeros((kept, len(total)), np.int64)

@@ -9,7 +9,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import Sum
-from murmur.privacy.canaries import CanaryAudit
+from murmur.privacy.one_run import CanaryAudit
 from murmur.privacy.statement import Statement
 from tests.fl_app.running import SMALL, command, interrupt, run_inline
 
@@ -37,7 +37,7 @@ def guarantee(folder):
         ["strategy=nbafl", "privacy.sensitivity=worst", "privacy.epsilon=16"],
         LABELS,
         [*LABELS, "strategy.answers=disjoint", "strategy.target=posterior"],
-        [*LABELS, "strategy.answers=votes", *SUMS],
+        [*LABELS, "strategy=votes", *SUMS],
         ["strategy=class_statistics", "federation.num_rounds=1", *SUMS],
     ],
     ids=" ".join,
@@ -111,9 +111,8 @@ def test_what_canaries_cannot_measure_is_refused_before_the_run(words, said):
 def test_canaries_join_the_sum_after_the_clients_and_share_no_entry():
     strategy = Experiment(compose([*AUDIT, *CENTRAL, "privacy.noise=seeded"])).strategy
     model, canaries = strategy.initial_parameters(), strategy.canaries
-    told = strategy.task(1, model)
     total = Sum(strategy.codec())
-    canaries.join(1, model, *told, total)
+    canaries.join(strategy.training(1, model).task(0), total)
     assert set(total.clients) <= {-1 - name for name in np.flatnonzero(canaries.inside)}
     steps = np.abs(total.total)
     assert 0 < steps.max() <= 2**20 / np.sqrt(len(model) // canaries.count)

@@ -76,7 +76,7 @@ def test_wrong_key_names_key_value_and_nearest(override, words):
     ("override", "group", "words"),
     [
         ("privacy.epsilon=-1", "privacy", ["privacy.epsilon=-1", "above 0"]),
-        ("privacy.noise=loud", "privacy", ["privacy.noise='loud'", "seeded"]),
+        ("privacy.noise=loud", "privacy", ["privacy.noise=loud", "seeded"]),
         ("federation.num_clients=many", "federation", ["federation.num_clients=many", "int"]),
         ("federation.clients_per_round=99", "federation", ["clients_per_round=99", "1..40"]),
         ("federation.quorum=0", "federation", ["federation.quorum=0", "(0, 1]"]),

@@ -1,7 +1,6 @@
 """A researcher's own folder of classes: every engine takes it, a device does not."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -96,23 +95,6 @@ def test_workers_of_a_run_before_do_not_answer_without_the_folder(tmp_path, caps
     assert main([*plain, *ray, f"run_dir={tmp_path / 'plain'}"]) == 0, capsys.readouterr()
     words = [*WORDS, *SIZES, *ray, f"run_dir={tmp_path / 'own'}"]
     assert main(["--config-dir", str(FOLDER), *words]) == 0, capsys.readouterr()
-
-
-HEAD = """
-import os
-from fl_app.engines.ray_start import Head
-before = Head.shared(1)
-assert Head.shared(1) is before
-os.environ["MURMUR_PLUGINS"] = "named later"
-after = Head.shared(1)
-assert after is not before and before.process.poll() is not None
-after.stop()
-"""
-
-
-def test_a_head_that_started_before_the_folder_was_named_is_not_used():
-    done = subprocess.run([sys.executable, "-c", HEAD], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):

@@ -15,9 +15,9 @@ from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import device_config, overrides_for_devices
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.device.refused import REFUSED
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy
+from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import MINE, OPEN, STRICT, Device, model_size, question, report
 
 OWN = OwnerSettings(

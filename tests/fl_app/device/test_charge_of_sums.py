@@ -17,11 +17,10 @@ import pytest
 
 from fl_app.config.errors import ConfigError
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.events import SummedEvent
+from murmur.privacy.events import Adjacency, SummedEvent
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse
 from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
-from murmur.privacy.neighbours import Adjacency
 from murmur.secure_sum import release_digest
 from tests import charge_tape
 from tests.asked_of_device import CASES, MATTERS, RESULTS, Asked

@@ -14,15 +14,14 @@ from safetensors.numpy import load_file
 
 from fl_app.client_app import app as client_app
 from fl_app.config.run_config import to_run_config
-from fl_app.device.refused import REFUSED
 from fl_app.engines.deploy import device_overrides
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.results import RunFolder
 from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
-from murmur.round import redelivery
-from murmur.round.errors import RunError
+from murmur.round import grid as redelivery
+from murmur.round.task import REFUSED, RunError
 from tests.clock import Clock
 from tests.federation.loopback import POLICY
 from tests.fl_app.running import run_inline

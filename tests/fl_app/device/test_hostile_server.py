@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_app.device.refused import REFUSED
+from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import (
     MINE,
     OPEN,

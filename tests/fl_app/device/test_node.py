@@ -7,9 +7,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fl_app.config.composition import compose
 from fl_app.device.node import Node, decode_reply, encode_reply
 from fl_app.device.node_settings import NodeSettings
-from fl_app.device.task_parsing import digest
 from murmur.privacy.events import Hiding
 from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.round.task import digest
 from tests.fl_app.running import SMALL
 
 POLICY = """

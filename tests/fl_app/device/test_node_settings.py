@@ -9,7 +9,7 @@ from fl_app.device import agreement
 from fl_app.device.agreement import run_name
 from fl_app.device.node import Node
 from fl_app.device.node_settings import SIMULATED, NodeSettings, is_simulated
-from fl_app.device.refused import REFUSED
+from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
 from tests.fl_app.devices import DIGITS, device_config
 from tests.fl_app.running import SMALL

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fl_app.device.node import Node
-from fl_app.device.refused import REFUSED
 from murmur.learning.codec import LabelCodec
-from murmur.papers.privatekt.own_labels import OwnLabelCodec
+from murmur.papers.privatekt import OwnLabelCodec
+from murmur.round.task import REFUSED
 from tests.fl_app.device import test_hostile_server
 from tests.fl_app.device.test_hostile_server import SMALL, Case, honest
 from tests.fl_app.device.test_sum_rules import VICTIM, HostileServer
@@ -27,7 +27,7 @@ ONE_EPOCH = [*SMALL, "strategy.local.epochs=1"]
 CASES = {
     **test_hostile_server.CASES,
     "privatekt, disjoint": Case([*ONE_EPOCH, "strategy.answers=disjoint"], ROWS),
-    "privatekt, votes": Case([*ONE_EPOCH, "strategy.answers=votes"], {"indices": np.arange(3)}),
+    "votes": Case(["strategy=votes", *ONE_EPOCH], {"indices": np.arange(3)}),
     "class_statistics": Case(
         [
             *("strategy=class_statistics", "features=none", "privacy.threat=local"),
@@ -63,7 +63,7 @@ WORDS = [
     *("strategy.labelling.mechanism=rr", "strategy.labelling.mechanism=pate", "strategy.soft=true"),
     *("strategy.local.epochs=2", "strategy.local.lot_size=7", "strategy.uploads.noise=nbafl"),
     *("model.hidden=[3]", "model=cnn_small", "strategy.beta=0.5", "strategy.budget.hamming=5"),
-    *("strategy.answers=votes", "strategy.learner=ridge", "strategy.abstain=0.5"),
+    *("strategy.answers=paper", "strategy.learner=ridge", "strategy.abstain=0.5"),
     *("protection=distributed", "privacy.threat=secure_aggregation", "strategy.components=3"),
     *("privacy.secure_aggregation=on", "protection=central", "run_name=another", "no.such.key=1"),
 ]

@@ -14,8 +14,8 @@ from fl_app.device.node_settings import NodeSettings
 from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger
-from murmur.round.secure_question import question
-from murmur.round.secure_sum import Summed
+from murmur.round.secure_summation import Release
+from murmur.round.task import question
 from murmur.secure_sum import SecureSumSettings
 from murmur.secure_sum.terms import join_ids
 from tests.fl_app.running import run_inline
@@ -129,7 +129,7 @@ def test_a_weight_outside_of_the_terms_is_refused_before_it_is_charged(tmp_path,
 def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, monkeypatch, what):
     # The server makes terms for one release and asks for another: earlier versions charged the
     # victim as if the others released the same.
-    plainly = Summed.digest.fget
+    plainly = Release.digest.fget
 
     def digest(self):
         other = {
@@ -144,7 +144,7 @@ def test_terms_for_another_release_are_refused_before_it_is_charged(tmp_path, mo
             return plainly(replace(self, event=event))
         return plainly(replace(self, **{what: other[what]}))
 
-    monkeypatch.setattr(Summed, "digest", property(digest))
+    monkeypatch.setattr(Release, "digest", property(digest))
     run = run_inline(tmp_path / "run", ON, "federation.num_rounds=1")
     assert "terms are for another release" in run.rows()[1]["failed"]["0"]
     with Ledger(run.path / "ledger.sqlite") as ledger:

@@ -17,8 +17,8 @@ from fl_app.cli import main
 from fl_app.config.run_config import to_run_config
 from fl_app.device import flower_runtime
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
-from fl_app.device.refused import REFUSED
 from fl_app.device.serving import Device
+from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
 from tests.federation.supernode import BUNDLE, SECRET, SuperNode
 from tests.fl_app.device_under_test import Device as Files

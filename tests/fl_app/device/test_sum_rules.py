@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from fl_app.device.refused import REFUSED
 from murmur.learning.codec import WeightCodec
 from murmur.privacy.events import NonPrivateEvent
-from murmur.round.secure_question import question as question_to_sum
+from murmur.round.task import REFUSED
+from murmur.round.task import question as question_to_sum
 from murmur.secure_sum import (
     Phase,
     SecureClient,

@@ -8,8 +8,8 @@ import pytest
 from datasets import Dataset
 
 from fl_app.device.node import Node
-from fl_app.device.refused import REFUSED
 from fl_app.engines.deploy import device_overrides
+from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import CLIENTS, MINE, OPEN, Device, model_size, question, report
 
 INPUTS = [f"x{number}" for number in range(64)]

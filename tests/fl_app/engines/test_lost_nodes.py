@@ -5,8 +5,8 @@ from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 from fl_app.engines.inline import identify
-from fl_app.engines.lost_nodes import without_lost_nodes
-from murmur.round.errors import RunError
+from fl_app.server_app import without_lost_nodes
+from murmur.round.task import RunError
 
 LOST = "<class 'ray.exceptions.ActorUnavailableError'>:<'The actor is unavailable'>"
 

@@ -1,17 +1,17 @@
-"""What the ray engine gives to Flower: all of the app, and nothing else of the project's folder."""
+"""What an engine gives to Flower: all of the app, and nothing else of the project's folder."""
 
 from pathlib import Path
 
 from flwr.cli.build import build_fab_from_disk, build_fab_from_files
 
-from fl_app.engines.packing import copy_app
+from fl_app.engines.deploy import copy_app
 
 PROJECT = Path(__file__).resolve().parents[3]
 
 
 def test_the_copy_packs_to_what_the_whole_folder_would(tmp_path):
     app = copy_app(PROJECT, tmp_path / "app")
-    packages = ("fl_app", "strategies", "clients", "rounds", "schemes", "learning", "privacy")
+    packages = ("fl_app", "strategies", "clients", "murmur")
     paths = [path for name in packages for path in (PROJECT / name).rglob("*.py")]
     paths += [*(PROJECT / "conf").rglob("*.yaml"), PROJECT / "pyproject.toml"]
     files = {path.relative_to(PROJECT).as_posix(): path for path in paths}

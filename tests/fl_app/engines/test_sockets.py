@@ -10,8 +10,7 @@ import grpc
 import pytest
 
 from fl_app.config.errors import ConfigError
-from fl_app.engines import ray_start, sockets
-from fl_app.engines.flower import FlowerEngine
+from fl_app.engines import processes, ray_start
 from fl_app.engines.ray import RayEngine
 from tests.fl_app.running import command
 
@@ -45,25 +44,24 @@ def test_a_long_tmpdir_leaves_room_for_sockets(tmp_path, long_folder, kind):
 def test_sockets_stay_in_a_short_tmpdir(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="m") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
-        assert sockets.socket_folder() == folder
+        assert processes.socket_folder() == folder
 
 
 def test_where_no_folder_will_do_the_variable_is_named(long_folder, monkeypatch):
-    monkeypatch.setattr(sockets, "_SHORT", "/tmp/none")
+    monkeypatch.setattr(processes, "_SHORT", "/tmp/none")
     with pytest.raises(ConfigError, match=r"^TMPDIR=.*xxx: leaves no room.*at most 16"):
-        sockets.socket_folder()
+        processes.socket_folder()
     assert tempfile.gettempdir() == str(long_folder)  # of everything else
 
 
 GONE = "127.0.0.1:1"
 
 
-@pytest.mark.parametrize("engine", [RayEngine, FlowerEngine])
-def test_a_cluster_that_is_gone_is_said_to_be_gone(monkeypatch, engine):
+def test_a_cluster_that_is_gone_is_said_to_be_gone(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", GONE)
     monkeypatch.setattr(ray_start, "ANSWER_SECONDS", 0.1)
     with pytest.raises(ConfigError, match=rf"^RAY_ADDRESS={GONE}: no Ray cluster there"):
-        engine().begin()
+        RayEngine().begin()
 
 
 @pytest.mark.parametrize("more", [["engine=ray"], ["-m", "hydra/launcher=ray", "seed=1,2"]])

@@ -4,7 +4,7 @@ import shutil
 import tomllib
 
 from fl_app.config.help_text import CONF
-from fl_app.engines.packing import copy_app
+from fl_app.engines.deploy import copy_app
 
 
 def test_an_app_is_packed_from_an_installed_wheel(tmp_path):

@@ -23,7 +23,7 @@ from fl_app.run.health import RunHealth
 from fl_app.run.results import RunFolder
 from murmur.learning.array_file import replace_file
 from murmur.round.setup import ServerSetup
-from strategies.algorithm import Algorithm
+from strategies.base import CohortStrategy
 from tests.fl_app.running import SMALL, command, interrupt, run_inline
 
 ROUNDS = 2
@@ -109,12 +109,12 @@ def watched(published):
         published.draws += purpose in ("update", "broadcast", "special client")
         return draw(setup, purpose, number)
 
-    send, replace, evaluate = InlineGrid.send_and_receive, os.replace, Algorithm.evaluate
+    send, replace, evaluate = InlineGrid.send_and_receive, os.replace, CohortStrategy.evaluate
     append, report, draw = RunFolder.append_row, RunHealth.row, ServerSetup.noise
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InlineGrid, "send_and_receive", sent)
         patch.setattr(os, "replace", replaced)
-        patch.setattr(Algorithm, "evaluate", evaluated)
+        patch.setattr(CohortStrategy, "evaluate", evaluated)
         patch.setattr(RunFolder, "append_row", appended)
         patch.setattr(RunHealth, "row", reported)
         patch.setattr(ServerSetup, "noise", drawn)
@@ -165,7 +165,7 @@ def test_killed_at_any_step_every_model_of_a_round_that_ever_left_is_the_same(tm
 KILLED = """
 import os, signal, sys
 import numpy as np
-from strategies.algorithm import Algorithm
+from strategies.base import CohortStrategy
 from fl_app.cli import main
 
 def evaluate(strategy, model):
@@ -174,7 +174,7 @@ def evaluate(strategy, model):
         os.kill(os.getpid(), signal.SIGKILL)
     return {}
 
-Algorithm.evaluate = evaluate
+CohortStrategy.evaluate = evaluate
 main(sys.argv[2:])
 """
 

@@ -15,7 +15,7 @@ from fl_app.device.node import Node
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
 from fl_app.tools.audit import findings, main
-from murmur.learning.kernels.per_sample import PerSampleGradients
+from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian

@@ -38,8 +38,7 @@ WEIGHTS = [
 ]
 VOTES = [
     *COMMON,
-    "strategy=privatekt",
-    "strategy.answers=votes",
+    "strategy=votes",
     "strategy.K=5",
     "privacy.threat=secure_aggregation",
     "privacy.epsilon=1",

@@ -4,7 +4,7 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.tools import planner
-from murmur.papers.privatekt.answers import LabelQuery, way_of
+from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 
 WORDS = ["strategy=class_statistics", "federation.public=720", "features.components=30"]
@@ -16,7 +16,7 @@ WORDS = ["strategy=class_statistics", "federation.public=720", "features.compone
 )
 def test_lead_of_votes_is_that_of_the_closed_form(clients, labels, epsilon, expected):
     budget = Budget(epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=clients)
-    votes = way_of("votes")(LabelQuery(budget, labels, 10))
+    votes = Votes(LabelQuery(budget, labels, 10))
     assert votes.lead(clients, 0.6) == pytest.approx(expected, rel=2e-3)
 
 

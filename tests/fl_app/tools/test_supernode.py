@@ -19,8 +19,8 @@ from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
 
 from fl_app.cli import main
-from fl_app.device.refused import REFUSED
 from fl_app.tools.supernode import OneByOne, mended, patient
+from murmur.round.task import REFUSED
 
 BROKEN = [
     httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol"),

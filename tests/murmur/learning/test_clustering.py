@@ -6,6 +6,7 @@ import torch
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.clustering import ClusteringClient
+from clients.local_training import LocalSgd
 from murmur.learning.clustering import (
     assignments,
     autoencoder,
@@ -77,8 +78,7 @@ def test_backends_gradient_is_that_of_the_loss(trainer):
     model = clustering_model(trainer)
     model.clustering_weight = 0.7
     target = target_distribution(assignments(trainer, images), np.full(K, 1 / K))
-    rows = torch.tensor(images).permute(0, 2, 3, 1).reshape(6, -1)
-    found = trainer._backend.gradient(rows, torch.tensor(target.T)).numpy().copy()
+    found = trainer._backend.gradient(torch.tensor(images), torch.tensor(target)).numpy().copy()
     start, step = trainer.parameters(), 1e-2
 
     def loss(parameters):
@@ -141,9 +141,7 @@ def test_client_uses_no_labels_and_checks_the_servers_frequencies(trainer, tmp_p
     setup = ClientSetup(trainer, images, None, Budget(np.inf, 1e-5), 1, ClientState(tmp_path))
     client = ClusteringClient(
         setup,
-        epochs=1,
-        batch_size=10,
-        learning_rate=0.01,
+        local=LocalSgd(epochs=1, batch_size=10, learning_rate=0.01),
         pretrain_rounds=1,
         clustering_weight=0.1,
         protection=Unprotected,

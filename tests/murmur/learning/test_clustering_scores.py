@@ -8,8 +8,7 @@ import pytest
 from sklearn import metrics
 
 from murmur.learning.clustering_scores import METRICS, clustering_score, judge, rank_correlation
-from murmur.papers.protected_results.result import LaplaceResult
-from murmur.papers.protected_results.rows import project
+from murmur.papers.protected_results import LaplaceResult, project
 from murmur.privacy.noise import NoiseGenerator
 
 CLIENTS, K = 1000, 10

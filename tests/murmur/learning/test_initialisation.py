@@ -6,9 +6,9 @@ import torch
 from scipy import stats
 from torch import nn
 
-from murmur.learning.initialisation import initialise
-from murmur.learning.kernels.flat import FlatModel
+from murmur.learning.layers import initialise
 from murmur.learning.models import cnn_groupnorm
+from murmur.learning.training.parameters import FlatModel
 
 
 def rng() -> np.random.Generator:

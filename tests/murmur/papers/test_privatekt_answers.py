@@ -8,8 +8,14 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import MalformedError
-from murmur.papers.privatekt.answers import ABSTAINED, LabelQuery, way_of
-from murmur.papers.privatekt.own_labels import OwnLabelCodec
+from murmur.papers.privatekt import (
+    ABSTAINED,
+    DisjointLabels,
+    LabelQuery,
+    OwnLabelCodec,
+    SharedLabels,
+    Votes,
+)
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Hiding
@@ -31,7 +37,7 @@ SMALL = [
     "strategy.spreading={components:30}",
 ]
 SUMS = [
-    "strategy.answers=votes",
+    "strategy=votes",
     "strategy.K=40",
     "privacy.threat=secure_aggregation",
     "privacy.secure_aggregation=simulated",
@@ -39,7 +45,7 @@ SUMS = [
 
 
 def noise_of(count, **budget):
-    answers = way_of("votes")(LabelQuery(Budget(4.0, 1e-5, "run", **budget), count, 10))
+    answers = Votes(LabelQuery(Budget(4.0, 1e-5, "run", **budget), count, 10))
     return answers.noise, answers
 
 
@@ -55,7 +61,7 @@ def test_votes_cost_the_budget_and_no_more(count, expected):
 
 def test_votes_of_exchanged_clients_are_no_farther_apart_than_was_paid_for():
     _, answers = noise_of(8)
-    free = way_of("votes")(LabelQuery(Budget(np.inf, 1e-5), 8, 10))
+    free = Votes(LabelQuery(Budget(np.inf, 1e-5), 8, 10))
     rng = NoiseGenerator.seeded(0)
     rows = [np.zeros(8, np.int64), np.arange(8) + 1, np.full(8, ABSTAINED)]
     sent = [free.privatize(row, 0, rng) for row in rows]
@@ -66,9 +72,9 @@ def test_votes_of_exchanged_clients_are_no_farther_apart_than_was_paid_for():
     assert answers.noise.sensitivity == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("way", ["paper", "disjoint", "votes"])
+@pytest.mark.parametrize("way", [SharedLabels, DisjointLabels, Votes])
 def test_a_sum_hides_answers_only_where_others_answer_in_the_same_cells(way):
-    answers = way_of(way)(LabelQuery(Budget(8.0, 1e-5), 3, 4, clients=5))
+    answers = way(LabelQuery(Budget(8.0, 1e-5), 3, 4, clients=5))
 
     def cells(place):
         noise, codec = NoiseGenerator.seeded(place), answers.codec
@@ -89,7 +95,7 @@ def test_pure_noise_says_nothing_about_any_image():
 
 
 def test_evidence_of_randomised_labels_follows_their_law():
-    answers = way_of("disjoint")(LabelQuery(Budget(2.0, 1e-5, "run"), 1, 10, 3))
+    answers = DisjointLabels(LabelQuery(Budget(2.0, 1e-5, "run"), 1, 10, 3))
     total = np.zeros((3, 10), np.int64)
     total[0, 4] = 1
     evidence = answers.evidence(total, 1)

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from murmur.privacy.events import (
+    Adjacency,
     Assumption,
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -20,10 +21,10 @@ from murmur.privacy.events import (
     SecurelySummedEvent,
     ShuffledEvent,
     SummedEvent,
+    Unit,
     UnknownEvent,
     event_from_dict,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
 
 EVENTS = [
     RandomizedResponseEvent(2.5, 10),

@@ -2,7 +2,7 @@
 
 import itertools
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 
 
 def test_no_two_lists_of_fields_are_framed_alike():

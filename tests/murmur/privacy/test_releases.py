@@ -3,15 +3,16 @@
 import pytest
 
 from murmur.privacy.events import (
+    Adjacency,
     DiscreteGaussianEvent,
     PoissonSampledEvent,
     RandomizedBitsEvent,
     RandomizedResponseEvent,
     Release,
     RepeatedEvent,
+    Unit,
+    is_gaussian,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
-from murmur.privacy.releases import is_gaussian
 
 NOISE = DiscreteGaussianEvent(100.0, 100.0)
 

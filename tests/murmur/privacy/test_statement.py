@@ -15,6 +15,7 @@ from murmur.privacy.events import (
     RepeatedEvent,
 )
 from murmur.privacy.statement import Exposure, Statement, by_participations
+from murmur.privacy.statement_text import render
 from tests.sums import reported
 
 DELTA = 1e-5
@@ -65,15 +66,15 @@ def test_people_read_claimed_beside_proven():
     said = statement(
         exposure({"a": 250}, claimed_per_round=5.0, claimed_total=5.0, assumptions=("it is as is",))
     )
-    lines = said.text().splitlines()
+    lines = render(said).splitlines()
     claimed = next(i for i, line in enumerate(lines) if "claimed ε:" in line)
     assert "5 per round, 5 in total" in lines[claimed]
-    stated = " ".join(said.text().split())
+    stated = " ".join(render(said).split())
     assert f"Against {SERVER}, if it is as is: ε = 795 in total, 5 a round" in stated
     assert "without that: ε = 795" in stated
-    assert "Nobody runs the shuffler" in said.text()
-    assert "shuffling keeps the whole run" in said.text()
-    assert "everything that one client holds" in said.text()
+    assert "Nobody runs the shuffler" in render(said)
+    assert "shuffling keeps the whole run" in render(said)
+    assert "everything that one client holds" in render(said)
 
 
 def test_what_rests_on_an_assumption_is_not_proven():
@@ -83,9 +84,9 @@ def test_what_rests_on_an_assumption_is_not_proven():
     assert said.guarantees[0].proven_total == math.inf
     assert said.guarantees[0].assumed_total == pytest.approx(1.0, rel=1e-3)
     assert not said.is_private
-    assert "NOT PROVEN: every finite ε here rests on an assumption." in said.text()
-    assert "if the coin is fair: ε = 1 in total, 1 a round" in said.text()
-    assert "without that: ε = infinite" in said.text()
+    assert "NOT PROVEN: every finite ε here rests on an assumption." in render(said)
+    assert "if the coin is fair: ε = 1 in total, 1 a round" in render(said)
+    assert "without that: ε = infinite" in render(said)
     fallen_back = client(LaplaceEvent(1.0), coin, otherwise=client(LaplaceEvent(0.5)))
     said = statement(Exposure(Threat.LOCAL, SERVER, fallen_back, {"a": fallen_back}))
     assert said.guarantees[0].proven_total == pytest.approx(2.0, rel=1e-3)
@@ -150,9 +151,8 @@ def test_a_name_that_stands_for_several_clients_says_the_same_as_theirs():
     for name in ("proven_total", "proven_median", "proven_least", "proven_per_round"):
         assert getattr(one, name) == getattr(other, name)
     assert other.most_exposed == "9"
-    assert (
-        "of 7 clients"
-        in statement(Exposure(Threat.LOCAL, SERVER, ROUND, grouped, sizes=sizes)).text()
+    assert "of 7 clients" in render(
+        statement(Exposure(Threat.LOCAL, SERVER, ROUND, grouped, sizes=sizes))
     )
 
 
@@ -176,7 +176,7 @@ def test_two_adversaries_stand_side_by_side():
     assert summed.assumed_total < 28.31
     assert (
         f"a server that sees sums, if 100 clients are honest: ε = {summed.assumed_total:.3g}"
-        in " ".join(said.text().split())
+        in " ".join(render(said).split())
     )
 
 
@@ -184,55 +184,45 @@ def test_a_run_without_protection_says_so():
     clients = by_participations(NonPrivateEvent(), {"a": 3})
     said = statement(Exposure(Threat.LOCAL, SERVER, NonPrivateEvent(), clients))
     assert not said.is_private
-    assert "NOT PRIVATE" in said.text()
-    assert "infinite in total" in said.text()
+    assert "NOT PRIVATE" in render(said)
+    assert "infinite in total" in render(said)
     assert said.guarantees[0].proven_total == math.inf
 
 
 def test_seeded_noise_makes_the_statement_void():
     said = statement(exposure({"a": 1}), void=["the noise was seeded, so that anyone can redo it"])
     assert not said.is_private
-    assert said.text().splitlines()[1].startswith("VOID")
+    assert render(said).splitlines()[1].startswith("VOID")
 
 
 def test_what_a_split_leaves_unprotected_stands_at_the_top():
     said = statement(exposure({"a": 1}), split="rows of owners in the test set")
-    assert said.text().splitlines()[2] == "Not protected: rows of owners in the test set."
+    assert render(said).splitlines()[2] == "Not protected: rows of owners in the test set."
     assert Statement.from_dict(json.loads(json.dumps(said.to_dict()))) == said
-    assert "Not protected" not in statement(exposure({"a": 1})).text()
+    assert "Not protected" not in render(statement(exposure({"a": 1})))
 
 
 def test_measured_epsilon_is_reported():
-    assert (
-        "measured ε: at least 2.5 per round, by attack"
-        in statement(exposure({"a": 1}, measured=2.5)).text()
+    assert "measured ε: at least 2.5 per round, by attack" in render(
+        statement(exposure({"a": 1}, measured=2.5))
     )
 
 
 def test_an_attack_that_beats_the_proof_is_shouted():
-    assert "MORE THAN PROVEN" in statement(exposure({"a": 250}, measured=5.1)).text()
-    assert "MORE THAN PROVEN" not in statement(exposure({"a": 250}, measured=4.9)).text()
+    assert "MORE THAN PROVEN" in render(statement(exposure({"a": 250}, measured=5.1)))
+    assert "MORE THAN PROVEN" not in render(statement(exposure({"a": 250}, measured=4.9)))
 
 
 def test_words_for_epsilon():
-    assert (
-        "at most 73.1% sure"
-        in statement(
-            Exposure(
-                Threat.LOCAL,
-                SERVER,
-                client(LaplaceEvent(1.0)),
-                {"a": client(LaplaceEvent(1.0))},
-            ),
-            delta=0.0,
-        ).text()
-    )
-    assert "practically certain" in statement(exposure({"a": 250})).text()
+    one = client(LaplaceEvent(1.0))
+    said = statement(Exposure(Threat.LOCAL, SERVER, one, {"a": one}), delta=0.0)
+    assert "at most 73.1% sure" in render(said)
+    assert "practically certain" in render(statement(exposure({"a": 250})))
 
 
 def test_the_text_stays_short_and_keeps_what_matters():
     talkative = exposure({"a": 1}, notes=tuple(f"Note {i} of many." for i in range(40)))
-    text = statement(talkative, warnings=["Mind the gap."]).text()
+    text = render(statement(talkative, warnings=["Mind the gap."]))
     assert len(text.splitlines()) == 25
     assert "Mind the gap." in text
     assert "more lines" in text.splitlines()[-1]

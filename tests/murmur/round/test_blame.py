@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from murmur.round.blame import DEDUCED, Blame, fewest_liars
-from murmur.round.secure_groups import groups_of
+from murmur.round.secure_summation import groups_of
 from murmur.secure_sum import SecureSumSettings
+from murmur.secure_sum.blame import DEDUCED, Blame, fewest_liars
 
 
 def test_the_smallest_explanation_is_counted():

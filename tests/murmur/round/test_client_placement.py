@@ -3,8 +3,8 @@
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 
-from murmur.round.client_placement import DevicePlacement, SimulatedPlacement
 from murmur.round.enrolment import Enrolment
+from murmur.round.placement import DevicePlacement, SimulatedPlacement
 from tests.node_keys import openssh, told
 
 

@@ -4,8 +4,8 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from murmur.round import redelivery
-from murmur.round.redelivery import with_redelivery
+from murmur.round import grid as redelivery
+from murmur.round.grid import with_redelivery
 from tests.clock import Clock
 
 NODES = (101, 102)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from murmur.privacy.noise import NoiseGenerator
-from murmur.round.schedule import Schedule
+from murmur.round.cohorts import Schedule
 
 
 def no_noise(purpose, number):

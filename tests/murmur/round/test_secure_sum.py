@@ -17,7 +17,7 @@ from murmur.learning.codec import BitCodec, LabelCodec, WeightCodec
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
-from murmur.round.secure_sum import modulus_bits
+from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureSumError
 from strategies.base import CohortStrategy
 from tests.fl_app.running import run_inline
@@ -286,8 +286,8 @@ def test_a_run_without_it_speaks_of_no_secure_sum(plain_run):
 def test_the_smallest_sum_survives_a_checkpoint(secure_run):
     strategy = Experiment(compose(["engine=inline", "federation.num_clients=6", ON])).strategy
     strategy.resume(secure_run.load_checkpoint().state)
-    assert strategy.least_survivors == 6
-    assert strategy.secure_exposure(NonPrivateEvent()).per_round.honest_clients == 6
+    assert strategy.sums.least_survivors == 6
+    assert strategy.report.secure_exposure(NonPrivateEvent()).per_round.honest_clients == 6
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from fl_app.device import agreement
 from fl_app.run.experiment import Experiment
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
-from murmur.round.privacy_report import secure_exposure
-from murmur.round.weights import Weights
+from murmur.round.cohorts import Weights
+from murmur.round.report import secure_exposure
 from murmur.secure_sum import SecureSumSettings
 from tests.node_keys import openssh
 from tests.sums import noised

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from murmur.secure_sum import SecureSumSettings
-from murmur.secure_sum.graphs import (
+from murmur.secure_sum.terms import (
     HONEST,
     LYING,
     gap_log2,

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from murmur.privacy.framing import framed
+from murmur.common import framed
 from murmur.secure_sum import (
     Phase,
     PinnedPeers,

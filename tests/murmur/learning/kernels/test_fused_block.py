@@ -8,15 +8,14 @@ import torch
 from torch import nn
 
 from murmur.learning import models
-from murmur.learning.initialisation import initialise
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.fused_block import FusedBlock
-from murmur.learning.kernels.fused_kernels import compiled
-from murmur.learning.kernels.manual_gradients import ManualBackend
-from murmur.learning.layers import Flatten, HalvingPool
+from murmur.learning.kernels.fused import FusedBlock, compiled
+from murmur.learning.kernels.sequences import ManualBackend
+from murmur.learning.layers import Flatten, HalvingPool, initialise
 from murmur.learning.models import Network
-from murmur.learning.training.gradient import AutogradBackend
+from murmur.learning.training.backends import AutogradBackend
+from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
+from tests.backend_gradients import batch, gradient
 
 pytest.importorskip("llvmlite", reason="the extra `fast` is not installed")
 
@@ -42,24 +41,6 @@ CASES = {
     "without bias": (block([nn.Conv2d(1, 8, 3, bias=False), HalvingPool()], 1352), GRAY),
     "oblong": (block([nn.Conv2d(2, 8, (3, 5), padding=(0, 2)), HalvingPool()], 240), (2, 14, 10)),
 }
-
-
-def gradient(backend, flat, rows, y):
-    for layer in flat.module.modules():
-        if isinstance(layer, models.Dropout):
-            layer.bits = np.random.SFC64(4)
-    flat.module.train()
-    with backend.guard():
-        return backend.gradient(rows, y).clone()
-
-
-def batch(shape, size):
-    """Images of which one half is constant, so that pooling meets ties."""
-    rng = np.random.default_rng(size)
-    rows = rng.normal(size=(size, *shape[1:], shape[0])).astype(np.float32)
-    rows[:, : shape[1] // 2] = 0
-    y = rng.dirichlet(np.ones(10), size).astype(np.float32)
-    return torch.from_numpy(rows).flatten(1), torch.from_numpy(y.T.copy())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -91,8 +72,8 @@ def test_gradients_are_those_of_autograd(name):
     assert isinstance(fused._layers[0][1], FusedBlock)
     # The last size again: buffers are reused.
     for size in (5, 1, 5):
-        rows, y = batch(shape, size)
-        ours, theirs = gradient(fused, flats[0], rows, y), gradient(autograd, flats[1], rows, y)
+        ours = gradient(fused, flats[0], *batch(shape, size))
+        theirs = gradient(autograd, flats[1], *batch(shape, size))
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
 
 
@@ -116,8 +97,7 @@ def test_other_blocks_are_left_to_their_stages(layers):
 def test_a_share_of_the_batch_has_the_bits_that_it_has_alone():
     flat = FlatModel(models.cnn_16(GRAY, 10))
     stage = ManualBackend(flat, GRAY, fused=True)
-    rows, _ = batch(GRAY, 6)
-    images = rows.view(6, 28, 28, 1)
+    images = torch.from_numpy(batch(GRAY, 6)[0]).permute(0, 2, 3, 1)
     whole, alone = [plan._forward[0] for plan in (stage._plan(6, False), stage._plan(1, False))]
     assert torch.equal(whole(images)[3], alone(images[3:4])[0])
 

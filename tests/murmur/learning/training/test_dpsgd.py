@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from murmur.learning.data.datasets import Examples
-from murmur.learning.kernels.per_sample import SENSITIVITY, PerSampleGradients
 from murmur.learning.models import cnn_groupnorm, cnn_privatekt, cnn_tanh, mlp
-from murmur.learning.training.dpsgd import DpSgd, shifted
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd, PerSampleGradients, shifted
 from murmur.learning.training.trainer import Trainer
 
 SHAPE, CLASSES = (1, 16, 16), 3

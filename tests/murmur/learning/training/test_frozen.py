@@ -7,14 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from murmur.learning.kernels.flat import FlatModel
-from murmur.learning.kernels.per_sample import SENSITIVITY, PerSampleGradients
 from murmur.learning.pretrained import torchvision_model
-from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.training.per_sample_trial import require_separate_examples
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd, PerSampleGradients
+from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.stack import stackable
 from murmur.learning.training.trainer import Trainer
-from murmur.learning.training.trial import try_out
+from murmur.learning.training.trial import require_separate_examples, try_out
 
 SHAPE, CLASSES = (1, 4, 4), 3
 
@@ -36,7 +34,7 @@ class Net(nn.Module):
 
 
 class Plain(nn.Module):
-    """Two linear layers, as ``murmur.learning.adapters`` makes its models."""
+    """Two linear layers, as ``murmur.learning.pretrained`` makes its models."""
 
     def __init__(self, input_shape, num_classes):
         super().__init__()
@@ -177,7 +175,7 @@ def test_a_frozen_backbone_trains_its_head_alone():
 
 
 def test_adapters_and_head_are_all_that_trains():
-    from murmur.learning.adapters import lora
+    from murmur.learning.pretrained import lora
 
     base = partial(torchvision_model, architecture="resnet18", weights=None, size=32)
     make = partial(lora, base=base, layers=r"body\.network\.layer4\.1\.conv\d", trained=["head"])
@@ -191,7 +189,7 @@ def test_adapters_and_head_are_all_that_trains():
 
 
 def test_adapters_are_clipped_together_with_the_head():
-    from murmur.learning.adapters import lora
+    from murmur.learning.pretrained import lora
 
     make = partial(lora, SHAPE, CLASSES, base=Plain, layers="body", trained=["head"])
     subject = trainer(make)
@@ -208,7 +206,7 @@ def test_adapters_are_clipped_together_with_the_head():
 
 
 def test_without_peft_adapters_say_what_to_install(monkeypatch):
-    from murmur.learning.adapters import lora
+    from murmur.learning.pretrained import lora
 
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(ValueError, match="install it"):

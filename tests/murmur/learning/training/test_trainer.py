@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from murmur.learning import models
-from murmur.learning.kernels.manual_gradients import ManualBackend
-from murmur.learning.training.gradient import AutogradBackend
+from murmur.learning.kernels.sequences import ManualBackend
+from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.trainer import Trainer
 
 SHAPE = (1, 8, 8)

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from murmur.common import experiment_rng
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.dpfl_bnn.layers import BatchNorm, BinaryLinear, sign
-from murmur.papers.dpfl_bnn.network import bnn, refresh_statistics
+from murmur.papers.dpfl_bnn.network import BatchNorm, BinaryLinear, bnn, refresh_statistics, sign
+from tests.backend_gradients import in_room, model_order
 
 MNIST = (1, 28, 28)
 SMALL = (1, 8, 8)
@@ -70,12 +70,12 @@ def test_gradient_written_by_hand_is_autograds_straight_through_gradient(setting
         norm.weight.uniform_(-1, 1.5, generator=torch.Generator().manual_seed(1))
         norm.bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(2))
     backend = it._backend
-    rows = torch.from_numpy(images.transpose(0, 2, 3, 1).reshape(batch, -1).copy())
-    y = functional.one_hot(torch.from_numpy(labels), 4).T.float()
+    x = in_room(backend, images)
+    y = functional.one_hot(torch.from_numpy(labels), 4).float()
     module.train()
     statistics = it.buffers()
-    with backend.guard():
-        found = backend.gradient(rows, y).clone()
+    with backend.training(np.random.default_rng(0)):
+        gradient = backend.gradient(x, y).clone()
         found_local = backend._local_gradient.clone()
     moved = it.buffers()
     it.load_buffers(statistics)
@@ -86,6 +86,7 @@ def test_gradient_written_by_hand_is_autograds_straight_through_gradient(setting
     loss = functional.cross_entropy(module(torch.from_numpy(images)), torch.from_numpy(labels))
     gradients = torch.autograd.grad(loss, parameters + local, allow_unused=True)
     names = [name for name, _ in module.named_parameters()]
+    found = model_order(backend, gradient)
     expected = it.flatten(dict(zip(names, gradients[: len(names)], strict=True)))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-6)
     assert np.abs(expected).max() > 1e-4

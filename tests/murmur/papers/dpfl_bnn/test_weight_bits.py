@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from murmur.papers.dpfl_bnn.weight_bits import WeightBits, hamming_clip, plan
+from murmur.papers.dpfl_bnn.bits import Calibration, ReleaseSettings, WeightBits, hamming_clip
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import (
@@ -23,6 +23,11 @@ SETTINGS = {
     "hamming": None,
     "mask": 1.0,
 }
+
+
+def plan(weights, budget, *, gamma, upload, noise, **settings):
+    how = ReleaseSettings(gamma, upload, noise, "bit", Calibration(**settings))
+    return how.plan(weights, budget)
 
 
 def mean_of(release, weights, count=4000):
@@ -83,12 +88,12 @@ def test_any_two_clipped_vectors_differ_in_at_most_the_sensitivity_charged():
 def test_mask_uploads_its_share_and_draws_the_same_coordinates_from_the_same_stream():
     release = WeightBits(1001, 0.1, mask=0.25)
     assert release.uploaded == 251
-    first = release.coordinates(np.random.default_rng(3))
+    first = release.coordinates(0, 3)
     assert len(np.unique(first)) == 251
-    assert np.array_equal(first, release.coordinates(np.random.default_rng(3)))
-    assert not np.array_equal(first, release.coordinates(np.random.default_rng(4)))
+    assert np.array_equal(first, release.coordinates(0, 3))
+    assert not np.array_equal(first, release.coordinates(0, 4))
     assert release.event().event == RandomizedBitsEvent(0.1, 251, 251)
-    assert WeightBits(1001, 0.1).coordinates(np.random.default_rng(3)) is None
+    assert WeightBits(1001, 0.1).coordinates(0, 3) is None
 
 
 def test_sensitivity_never_exceeds_what_is_uploaded():

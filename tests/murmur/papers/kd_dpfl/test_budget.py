@@ -1,42 +1,47 @@
+"""KD-DPFL's arithmetic: ε_total = ε_label + ε_s + what a large client spends by joining."""
+
 import pytest
 
-from murmur.papers.kd_dpfl import budget as shares
+from murmur.papers.kd_dpfl.budget import Grouping, Plan, Spending, left_for_labels
+from murmur.privacy.budget import Budget
+
+SIZES = [900, 10, 10]
+
+
+def plan(total, **asked):
+    return Plan.of(Budget(total, 1e-5, "run"), SIZES, Grouping(), Spending(**asked))
 
 
 def test_conservative_budget():
-    budget = shares.conservative(8.0, [3.0, 2.0], 1.5)
-    assert (budget.special, budget.label, budget.large, budget.total) == (4.5, 3.5, 8.0, 8.0)
-    assert budget.total == max(*budget.general, budget.large)
+    it = plan(8.0, general_epsilon=[3.0, 2.0])
+    assert (it.special, it.label, it.general) == (4.5, {0: 3.5}, {1: 3.0, 2: 2.0})
+    assert it.total == max(*it.general.values(), it.sum_of(0))
 
 
 def test_tight_budget_spends_nothing_on_the_special_client():
-    budget = shares.tight(8.0, [3.0])
-    assert (budget.special, budget.label, budget.large) == (0.0, 8.0, 8.0)
+    it = plan(8.0, mode="tight", general_epsilon=3.0)
+    assert (it.special, it.label, it.sum_of(0)) == (0.0, {0: 8.0}, 8.0)
 
 
 def test_joining_the_federated_stage_is_sequential():
-    assert shares.conservative(8.0, [2.0], 1.5, joining=2.0).label == 3.0
-    assert shares.tight(8.0, [2.0], joining=2.0).label == 6.0
+    assert plan(8.0, general_epsilon=2.0, joining=True).label == {0: 3.0}
+    assert plan(8.0, general_epsilon=2.0, joining=True, mode="tight").label == {0: 6.0}
 
 
 @pytest.mark.parametrize(
-    ("total", "general", "ratio", "message"),
+    ("total", "asked", "message"),
     [
-        (8.0, [6.0], 1.5, "^total=8.0: leaves -1 for the labels"),
-        (4.0, [6.0], 1.5, "^general=.*none may exceed"),
-        (8.0, [3.0], 0.5, "^ratio=0.5: "),
-        (8.0, [], 1.5, "^general="),
-        (8.0, [0.0], 1.5, "^general="),
-        (float("inf"), [3.0], 1.5, "^total=inf: "),
+        (8.0, {"general_epsilon": 6.0}, "^total=8.0: leaves -1 for the labels"),
+        (4.0, {"general_epsilon": 6.0}, "^general=.*none may exceed"),
+        (8.0, {"ratio": 0.5}, "^ratio=0.5: "),
+        (8.0, {"general_epsilon": 0.0}, "^general="),
     ],
 )
-def test_impossible_budgets_are_refused(total, general, ratio, message):
+def test_impossible_budgets_are_refused(total, asked, message):
     with pytest.raises(ValueError, match=message):
-        shares.conservative(total, general, ratio)
+        plan(total, **asked)
 
 
-def test_a_tight_budget_must_exceed_joining():
+def test_labels_need_what_joining_leaves():
     with pytest.raises(ValueError, match=r"^total=2.0: "):
-        shares.tight(2.0, [1.0], joining=2.0)
-    with pytest.raises(ValueError, match=r"^joining=-1.0: "):
-        shares.tight(2.0, [1.0], joining=-1.0)
+        left_for_labels(2.0, 0.0, joining=2.0)

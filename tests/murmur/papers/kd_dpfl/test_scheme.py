@@ -4,14 +4,12 @@ import math
 
 import pytest
 
-from murmur.papers.kd_dpfl.grouping import large_clients
-from murmur.papers.kd_dpfl.labelling import Labelling
-from murmur.papers.kd_dpfl.plan import Needs, make_plan
-from murmur.papers.kd_dpfl.scheme import Scheme
+from murmur.papers.dpsgd import Lots
+from murmur.papers.kd_dpfl.budget import Grouping, Plan, Scheme, Spending, Uploads
+from murmur.papers.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent, RepeatedEvent
-from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 
 SIZES = [6000] * 5 + [500] * 40
 LABELLING = {"mechanism": "dpsgd_teacher", "queries": None, "epochs": 20, "lot_size": 250}
@@ -32,29 +30,32 @@ def scheme(
         sizes,
         classes=10,
         pool=5000,
-        sensitivity=1 << 16,
-        grouping=grouping,
-        spending={"general_epsilon": 3.0, **(spending or {})},
-        labelling={**LABELLING, **(labelling or {})},
-        local={"lot_size": 50, "epochs": 1},
-        uploads={"noise": uploads, "clip": 1.0},
-        special={"lot_size": 250, "epochs": 1},
+        grouping=Grouping(**grouping),
+        spending=Spending(**{"general_epsilon": 3.0, **(spending or {})}),
+        labelling=Labelling(**{**LABELLING, **(labelling or {})}),
+        local=Lots(lot_size=50, epochs=1),
+        uploads=Uploads(noise=uploads, clip=1.0),
+        special=Lots(lot_size=250, epochs=1),
     )
 
 
+def plan_of(sizes, large, **needs):
+    return Plan.of(Budget(8.0, 1e-5, "run"), sizes, Grouping(top_k=large), Spending(**needs))
+
+
 def test_large_is_five_times_the_median():
-    assert large_clients([10, 50, 10, 49, 10]) == (1,)
-    assert large_clients([10, 50, 10, 49, 10], factor=4.9) == (1, 3)
-    assert large_clients([10] * 4) == ()
+    assert Grouping().large([10, 50, 10, 49, 10]) == (1,)
+    assert Grouping(factor=4.9).large([10, 50, 10, 49, 10]) == (1, 3)
+    assert Grouping().large([10] * 4) == ()
 
 
 def test_top_k_takes_the_largest_and_the_lower_id_of_equals():
-    assert large_clients([5, 9, 9, 9, 1], top_k=2) == (1, 2)
-    assert large_clients([5, 9], top_k=0) == ()
+    assert Grouping(top_k=2).large([5, 9, 9, 9, 1]) == (1, 2)
+    assert Grouping(top_k=0).large([5, 9]) == ()
     with pytest.raises(ValueError, match=r"^top_k=3: "):
-        large_clients([1, 2], top_k=3)
+        Grouping(top_k=3).large([1, 2])
     with pytest.raises(ValueError, match=r"^factor=0: "):
-        large_clients([1, 2], factor=0)
+        Grouping(factor=0)
 
 
 def test_conservative_plan_of_the_specification():
@@ -101,13 +102,11 @@ def test_joining_adds_the_own_uploads_to_a_large_clients_path():
 
 def test_budgets_by_client_by_list_and_by_size():
     needs = {"general_epsilon": [1.0, 2.0, 3.0], "label_epsilon": [3.0, 1.0]}
-    plan = make_plan(8.0, 1e-5, [600, 10, 20, 700, 30], [0, 3], Needs(**needs))
+    plan = plan_of([600, 10, 20, 700, 30], 2, **needs)
     assert plan.general == {1: 1.0, 2: 2.0, 4: 3.0}
     assert plan.label == {0: 3.0, 3: 1.0}
     assert plan.special == 4.5
-    by_size = make_plan(
-        8.0, 1e-5, [600, 10, 20, 40], [0], Needs(general_epsilon=2.0, rule="by_size")
-    )
+    by_size = plan_of([600, 10, 20, 40], 1, general_epsilon=2.0, rule="by_size")
     assert by_size.general == {1: 0.5, 2: 1.0, 3: 2.0}
 
 
@@ -139,11 +138,11 @@ def test_without_protection_nothing_is_limited():
         ({"spending": {"special": False, "general": False}}, "^special=False: "),
         ({"factor": 50.0}, "^large="),
         ({"labelling": {"mechanism": "none"}}, "^labelling.mechanism='none': .*privacy=none"),
-        ({"labelling": {"mechanism": "guess"}}, "^labelling.mechanism='guess': "),
+        ({"labelling": {"mechanism": "guess"}}, "^mechanism='guess': "),
         ({"labelling": {"queries": 5001}}, r"^labelling.queries=5001: must lie in 1\.\.5000"),
         ({"labelling": {"mechanism": "pate", "teachers": 9}}, "^labelling.teachers=9: .*only 45"),
-        ({"labelling": {"noise": "uniform"}}, "^labelling.noise='uniform': "),
-        ({"uploads": "laplace"}, "^uploads.noise='laplace': "),
+        ({"labelling": {"noise": "uniform"}}, "^noise='uniform': "),
+        ({"uploads": "laplace"}, "^noise='laplace': "),
         ({"per": "round"}, "^privacy.per=round: "),
     ],
 )
@@ -154,22 +153,22 @@ def test_impossible_needs_are_refused_and_the_binding_term_named(settings, messa
 
 def test_every_client_large_leaves_nobody_to_train():
     with pytest.raises(ValueError, match=r"^general=true: "):
-        make_plan(8.0, 1e-5, [600, 700], [0, 1], Needs())
+        plan_of([600, 700], 2)
 
 
 @pytest.mark.parametrize("mechanism", ["dpsgd_teacher", "pate", "rr"])
 def test_labels_cost_what_they_may_whatever_the_mechanism(mechanism):
-    labelling = Labelling(mechanism, 40, 10, LotSchedule(250, 20, 1 << 16))
+    labelling = Labelling(mechanism, 40, 20, 250).over(40, 10, 1)
     spent = epsilon(labelling.event(3.5, 1e-5, 6000), 1e-5).epsilon
     assert 0.99 * 3.5 < spent <= 3.5 * (1 + 1e-6)
     assert labelling.describe(3.5, 1e-5, 6000)
 
 
 def test_a_few_teachers_are_allowed_when_asked_for():
-    assert Labelling("pate", 5, 3, LotSchedule(5, 1, 1), teachers=2, allow_few=True).teachers == 2
+    assert Labelling("pate", 5, 1, 5, teachers=2, allow_few=True).over(5, 3, 1).teachers == 2
 
 
 def test_randomised_labels_compose_over_the_public_samples():
-    labelling = Labelling("rr", 100, 10, LotSchedule(250, 20, 1))
+    labelling = Labelling("rr", 100, 20, 250).over(100, 10, 1)
     each = labelling.randomiser(3.5, 1e-5).epsilon
     assert 3.5 / 100 < each < 0.2

@@ -5,7 +5,7 @@ import pytest
 
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.papers.nbafl.estimated_constants import EstimatedConstants, Shards
+from murmur.papers.nbafl.convergence import EstimatedConstants, Shards
 
 CLIENTS, EACH = 4, 30
 

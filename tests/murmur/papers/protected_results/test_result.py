@@ -5,10 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from murmur.papers.protected_results.counts import ProtectedCounts
-from murmur.papers.protected_results.result import ChosenLabel, LabelResponse, LaplaceResult
-from murmur.papers.protected_results.rows import project
-from murmur.papers.protected_results.settings import PRIVACY, ResultSettings, epsilon_for_error
+from murmur.papers.protected_results import (
+    PRIVACY,
+    ChosenLabel,
+    LabelResponse,
+    LaplaceResult,
+    ProtectedCounts,
+    ResultSettings,
+    epsilon_for_error,
+    project,
+)
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import (
@@ -124,9 +130,9 @@ def test_what_is_no_probability_vector_sends_nothing_and_says_why(privacy, vecto
         ({"epsilon": math.nan}, "epsilon=nan"),
         ({"epsilon": math.inf}, "epsilon=inf"),
         ({"epsilon": 1e12}, "epsilon="),
-        ({"privacy": "gauss"}, "privacy=gauss"),
+        ({"privacy": "gauss"}, "privacy='gauss'"),
         ({"privacy": "none"}, "privacy=none"),
-        ({"unit": "house"}, "unit=house"),
+        ({"unit": "house"}, "unit='house'"),
         ({"unit": "record", "records": None}, "records=None"),
         ({"unit": "record", "seed_compat": True}, "seed_compat=true"),
         ({"privacy": "krr", "seed_compat": True}, "seed_compat=true"),

@@ -5,12 +5,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from murmur.papers.dpfl_bnn import claim
-from murmur.privacy.accounting import Threat, bits, epsilon, rdp
+from murmur.papers.dpfl_bnn import bits as claim
+from murmur.privacy.accounting import Threat, View, bits, epsilon, rdp
 from murmur.privacy.accounting.calibrate import bits_gamma
 from murmur.privacy.accounting.flatten import flatten
-from murmur.privacy.accounting.rdp_conversion import to_epsilon, to_epsilon_mironov
-from murmur.privacy.accounting.threat import View
+from murmur.privacy.accounting.rdp import to_epsilon, to_epsilon_mironov
 from murmur.privacy.events import RandomizedBitsEvent, RepeatedEvent
 from tests.murmur.privacy.accounting.true_delta import log_delta
 from tests.sums import reported

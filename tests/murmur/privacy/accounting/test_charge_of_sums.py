@@ -11,6 +11,7 @@ import pytest
 
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import (
+    Adjacency,
     DiscreteGaussianEvent,
     PoissonSampledEvent,
     RandomizedBitsEvent,
@@ -19,8 +20,8 @@ from murmur.privacy.events import (
     RepeatedEvent,
     SecurelySummedEvent,
     SummedEvent,
+    Unit,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
 from tests.law_of_sums import (
     Labelled,
     Noised,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.privacy.accounting import Spend, Threat, View, delta, epsilon, parallel
-from murmur.privacy.accounting.calibrate import least_noise
 from murmur.privacy.accounting.flatten import flatten
 from murmur.privacy.events import (
+    Adjacency,
     ComposedEvent,
     DiscreteGaussianEvent,
     GaussianEvent,
@@ -27,8 +27,9 @@ from murmur.privacy.events import (
     RepeatedEvent,
     ShuffledEvent,
     SummedEvent,
+    Unit,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.search import least_noise
 from tests.sums import noised, reported
 
 LABEL = RandomizedResponseEvent(0.5, 10)

@@ -5,7 +5,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from murmur.privacy.accounting import Adjacency, delta, dpsgd, epsilon
+from murmur.privacy.accounting import Adjacency, delta, epsilon, rdp
 from murmur.privacy.accounting.calibrate import sampled_noise_multiplier
 from murmur.privacy.events import (
     ComposedEvent,
@@ -47,7 +47,7 @@ def test_dp_accounting_agrees_on_integer_orders(rate, multiplier):
     orders = [2, 3, 8, 32]
     accountant = dp_accounting.rdp.RdpAccountant(orders)
     accountant.compose(library_event(rate, multiplier, 1))
-    ours = [dpsgd.sampled_divergence(rate, multiplier, float(order)) for order in orders]
+    ours = [rdp.sampled_divergence(rate, multiplier, float(order)) for order in orders]
     # The library takes the logarithm of 1 + D(α−1), which costs it digits at small rates.
     assert ours == pytest.approx(list(accountant._rdp), rel=1e-6, abs=1e-14)
 
@@ -55,9 +55,9 @@ def test_dp_accounting_agrees_on_integer_orders(rate, multiplier):
 def test_divergence_grows_with_the_order_and_ends():
     for multiplier in (0.05, 0.9, 60.0):
         orders = np.exp(np.linspace(0.01, 9, 80))
-        values = [dpsgd.sampled_divergence(0.02, multiplier, order) for order in orders]
+        values = [rdp.sampled_divergence(0.02, multiplier, order) for order in orders]
         assert all(a <= b * (1 + 1e-9) for a, b in pairwise(values))
-    assert dpsgd.sampled_divergence(0.1, 2.0, 1e6) == math.inf
+    assert rdp.sampled_divergence(0.1, 2.0, 1e6) == math.inf
 
 
 @pytest.mark.parametrize(("rate", "multiplier", "steps"), [(0.1, 2.773, 300), (0.01, 0.7, 2000)])
@@ -75,7 +75,7 @@ def test_dp_accounting_agrees_on_epsilon(rate, multiplier, steps):
 def test_dp_accounting_agrees_on_sampled_noise_beside_other_releases():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    from murmur.privacy.accounting.randomized_response import report_probabilities
+    from murmur.privacy.accounting.elementary_losses import report_probabilities
 
     event = ComposedEvent(
         (

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from murmur.privacy.accounting import delta, epsilon, fine_gaussian
+from murmur.privacy.accounting import delta, epsilon, gaussian
 from murmur.privacy.events import (
+    LONGEST_VECTOR,
     ComposedEvent,
     DiscreteGaussianEvent,
     GaussianEvent,
@@ -15,7 +16,6 @@ from murmur.privacy.events import (
     RepeatedEvent,
 )
 from murmur.privacy.mechanisms import DiscreteGaussian
-from murmur.privacy.mechanisms.discrete_gaussian import LONGEST
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
@@ -37,7 +37,7 @@ def test_fine_noise_costs_what_the_gaussian_costs(multiplier, count):
 
 
 def test_coarse_noise_is_not_taken_for_gaussian():
-    coarse = DiscreteGaussianEvent(fine_gaussian.FINEST / 2, fine_gaussian.FINEST / 2)
+    coarse = DiscreteGaussianEvent(gaussian.FINEST / 2, gaussian.FINEST / 2)
     assert "exact" not in epsilon(coarse, 1e-5).bounds
 
 
@@ -70,19 +70,19 @@ def test_the_inequalities_of_the_proof_hold_coordinate_by_coordinate(sigma):
 
 
 def test_the_bound_on_all_coordinates_covers_drawn_vectors():
-    rng, sigma, size = np.random.default_rng(0), fine_gaussian.FINEST, 10_000
+    rng, sigma, size = np.random.default_rng(0), gaussian.FINEST, 10_000
     vector = np.rint(sigma * rng.standard_normal(size))
     total = float(np.sum(((vector / sigma) ** 2 - 1) / (24 * sigma**2)))
-    assert abs(total) < fine_gaussian.log_ratio(sigma)
+    assert abs(total) < gaussian.log_ratio(sigma)
 
 
 def test_the_bound_is_for_the_longest_vector_that_is_released():
     """η for 2²⁶ coordinates by hand: 2√(dt) + 2t over 24σ², and what has σ⁴ below it."""
-    sigma, d, t = fine_gaussian.FINEST, 2.0**26, 20_000.0
+    sigma, d, t = gaussian.FINEST, 2.0**26, 20_000.0
     spread = 2 * math.sqrt(d * t) + 2 * t
     rest = d / 512 + (d + spread) ** 2 / 960
-    assert fine_gaussian.log_ratio(sigma) == pytest.approx(spread / 24 / sigma**2 + rest / sigma**4)
-    assert d == LONGEST
+    assert gaussian.log_ratio(sigma) == pytest.approx(spread / 24 / sigma**2 + rest / sigma**4)
+    assert d == LONGEST_VECTOR
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,6 @@ def test_the_bound_is_for_the_longest_vector_that_is_released():
     ],
 )
 def test_a_vector_beyond_the_proof_is_not_released(release):
-    vector = np.broadcast_to(np.int64(0), LONGEST + 1)  # one number in memory
+    vector = np.broadcast_to(np.int64(0), LONGEST_VECTOR + 1)  # one number in memory
     with pytest.raises(ValueError, match=r"^k of 67108865 numbers: must have 2\*\*26 at most"):
         release(vector, NoiseGenerator.seeded("long"))

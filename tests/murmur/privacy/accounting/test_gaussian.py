@@ -68,7 +68,7 @@ def test_different_multipliers_compose_exactly():
 def test_dp_accounting_agrees_on_labels_beside_a_gaussian():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    from murmur.privacy.accounting.randomized_response import report_probabilities
+    from murmur.privacy.accounting.elementary_losses import report_probabilities
 
     event = ComposedEvent((RepeatedEvent(RandomizedResponseEvent(0.5, 10), 20), GaussianEvent(1.5)))
     labels = pld.from_randomized_response(10 * report_probabilities(0.5, 10)[1], 10)

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.accounting import Threat, View, epsilon
 from murmur.privacy.accounting.flatten import flatten
-from murmur.privacy.accounting.summed_gaussians import gain
-from murmur.privacy.accounting.threat import View
+from murmur.privacy.accounting.gaussian import gain
 from murmur.privacy.events import (
+    Adjacency,
     ComposedEvent,
     DiscreteGaussianEvent,
     GaussianEvent,
@@ -21,8 +21,8 @@ from murmur.privacy.events import (
     SecurelySummedEvent,
     ShuffledEvent,
     SummedEvent,
+    Unit,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
 from tests.sums import noised, reported
 
 SUMS = Threat.SECURE_AGGREGATION

@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from murmur.privacy.accounting import epsilon, laplace, privacy_loss, zcdp
+from murmur.privacy.accounting import elementary_losses, epsilon, privacy_loss, rdp
 from murmur.privacy.events import ComposedEvent, LaplaceEvent, RepeatedEvent
 
 DELTA = 1e-5
@@ -12,7 +12,7 @@ DELTA = 1e-5
 
 @pytest.mark.parametrize(("per_round", "golden"), [(0.1, "5.30"), (0.5, "36.5"), (1.0, "98.0")])
 def test_the_composition_of_the_evaluation_document(per_round, golden):
-    total = zcdp.to_epsilon(100 * per_round**2 / 2, DELTA)
+    total = rdp.epsilon_of_rho(100 * per_round**2 / 2, DELTA)
     assert f"{total:.{len(golden.partition('.')[2])}f}" == golden
     event = RepeatedEvent(LaplaceEvent(1 / per_round), 100)
     assert epsilon(event, DELTA).bounds["zcdp"] == pytest.approx(total)
@@ -33,13 +33,13 @@ def test_discrete_noise_by_enumeration(steps, total):
     upper = (1 - t) / (1 + t) * t ** np.abs(x)
     lower = (1 - t) / (1 + t) * t ** np.abs(x - steps)
     exact = np.maximum(0, upper - math.exp(total) * lower).sum()
-    part = laplace.loss(LaplaceEvent(1 / epsilon0, steps))
+    part = elementary_losses.laplace_loss(LaplaceEvent(1 / epsilon0, steps))
     assert privacy_loss.delta([part], total) == pytest.approx(exact, rel=1e-9)
 
 
 @pytest.mark.parametrize("total", [0.0, 0.7, 1.9])
 def test_continuous_noise_in_closed_form(total):
-    part = laplace.loss(LaplaceEvent(1 / 2.0, 0))
+    part = elementary_losses.laplace_loss(LaplaceEvent(1 / 2.0, 0))
     assert part.probabilities.sum() == pytest.approx(1.0)
     closed = -math.expm1((total - 2.0) / 2)
     assert closed <= privacy_loss.delta([part], total) <= closed * (1 + 3e-4)
@@ -79,7 +79,7 @@ def test_fine_grids_approach_continuous_noise_and_coarse_ones_cost_more():
 def test_a_vector_is_no_worse_than_one_number_with_its_l1_sensitivity(first, second, discrete):
     # Noise of scale 4 steps; a vector whose coordinates move by `first` and `second` steps.
     def part(steps):
-        return laplace.loss(LaplaceEvent(4 / steps, steps if discrete else 0))
+        return elementary_losses.laplace_loss(LaplaceEvent(4 / steps, steps if discrete else 0))
 
     for total in np.linspace(0, (first + second) / 4, 12):
         vector = privacy_loss.delta([part(first), part(second)], float(total))

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.privacy.accounting import hockey_stick, privacy_loss
-from murmur.privacy.accounting.lattice import LatticeLoss, common_lattice
-from murmur.privacy.accounting.randomized_response import loss, report_probabilities
+from murmur.privacy.accounting import gaussian, privacy_loss
+from murmur.privacy.accounting.elementary_losses import label_loss as loss
+from murmur.privacy.accounting.elementary_losses import report_probabilities
+from murmur.privacy.accounting.privacy_loss import LatticeLoss, common_lattice
 
 
 def brute_force_delta(labels, epsilon):
@@ -114,9 +115,7 @@ def test_a_gaussian_beside_labels_is_the_expectation_over_the_labels():
     by_hand = 0.0
     for signs in product((1, -1), repeat=3):
         probability = math.prod(true if sign > 0 else other for sign in signs)
-        by_hand += probability * math.exp(
-            float(hockey_stick.log_delta(1.5 - 0.8 * sum(signs), 1.3))
-        )
+        by_hand += probability * math.exp(float(gaussian.log_delta(1.5 - 0.8 * sum(signs), 1.3)))
     assert privacy_loss.delta([loss(0.8, 2, 3)], 1.5, 1.3) == pytest.approx(by_hand, rel=1e-9)
 
 

@@ -3,11 +3,16 @@ import time
 import numpy as np
 import pytest
 
-from murmur.privacy.accounting import delta, epsilon, randomized_response
+from murmur.privacy.accounting import delta, elementary_losses, epsilon, privacy_loss
 from murmur.privacy.accounting.calibrate import label_epsilon
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent
 
 DELTA = 1e-5
+
+
+def composed_epsilon(each, categories, count, delta):
+    one = elementary_losses.label_loss(each, categories, count)
+    return privacy_loss.epsilon([one], delta)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +34,7 @@ def test_the_table_of_privatekt(per_round, labels, rounds, basic, rdp, exact):
 
 @pytest.mark.parametrize("epsilon0", [1e-6, 0.5, 800.0])
 def test_report_probabilities_add_up_and_have_the_ratio_of_epsilon(epsilon0):
-    true, other = randomized_response.report_probabilities(epsilon0, 7)
+    true, other = elementary_losses.report_probabilities(epsilon0, 7)
     assert true + 6 * other == pytest.approx(1.0, rel=1e-15)
     if epsilon0 < 700:
         assert np.log(true / other) == pytest.approx(epsilon0, rel=1e-9)
@@ -38,9 +43,9 @@ def test_report_probabilities_add_up_and_have_the_ratio_of_epsilon(epsilon0):
 def test_dp_accounting_agrees_with_the_exact_composition():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    _, other = randomized_response.report_probabilities(0.5, 10)
+    _, other = elementary_losses.report_probabilities(0.5, 10)
     library = pld.from_randomized_response(10 * other, 10).self_compose(80)
-    ours = randomized_response.composed_epsilon(0.5, 10, 80, DELTA)
+    ours = composed_epsilon(0.5, 10, 80, DELTA)
     # The library rounds every loss up to its lattice.
     assert ours <= library.get_epsilon_for_delta(DELTA) <= ours * (1 + 1e-4)
     labels = RepeatedEvent(RandomizedResponseEvent(0.5, 10), 80)
@@ -59,17 +64,15 @@ def test_dp_accountings_accountant_still_ignores_the_count_and_ours_does_not():
 
     epsilon0 = np.log1p(0.5 * 10 / 0.5)  # at which a label is kept with probability 1/2
     assert library(100) == library(1)
-    assert library(1) == pytest.approx(
-        randomized_response.composed_epsilon(epsilon0, 10, 1, DELTA), rel=1e-3
-    )
-    assert randomized_response.composed_epsilon(epsilon0, 10, 100, DELTA) > 30 * library(100)
+    assert library(1) == pytest.approx(composed_epsilon(epsilon0, 10, 1, DELTA), rel=1e-3)
+    assert composed_epsilon(epsilon0, 10, 100, DELTA) > 30 * library(100)
 
 
 def test_twenty_thousand_labels_are_accounted_in_a_moment():
-    randomized_response.composed_epsilon(2.5, 10, 20, DELTA)  # warm up
+    composed_epsilon(2.5, 10, 20, DELTA)  # warm up
     started = time.perf_counter()
     for count in range(20_000, 20_010):
-        randomized_response.composed_epsilon(2.5, 10, count, DELTA)
+        composed_epsilon(2.5, 10, count, DELTA)
     assert (time.perf_counter() - started) / 10 < 0.05
 
 

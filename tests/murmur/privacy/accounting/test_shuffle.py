@@ -4,10 +4,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from murmur.privacy.accounting import Threat, epsilon, privacy_loss, rdp, shuffle
+from murmur.privacy.accounting import Threat, View, epsilon, privacy_loss, rdp
+from murmur.privacy.accounting.elementary_losses import report_probabilities, shuffled_loss
 from murmur.privacy.accounting.flatten import flatten
-from murmur.privacy.accounting.randomized_response import report_probabilities
-from murmur.privacy.accounting.threat import View
 from murmur.privacy.events import (
     LaplaceEvent,
     PureEvent,
@@ -41,7 +40,8 @@ def test_the_bound_is_above_every_shuffled_response(categories, total):
     epsilon0, clients = 1.2, 4
     true, other = report_probabilities(epsilon0, categories)
     bound = privacy_loss.delta(
-        [shuffle.loss(RandomizedResponseEvent(epsilon0, categories), epsilon0, clients)], total
+        [shuffled_loss(RandomizedResponseEvent(epsilon0, categories), epsilon0, clients)],
+        total,
     )
     worst = 0.0
     for others in product(range(categories), repeat=clients - 1):
@@ -59,11 +59,13 @@ def test_the_bound_is_above_every_shuffled_response(categories, total):
         )
         worst = max(worst, delta)
     assert worst <= bound
-    assert bound < 1.6 * privacy_loss.delta([shuffle.loss(PureEvent(epsilon0), epsilon0, 1)], total)
+    assert bound < 1.6 * privacy_loss.delta(
+        [shuffled_loss(PureEvent(epsilon0), epsilon0, 1)], total
+    )
 
 
 def test_one_client_is_not_shuffled():
-    part = shuffle.loss(PureEvent(1.0), 1.0, 1)
+    part = shuffled_loss(PureEvent(1.0), 1.0, 1)
     for total in (0.0, 0.5, 0.9):
         alone = 1 / (1 + math.exp(-1)) - math.exp(total) / (1 + math.exp(1))
         assert privacy_loss.delta([part], total) == pytest.approx(alone, rel=1e-4)

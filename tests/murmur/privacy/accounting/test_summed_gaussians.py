@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from murmur.privacy.accounting import Threat, delta, epsilon, gaussian
-from murmur.privacy.accounting.summed_gaussians import law_of_sum
+from murmur.privacy.accounting.elementary_losses import law_of_sum
 from murmur.privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from tests.sums import noised
 

@@ -15,6 +15,7 @@ import pytest
 
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.events import (
+    Adjacency,
     Assumption,
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -29,10 +30,10 @@ from murmur.privacy.events import (
     RepeatedEvent,
     SecurelySummedEvent,
     ShuffledEvent,
+    Unit,
 )
 from murmur.privacy.ledger import Charge, Ledger
 from murmur.privacy.ledger.export import write_csv, write_json
-from murmur.privacy.neighbours import Adjacency, Unit
 from tests.murmur.privacy.ledger.ledger_cases import digest
 from tests.sums import noised
 

@@ -8,9 +8,15 @@ import pytest
 
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
-from murmur.privacy.events import ComposedEvent, Release, RepeatedEvent, event_from_dict
+from murmur.privacy.events import (
+    Adjacency,
+    ComposedEvent,
+    Release,
+    RepeatedEvent,
+    Unit,
+    event_from_dict,
+)
 from murmur.privacy.mechanisms import DistributedGaussian
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy, Refusal
 

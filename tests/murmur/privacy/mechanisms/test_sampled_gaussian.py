@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from murmur.privacy.accounting import Adjacency, Threat, dpsgd, epsilon
+from murmur.privacy.accounting import Adjacency, Threat, epsilon, rdp
 from murmur.privacy.events import (
     DiscreteGaussianEvent,
     GaussianEvent,
@@ -91,7 +91,7 @@ def test_discrete_noise_costs_what_continuous_noise_costs_at_integer_orders():
 
 
 def test_between_integer_orders_the_next_one_counts():
-    at = [dpsgd.sampled_divergence(0.1, 2.0, order) for order in (2.0, 2.01, 2.99, 3.0)]
+    at = [rdp.sampled_divergence(0.1, 2.0, order) for order in (2.0, 2.01, 2.99, 3.0)]
     assert at[0] < at[1] == at[2] == at[3]
 
 
@@ -110,7 +110,7 @@ def test_closed_form_bounds_the_discrete_divergence_in_both_directions(rate, shi
     for order in (2, 5, 20):
         forth = logsumexp(order * p + (1 - order) * q) / (order - 1)
         back = logsumexp(order * q + (1 - order) * p) / (order - 1)
-        bound = dpsgd.sampled_divergence(rate, sigma / shift, order)
+        bound = rdp.sampled_divergence(rate, sigma / shift, order)
         assert max(forth, back) <= bound * (1 + 1e-9) + 1e-12
         assert forth > 0.2 * bound
 

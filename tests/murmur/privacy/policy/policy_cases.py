@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from murmur.privacy.events import RandomizedResponseEvent, Release, RepeatedEvent
-from murmur.privacy.neighbours import Adjacency, Unit
+from murmur.privacy.events import Adjacency, RandomizedResponseEvent, Release, RepeatedEvent, Unit
 from murmur.privacy.policy import Refusal
 
 EXAMPLE = Path(__file__).parents[4] / "deploy" / "policy.example.yaml"

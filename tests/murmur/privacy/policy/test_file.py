@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.privacy.events import (
+    Adjacency,
     Assumption,
     DiscreteGaussianEvent,
     NonPrivateEvent,
@@ -15,8 +16,8 @@ from murmur.privacy.events import (
     RandomizedResponseEvent,
     Release,
     RepeatedEvent,
+    Unit,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.policy import Policy, Refusal
 from tests.murmur.privacy.policy.policy_cases import EXAMPLE, LABELS, NOW, ask, client, refusal
 from tests.sums import reported

@@ -7,6 +7,7 @@ import pytest
 
 import murmur.privacy.accounting
 from murmur.privacy.events import (
+    Adjacency,
     Assumption,
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -21,9 +22,9 @@ from murmur.privacy.events import (
     Release,
     RepeatedEvent,
     ShuffledEvent,
+    Unit,
     UnknownEvent,
 )
-from murmur.privacy.neighbours import Adjacency, Unit
 from murmur.privacy.policy import Policy, Refusal
 from murmur.privacy.policy.policy import MECHANISMS
 from tests.murmur.privacy.policy.policy_cases import EXAMPLE, LABELS, ask, client, refusal

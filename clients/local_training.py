@@ -1,0 +1,170 @@
+"""How clients train: local SGD and DP-SGD, as parts that an algorithm's client has.
+
+An algorithm chooses what training starts from, what it makes of the result and what that costs; how
+the steps are taken stands here once. Local SGD can be done for all clients of a node at once, as a
+stack (``murmur.learning.training.stack``), which then finds its results ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.base import LocalData, Task
+from murmur.common import Count, Positive, settings
+from murmur.learning.codec import WeightCodec
+from murmur.learning.training.batches import count_steps
+from murmur.learning.training.stack import Share
+from murmur.learning.training.trainer import Trainer
+from murmur.learning.training.trial import require_separate_examples
+from murmur.papers.dpsgd import LocalDpSgd, train_privately
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.noise import NoiseGenerator
+
+Shares = Callable[[Task, LocalData], Share]
+"""One client's part of a training: start (d,), rows, the order's generator, and a correction."""
+
+
+@settings
+class LocalSgd:
+    """Passes (``epochs``) or ``steps``, one of the two, in batches of ``batch_size``."""
+
+    batch_size: Count
+    learning_rate: Positive
+    epochs: int | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self.count(examples=1)
+
+    def count(self, examples: int) -> int:
+        """Steps over so many examples; ValueError where it is not either epochs or steps."""
+        return count_steps(self.epochs, self.steps, examples, self.batch_size)
+
+
+class LocalTraining:
+    """Local SGD on ``trainer``; ``proximal_mu``: the pull μ/2·‖w − start‖² towards the start.
+
+    Training that diverges, which some data may do and others not, counts as no training at all:
+    its result is the model that it started from.
+    """
+
+    def __init__(self, trainer: Trainer, sgd: LocalSgd, proximal_mu: float = 0.0) -> None:
+        self.trainer = trainer
+        self.sgd = sgd
+        self.how: dict[str, Any] = {
+            "batch_size": sgd.batch_size,
+            "lr": sgd.learning_rate,
+            "epochs": sgd.epochs,
+            "steps": sgd.steps,
+            "proximal_mu": proximal_mu,
+        }
+        self._ahead: dict[tuple[int, int], NDArray[np.float32]] = {}
+
+    def train(self, task: Task, data: LocalData, shares: Shares) -> NDArray[np.float32]:
+        """The parameters (d,) after training, which the trainer then holds, too."""
+        share = shares(task, data)
+        model = self._ahead.pop((task.round, task.client), None)
+        if model is None:
+            self.trainer.load(share.start)
+            self.trainer.train(
+                data.images,
+                data.labels,
+                indices=share.indices,
+                rng=share.rng,
+                correction=share.correction,
+                **self.how,
+            )
+            model = self.trainer.parameters()
+        if not np.isfinite(model).all():
+            model = share.start
+        self.trainer.load(model)
+        return model
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]], shares: Shares) -> None:
+        """Train for all of ``asked`` as one stack, where the model allows it (see ``Client``)."""
+        self._ahead.clear()
+        stack = self.trainer.stack
+        if stack is None:
+            return
+        data = asked[0][1]
+        parts = [shares(task, data) for task, data in asked]
+        models = stack.train(data.images, data.labels, parts, **self.how)
+        for (task, _), model in zip(asked, models, strict=True):
+            self._ahead[task.round, task.client] = model
+
+
+class PrivateTraining:
+    """DP-SGD on ``trainer`` (``murmur.papers.dpsgd``), each client at an ε of its own.
+
+    ``budget``: its δ, and the rounds over which a client's ε is for all its uploads together.
+    Raises ValueError for a model whose examples do not go through it separately, or for settings
+    that do not suit it.
+    """
+
+    def __init__(self, trainer: Trainer, how: LocalDpSgd, budget: Budget) -> None:
+        require_separate_examples(trainer)
+        if how.views > 1 and tuple(trainer.input_shape[1:]) == (1, 1):
+            raise ValueError(
+                f"views={how.views}: are shifts of an image by pixels, which features have not; "
+                "set strategy.local.views=1 or features=none"
+            )
+        self.trainer = trainer
+        self.how = how
+        self.descent = how.descent()
+        self.delta = budget.delta
+        self.schedule = how.schedule(budget.releases)
+
+    def event(self, epsilon: float, size: int) -> Event:
+        """The steps of one round on ``size`` examples."""
+        if np.isinf(epsilon):
+            return NonPrivateEvent()
+        return self.schedule.event(epsilon, self.delta, size)
+
+    def train(
+        self,
+        model: NDArray[np.float32],
+        data: LocalData,
+        epsilon: float,
+        size: int,
+        noise: NoiseGenerator,
+    ) -> NDArray[np.float32]:
+        """The parameters (d,) after one round of DP-SGD from ``model``, within ``WeightCodec``.
+
+        ``epsilon`` and ``size`` are those of ``event``.
+        """
+        self.trainer.load(model)
+        train_privately(
+            self.trainer,
+            self.descent,
+            self.schedule,
+            epsilon,
+            self.delta,
+            size,
+            data.images,
+            data.labels,
+            noise,
+            indices=data.indices,
+        )
+        return WeightCodec(len(model)).bounded(self.trainer.parameters())
+
+    def train_openly(
+        self, model: NDArray[np.float32], data: LocalData, rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """The same number of epochs without protection, in batches of a lot's size."""
+        self.trainer.load(model)
+        self.trainer.train(
+            data.images,
+            data.labels,
+            indices=data.indices,
+            rng=rng,
+            epochs=self.how.epochs,
+            batch_size=self.how.lot_size,
+            lr=self.how.learning_rate,
+        )
+        trained = self.trainer.parameters()
+        return WeightCodec(len(model)).bounded(trained if np.isfinite(trained).all() else model)

@@ -1,0 +1,383 @@
+"""The first convolution of a network with its pooling, bias and ReLU as one compiled stage.
+
+Done one after the other, convolution, 2×2 maximum pooling, bias and ReLU are bounded by memory:
+every pixel becomes a value for each channel, written and read again before three quarters are
+thrown away. Here the four places of a window stay in registers, the lanes of a vector being
+channels, and only the largest is written. The stages of one layer each (``stages``) are the general
+way, and the reference that tests hold this one to.
+
+The kernels are generated as LLVM's intermediate representation and compiled by llvmlite, whose
+wheel holds the compiler (extra ``fast``). Every product and sum is an explicit fused one in a fixed
+order, so that the bits depend neither on the batch nor on the width of the processor's vectors.
+
+Read from ``FusedStage``, what a sequence sees, down to ``_Source``, which writes the code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmur.learning.kernels.stages import Affine, Stage, move, pair
+
+_LANES = 8  # of the narrowest vector
+_LARGEST_WINDOW = 25  # taps of a channel, which are to fit the registers
+_LARGEST_FILTER = 75  # taps of all channels
+_CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
+_DEAD = len(_CORNERS)  # the place written where ReLU lets no gradient through
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Of one block; images are channels-last and already padded.
+
+    Attributes:
+        channels_in: of an image.
+        channels: of the output, a multiple of 8.
+        kernel: (height, width).
+        image: (height, width), padding included.
+        relu: whether ReLU follows.
+    """
+
+    channels_in: int
+    channels: int
+    kernel: tuple[int, int]
+    image: tuple[int, int]
+    relu: bool
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        """Height and width of the output; a last odd row or column is left out."""
+        height, width = self.image
+        kernel_y, kernel_x = self.kernel
+        return (height - kernel_y + 1) // 2, (width - kernel_x + 1) // 2
+
+    @property
+    def taps(self) -> list[tuple[int, int, int]]:
+        """(channel, y, x) of the weights, in the order in which they are added up."""
+        rows, columns = map(range, self.kernel)
+        return [(c, y, x) for c in range(self.channels_in) for y in rows for x in columns]
+
+
+class FusedBlock:
+    """The layers that one stage computes.
+
+    Attributes:
+        size: how many layers.
+        geometry: of the kernels.
+        padding: (height, width).
+    """
+
+    def __init__(
+        self, layers: Sequence[nn.Module], convolution: nn.Conv2d, shape: Sequence[int]
+    ) -> None:
+        height, width, channels = shape
+        vertical, horizontal = pair(convolution.padding)  # type: ignore[arg-type]
+        self.padding = (vertical, horizontal)
+        relu = isinstance(layers[2], nn.ReLU)
+        self.size = 2 + relu
+        image = (height + 2 * vertical, width + 2 * horizontal)
+        kernel = pair(convolution.kernel_size)
+        self.geometry = Geometry(channels, convolution.out_channels, kernel, image, relu)
+
+    @classmethod
+    def beginning(cls, layers: Sequence[nn.Module], shape: Sequence[int]) -> FusedBlock | None:
+        """That of a supported sequence for images ``shape`` (H, W, C); None where there is none."""
+        first, pool = layers[:2]
+        if not isinstance(first, nn.Conv2d) or not isinstance(pool, nn.MaxPool2d):
+            return None
+        area = first.kernel_size[0] * first.kernel_size[1]
+        plain = first.stride == first.dilation == (1, 1) and pair(pool.kernel_size) == (2, 2)
+        small = area <= _LARGEST_WINDOW and area * first.in_channels <= _LARGEST_FILTER
+        if not plain or not small or first.out_channels % _LANES:
+            return None
+        return cls(layers, first, shape)
+
+
+class FusedStage(Stage):
+    """``block`` for ``batch`` images; see ``stages`` for the protocol.
+
+    Args:
+        block: the layers.
+        parameters: weight (out, in, height, width) and bias (out,) or None.
+        target: likewise, of the vector that ``backward`` moves.
+        batch: B.
+    """
+
+    def __init__(self, block: FusedBlock, parameters: Affine, target: Affine, batch: int) -> None:
+        shape = block.geometry
+        self._kernels = compiled(shape)
+        self._batch = batch
+        self._weight, bias = parameters
+        self._bias = self._weight.new_zeros(shape.channels) if bias is None else bias
+        self._target, self._bias_target = target
+        self._padded: Tensor | None = None
+        if block.padding != (0, 0):
+            height, width = shape.image
+            down, right = block.padding
+            self._padded = self._weight.new_zeros(batch, height, width, shape.channels_in)
+            self._inner = self._padded[:, down : height - down, right : width - right]
+        self._x: Tensor | None = None
+        self._y = self._weight.new_empty(batch, *shape.pooled, shape.channels)
+        self._places = torch.empty_like(self._y, dtype=torch.uint8)
+        self._taps = self._weight.new_empty(shape.channels_in, *shape.kernel, shape.channels)
+        self._gradient = torch.empty_like(self._taps)
+        self._bias_gradient = torch.empty_like(self._bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, in) to (B, H', W', out)."""
+        if self._padded is None:
+            self._x = x.contiguous()
+        else:
+            self._inner.copy_(x)
+            self._x = self._padded
+        self._taps.copy_(self._weight.permute(1, 2, 3, 0))
+        tensors = (self._x, self._taps, self._bias, self._y, self._places)
+        self._kernels.forward(self._batch, *(tensor.data_ptr() for tensor in tensors))
+        return self._y
+
+    def infer(self, images: Tensor) -> Tensor:
+        """``forward`` of images (B, in, H, W), channels-last, as PyTorch's layers have them."""
+        return self.forward(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    def backward(self, dy: Tensor, scale: float, retention: float) -> None:
+        """(B, H', W', out); nobody needs the images' gradient."""
+        assert self._x is not None
+        self._gradient.zero_()
+        self._bias_gradient.zero_()
+        dy = dy.contiguous()
+        tensors = (self._x, dy, self._places, self._gradient, self._bias_gradient)
+        self._kernels.backward(self._batch, *(tensor.data_ptr() for tensor in tensors))
+        self._x = None
+        move(self._target, self._gradient.permute(3, 0, 1, 2), scale, retention)
+        if self._bias_target is not None:
+            move(self._bias_target, self._bias_gradient, scale, retention)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Machine code; addresses are of float32, but for ``places`` (bytes).
+
+    Attributes:
+        forward: ``(batch, images, weights, bias, y, places)``. Weights are (taps, channels),
+            outputs (B, height, width, channels); ``places`` says which corner of its window an
+            output is.
+        backward: ``(batch, images, dy, places, dweights, dbias)``, which adds to the last two.
+        engine: owns the code.
+    """
+
+    forward: Callable[..., None]
+    backward: Callable[..., None]
+    engine: Any
+
+
+@lru_cache(maxsize=16)
+def compiled(geometry: Geometry) -> Kernels:
+    """The kernels for ``geometry``, compiled once per process in a tenth of a second."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten()
+    )
+    module = binding.parse_assembly(_Source(geometry).text)
+    passes = binding.create_pass_builder(
+        machine, binding.create_pipeline_tuning_options(speed_level=1)
+    )
+    passes.getModulePassManager().run(module, passes)
+    engine = binding.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 5)
+    forward, backward = map(engine.get_function_address, ("forward", "backward"))
+    return Kernels(signature(forward), signature(backward), engine)
+
+
+class _Source:
+    """LLVM's representation of both kernels; Python's loops are what is unrolled.
+
+    In its methods ``b`` is llvmlite's builder, which adds instructions one after the other, and
+    what they return stands for a value of the running program; a *chunk* is as many channels as a
+    vector has lanes.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        from llvmlite import ir
+
+        self.ir = ir
+        self.geometry = geometry
+        self.lanes = 2 * _LANES if geometry.channels % (2 * _LANES) == 0 else _LANES
+        self.real = ir.FloatType()
+        self.byte = ir.IntType(8)
+        self.integer = ir.IntType(64)
+        self.vector = ir.VectorType(self.real, self.lanes)
+        self.codes = ir.VectorType(self.byte, self.lanes)
+        self.module = ir.Module()
+
+    @property
+    def text(self) -> str:
+        """Of the whole module."""
+        self._forward()
+        self._backward()
+        return str(self.module)
+
+    @cached_property
+    def _fma(self) -> Any:
+        kind = self.ir.FunctionType(self.vector, [self.vector] * 3)
+        return self.ir.Function(self.module, kind, f"llvm.fma.v{self.lanes}f32")
+
+    def _forward(self) -> None:
+        shape, b, (batch, images, weights, bias, y, places) = self._function("forward", 5)
+        zero = self._all(0.0)
+        with self._loop(b, batch) as image, self._loop(b, shape.channels // self.lanes) as chunk:
+            channel = b.mul(chunk, self._int(self.lanes))
+            with self._loop(b, shape.pooled[0]) as row, self._loop(b, shape.pooled[1]) as column:
+                pixel = self._window(b, images, image, row, column)
+                sums = [zero] * len(_CORNERS)
+                for number, (c, i, j) in enumerate(shape.taps):
+                    weight = self._load(b, weights, self._tap(b, number, channel))
+                    for at, (down, right) in enumerate(_CORNERS):
+                        value = pixel(c, i + down, j + right)
+                        sums[at] = b.call(self._fma, [value, weight, sums[at]])
+                # Among equals the first in reading order, as in PyTorch.
+                best = sums[0]
+                place = self._code(0)
+                for at in range(1, len(_CORNERS)):
+                    larger = b.fcmp_ordered(">", sums[at], best)
+                    best = b.select(larger, sums[at], best)
+                    place = b.select(larger, self._code(at), place)
+                best = b.fadd(best, self._load(b, bias, channel))
+                if shape.relu:
+                    dead = b.fcmp_ordered("<=", best, zero)
+                    best = b.select(dead, zero, best)
+                    place = b.select(dead, self._code(_DEAD), place)
+                there = self._output(b, image, row, column, channel)
+                self._store(b, best, y, there)
+                self._store(b, place, places, there, self.codes)
+        b.ret_void()
+
+    def _backward(self) -> None:
+        shape, b, (batch, images, dy, places, dweights, dbias) = self._function("backward", 5)
+        zero = self._all(0.0)
+        area = shape.kernel[0] * shape.kernel[1]
+        with self._loop(b, batch) as image, self._loop(b, shape.channels // self.lanes) as chunk:
+            channel = b.mul(chunk, self._int(self.lanes))
+            # The sums of one image and input channel fit the registers.
+            for first in range(0, len(shape.taps), area):
+                taps = shape.taps[first : first + area]
+                sums = [b.alloca(self.vector) for _ in (*taps, "bias")]
+                for cell in sums:
+                    b.store(zero, cell)
+                with (
+                    self._loop(b, shape.pooled[0]) as row,
+                    self._loop(b, shape.pooled[1]) as column,
+                ):
+                    pixel = self._window(b, images, image, row, column)
+                    there = self._output(b, image, row, column, channel)
+                    gradient = self._load(b, dy, there)
+                    place = self._load(b, places, there, self.codes)
+                    shares = [
+                        b.select(b.icmp_unsigned("==", place, self._code(at)), gradient, zero)
+                        for at in range(len(_CORNERS))
+                    ]
+                    for (c, i, j), cell in zip(taps, sums, strict=False):
+                        total = b.load(cell)
+                        for share, (down, right) in zip(shares, _CORNERS, strict=True):
+                            value = pixel(c, i + down, j + right)
+                            total = b.call(self._fma, [value, share, total])
+                        b.store(total, cell)
+                    alive = b.icmp_unsigned("!=", place, self._code(_DEAD))
+                    b.store(b.fadd(b.load(sums[-1]), b.select(alive, gradient, zero)), sums[-1])
+                for number, cell in enumerate(sums[:-1], first):
+                    self._add(b, cell, dweights, self._tap(b, number, channel))
+                if first == 0:
+                    self._add(b, sums[-1], dbias, channel)
+        b.ret_void()
+
+    def _function(self, name: str, addresses: int) -> tuple[Geometry, Any, Any]:
+        """The geometry, the builder and the arguments of a kernel."""
+        ir = self.ir
+        kinds = [self.integer, *[ir.PointerType(self.byte)] * addresses]
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), name)
+        for argument in function.args[1:]:
+            argument.add_attribute("noalias")
+        return self.geometry, ir.IRBuilder(function.append_basic_block()), function.args
+
+    @contextmanager
+    def _loop(self, b: Any, count: Any) -> Iterator[Any]:
+        """What is built inside is done ``count`` times, at least once, for this index."""
+        before = b.block
+        head = b.append_basic_block()
+        after = b.append_basic_block()
+        b.branch(head)
+        b.position_at_end(head)
+        index = b.phi(self.integer)
+        index.add_incoming(self._int(0), before)
+        yield index
+        following = b.add(index, self._int(1))
+        index.add_incoming(following, b.block)
+        if isinstance(count, int):
+            count = self._int(count)
+        b.cbranch(b.icmp_unsigned("<", following, count), head, after)
+        b.position_at_end(after)
+
+    def _window(self, b: Any, images: Any, image: Any, row: Any, column: Any) -> Any:
+        """Reads (channel, y, x) beside a place's upper left corner, in every lane, once each."""
+        height, width = self.geometry.image
+        depth = self.geometry.channels_in
+        line = b.add(b.mul(image, self._int(height)), b.mul(row, self._int(2)))
+        corner = b.add(b.mul(line, self._int(width)), b.mul(column, self._int(2)))
+        origin = b.mul(corner, self._int(depth))
+        number = self.ir.IntType(32)
+        nowhere = self.ir.Constant(self.vector, self.ir.Undefined)
+        everywhere = self.ir.Constant(self.ir.VectorType(number, self.lanes), [0] * self.lanes)
+
+        @cache
+        def pixel(c: int, y: int, x: int) -> Any:
+            offset = b.add(origin, self._int((y * width + x) * depth + c))
+            value = self._load(b, images, offset, self.real)
+            lane = b.insert_element(nowhere, value, self.ir.Constant(number, 0))
+            return b.shuffle_vector(lane, nowhere, everywhere)
+
+        return pixel
+
+    def _output(self, b: Any, image: Any, row: Any, column: Any, channel: Any) -> Any:
+        height, width = self.geometry.pooled
+        line = b.add(b.mul(image, self._int(height)), row)
+        place = b.add(b.mul(line, self._int(width)), column)
+        return b.add(b.mul(place, self._int(self.geometry.channels)), channel)
+
+    def _tap(self, b: Any, number: int, channel: Any) -> Any:
+        return b.add(self._int(number * self.geometry.channels), channel)
+
+    def _address(self, b: Any, base: Any, offset: Any, kind: Any) -> tuple[Any, int]:
+        size = 1 if kind is self.codes else 4
+        address = b.gep(base, [b.mul(offset, self._int(size))])
+        return b.bitcast(address, self.ir.PointerType(kind)), size
+
+    def _load(self, b: Any, base: Any, offset: Any, kind: Any = None) -> Any:
+        address, size = self._address(b, base, offset, kind or self.vector)
+        return b.load(address, align=size)
+
+    def _store(self, b: Any, value: Any, base: Any, offset: Any, kind: Any = None) -> None:
+        address, size = self._address(b, base, offset, kind or self.vector)
+        b.store(value, address, align=size)
+
+    def _add(self, b: Any, cell: Any, base: Any, offset: Any) -> None:
+        self._store(b, b.fadd(self._load(b, base, offset), b.load(cell)), base, offset)
+
+    def _int(self, value: int) -> Any:
+        return self.ir.Constant(self.integer, value)
+
+    def _all(self, value: float) -> Any:
+        return self.ir.Constant(self.vector, [value] * self.lanes)
+
+    def _code(self, value: int) -> Any:
+        return self.ir.Constant(self.codes, [value] * self.lanes)

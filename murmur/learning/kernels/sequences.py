@@ -1,0 +1,329 @@
+"""Gradients of plain sequences of layers, written out by hand instead of by autograd.
+
+For small models the arithmetic is a fraction of a step; the rest is autograd's bookkeeping, the
+optimiser's passes over the parameters and fresh memory. A sequence of stages has none of these: its
+buffers are made once per batch size, and a plain SGD step moves each parameter by the very matrix
+product that computes its gradient. ``training.backends.AutogradBackend`` is the general way, and
+the reference that tests hold this one to.
+
+``StagedBackend`` is the door: what stages like better than the world outside (the order of
+parameters within a vector, a column of ones beside each row, targets with their classes first) is
+converted in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property, lru_cache, reduce
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from murmur.learning.kernels.fused import FusedBlock, FusedStage
+from murmur.learning.kernels.half_precision import (
+    HALF,
+    HalfConvolutionStage,
+    HalfLinearStage,
+    computes_half,
+    half_parameters,
+)
+from murmur.learning.kernels.stages import (
+    ActivationStage,
+    Affine,
+    BiasStage,
+    ConvolutionStage,
+    DropoutStage,
+    FlattenStage,
+    LinearStage,
+    PatchConvolutionStage,
+    Stage,
+    affine,
+    is_strided,
+    max_pool_stage,
+    pair,
+    stored_views,
+)
+from murmur.learning.layers import Dropout, Flatten
+from murmur.learning.training.backends import Backend
+from murmur.learning.training.parameters import FlatModel
+
+# Batch sizes whose buffers are kept: the full batch, and the last ones of recent clients.
+PLANS_KEPT = 8
+
+
+def supports(module: nn.Module) -> bool:
+    """Whether ``module`` is a sequence of layers for ``ManualBackend``, none of them frozen."""
+    trains = all(parameter.requires_grad for parameter in module.parameters())
+    if not (isinstance(module, nn.Sequential) and trains):
+        return False
+    layers = list(module)
+    kinds = [type(layer) for layer in layers]
+    if kinds[:2] != [Flatten, nn.Linear] and kinds[:1] != [nn.Conv2d]:
+        return False
+    activations = [kind in (nn.ReLU, nn.Tanh) for kind in kinds]
+    if any(a and b for a, b in pairwise(activations)):
+        return False
+    return kinds[-1] is nn.Linear and all(_supports_layer(layer) for layer in layers)
+
+
+def _supports_layer(layer: nn.Module) -> bool:
+    if type(layer) is nn.Conv2d:
+        named_padding = isinstance(layer.padding, str)
+        return layer.groups == 1 and layer.padding_mode == "zeros" and not named_padding
+    if isinstance(layer, nn.MaxPool2d):
+        apart = pair(layer.stride) == pair(layer.kernel_size)
+        plain = pair(layer.padding) == (0, 0) and pair(layer.dilation) == (1, 1)
+        return apart and plain and not (layer.ceil_mode or layer.return_indices)
+    return type(layer) in (Flatten, nn.Linear, nn.ReLU, nn.Tanh, Dropout)
+
+
+def gains_by_bfloat16(module: nn.Module) -> bool:
+    """Whether any layer of a supported sequence would be computed in bfloat16."""
+    layers = [layer for layer in module.children() if not isinstance(layer, Flatten)]
+    return any(map(computes_half, layers[1:]))
+
+
+class Plan:
+    """The stages for one batch size and one target vector.
+
+    Args:
+        stages: the first reads the batch, the last writes into ``logits``.
+        logits: (B, classes), stored classes first: along the slow axis softmax is vectorised,
+            several times faster.
+    """
+
+    def __init__(self, stages: list[Stage], logits: Tensor) -> None:
+        self._forward = [stage.forward for stage in stages]
+        self._backward = [stage.backward for stage in reversed(stages)]
+        self._logits = logits.t()
+        self._residual = torch.empty_like(self._logits)
+        self._dy = self._residual.t()
+
+    def run(self, x: Tensor, y: Tensor, scale: float, retention: float) -> None:
+        """Forward and backward for inputs ``x`` and targets ``y`` (B, classes); see ``Stage``."""
+        for forward in self._forward:
+            x = forward(x)
+        # The loss's own value is not needed, and its gradient is softmax - target.
+        torch.softmax(self._logits, 0, out=self._residual)
+        dy = self._dy.sub_(y)
+        for backward in self._backward:
+            dy = backward(dy, scale, retention)  # type: ignore[assignment]
+
+
+class StagedBackend(Backend):
+    """What backends made of stages share: a vector of their own, laid out by ``stored_views``."""
+
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        super().__init__(flat, input_shape)
+        self._vector = torch.empty_like(flat.vector)
+        self._parameters = stored_views(flat, self._vector)
+        public = flat.views(flat.vector)
+        self._taken = _pairs(public, self._parameters)
+        self._given = _pairs(self._parameters, public)
+
+    @cached_property
+    def _gradient(self) -> Tensor:
+        return torch.zeros_like(self._vector)
+
+    @contextmanager
+    def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
+        """See ``Backend``; no stage draws from PyTorch's generator, nor needs autograd."""
+        with torch.inference_mode():
+            _copy(self._taken)
+            yield self._vector
+            _copy(self._given)
+
+    def room(self, count: int) -> tuple[Tensor, Tensor]:
+        """See ``Backend``: (count, H, W, C), as stages have images."""
+        _, images = super().room(count)
+        return images.permute(0, 2, 3, 1), images
+
+    def arrange(self, vector: Tensor) -> Tensor:
+        """See ``Backend``."""
+        arranged = torch.empty_like(self._vector)
+        _copy(_pairs(self._flat.views(vector), stored_views(self._flat, arranged)))
+        return arranged
+
+
+def _pairs(given: dict[str, Tensor], to: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """(to, given) of each parameter; a matrix is transposed fastest into what is contiguous."""
+    pairs = [(to[name], part) for name, part in given.items()]
+    return [
+        (view.t(), part.t()) if view.dim() == 2 and not view.is_contiguous() else (view, part)
+        for view, part in pairs
+    ]
+
+
+def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    for view, part in pairs:
+        view.copy_(part)
+
+
+class ManualBackend(StagedBackend):
+    """Works for modules that ``supports`` accepts.
+
+    Args:
+        flat: the model.
+        input_shape: (channels, height, width).
+        fused: whether a first convolution and what follows it is compiled as one stage, on a CPU.
+        half: whether layers after the first that gain by it compute in bfloat16.
+    """
+
+    def __init__(
+        self,
+        flat: FlatModel,
+        input_shape: tuple[int, int, int],
+        fused: bool = False,
+        half: bool = False,
+    ) -> None:
+        super().__init__(flat, input_shape)
+        channels, height, width = input_shape
+        self._layers: list[tuple[str, nn.Module | FusedBlock, torch.Size]] = []
+        # Channels-last, as PyTorch sees it: its kernels choose their layout by the strides.
+        x = flat.vector.new_zeros(1, height, width, channels).permute(0, 3, 1, 2)
+        flat.module.eval()
+        with torch.no_grad():
+            for name, layer in flat.module.named_children():
+                shape = x.shape if x.dim() == 2 else x.permute(0, 2, 3, 1).shape
+                self._layers.append((name, layer, shape[1:]))
+                x = layer(x)
+        self._num_classes = x.shape[1]
+        # Numbers in a row of the first stage's input; None where it takes images.
+        self._width: int | None = None
+        if isinstance(self._layers[0][1], Flatten):
+            # The first linear layer takes the rows as they come, its bias as a column of ones.
+            del self._layers[0]
+            first = self._layers[0][1]
+            assert isinstance(first, nn.Linear)
+            self._width = first.in_features + (first.bias is not None)
+        elif fused and flat.vector.is_cpu:
+            name, _, shape = self._layers[0]
+            block = FusedBlock.beginning(list(flat.module.children()), shape)
+            if block is not None:
+                self._layers[: block.size] = [(name, block, shape)]
+        # Convolutions whose bias is added after the pooling that follows.
+        self._late = {
+            name
+            for (name, layer, _), (_, following, _) in pairwise(self._layers)
+            if isinstance(layer, nn.Conv2d)
+            and isinstance(following, nn.MaxPool2d)
+            and layer.bias is not None
+            and not is_strided(layer)
+        }
+        later = self._layers[1:]
+        self._half = {name for name, layer, _ in later if half and computes_half(layer)}
+        self._plan = lru_cache(PLANS_KEPT)(self._build)
+
+    def room(self, count: int) -> tuple[Tensor, Tensor]:
+        """See ``Backend``: what the first stage takes; where that is rows, each may end in a 1."""
+        if self._width is None:
+            return super().room(count)
+        channels, height, width = self._input_shape
+        rows = self._vector.new_ones(count, self._width)
+        images = rows[:, : channels * height * width].view(count, height, width, channels)
+        return rows, images.permute(0, 3, 1, 2)
+
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """See ``Backend``."""
+        self._plan(len(x), False).run(x, y, 1 / len(x), 0.0)
+        return self._gradient
+
+    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
+        """See ``Backend``."""
+        self._plan(len(x), True).run(x, y, -lr / len(x), retention)
+
+    def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
+        """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
+        own = stored_views(self._flat, self.arrange(self._flat.vector))
+        calls: list[Callable[[Tensor], Tensor]] = []
+        if self._width is not None:
+            calls.append(Flatten())
+        for name, layer, _ in self._layers:
+            if isinstance(layer, FusedBlock):
+                parameters = affine(own, name)
+                calls.append(FusedStage(layer, parameters, parameters, batch).infer)
+            elif isinstance(layer, nn.Linear | nn.Conv2d):
+                calls.append(_reading(layer, affine(own, name), name in self._half))
+            else:
+                calls.append(layer)
+        return lambda x: reduce(lambda value, call: call(value), calls, x)
+
+    def _build(self, batch: int, descend: bool) -> Plan:
+        targets = self._parameters if descend else stored_views(self._flat, self._gradient)
+        logits = self._vector.new_empty(self._num_classes, batch).t()
+        stages: list[Stage] = []
+        out: Tensor | None = logits
+        # From the last layer to the first, since each says where it wants its input.
+        for index in reversed(range(len(self._layers))):
+            stages[:0] = self._stages(index, batch, targets, out)
+            out = stages[0].input
+        return Plan(stages, logits)
+
+    def _stages(
+        self, index: int, batch: int, targets: dict[str, Tensor], out: Tensor | None
+    ) -> list[Stage]:
+        """Those of one layer: pooling is two where it is followed by a convolution's bias."""
+        name, layer, shape = self._layers[index]
+        size = (batch, *shape)
+        match layer:
+            case nn.Linear() | nn.Conv2d() | FusedBlock():
+                moved = affine(targets, name)
+                return [self._affine_stage(index, size, moved, out)]
+            case nn.MaxPool2d():
+                before, convolution, _ = self._layers[index - 1]
+                # A convolution's gradient needs its input, and its output no more.
+                reuse = isinstance(convolution, nn.Conv2d)
+                pooling = max_pool_stage(layer, self._vector, size, reuse)
+                if before not in self._late:
+                    return [pooling]
+                after = (batch, *self._layers[index + 1][2])
+                bias = f"{before}.bias"
+                return [pooling, BiasStage(self._parameters[bias], targets[bias], after, out)]
+            case nn.ReLU() | nn.Tanh():
+                return [ActivationStage(layer, out)]
+            case Dropout():
+                return [DropoutStage(layer, self._vector.new_empty(size), out)]
+        return [FlattenStage(size, out)]
+
+    def _affine_stage(
+        self, index: int, size: tuple[int, ...], moved: Affine, out: Tensor | None
+    ) -> Stage:
+        """That of a layer with weights: ``moved`` is its target, ``size`` that of its input."""
+        name, layer, _ = self._layers[index]
+        own = affine(self._parameters, name)
+        if isinstance(layer, FusedBlock):
+            return FusedStage(layer, own, moved, size[0])
+        if isinstance(layer, nn.Linear):
+            if name in self._half:
+                return HalfLinearStage(own, moved, size[0], out)
+            return LinearStage(own, moved, size[0], out, index == 0)
+        assert isinstance(layer, nn.Conv2d)
+        if is_strided(layer):
+            return PatchConvolutionStage(layer, own, moved, size, index == 0)
+        if name in self._late:
+            own = (own[0], None)
+            moved = (moved[0], None)
+        if name in self._half:
+            following = (size[0], *self._layers[index + 1][2])
+            return HalfConvolutionStage(layer, own, moved, size, following)
+        return ConvolutionStage(layer, own, moved, index == 0)
+
+
+def _reading(
+    layer: nn.Linear | nn.Conv2d, parameters: Affine, half: bool
+) -> Callable[[Tensor], Tensor]:
+    """``layer`` in inference, with these ``parameters``; in bfloat16 if ``half``."""
+    weight, bias = half_parameters(parameters) if half else parameters
+
+    def read(x: Tensor) -> Tensor:
+        if isinstance(layer, nn.Linear):
+            return functional.linear(x, weight, bias)
+        return layer._conv_forward(x, weight, bias)
+
+    if half:
+        return lambda x: read(x.to(HALF)).float()
+    return read

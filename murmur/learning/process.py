@@ -1,0 +1,94 @@
+"""What a process may use of its machine: the heap, threads, a compiler, numbers of half the size.
+
+Light to import: PyTorch is loaded only by ``has_bfloat16``, which asks it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from threading import RLock
+
+from threadpoolctl import ThreadpoolController
+
+KERNELS = "murmur.learning.kernels"
+"""The package of hand-written kernels. Everything runs without it, slower."""
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+# The largest value that mallopt's int takes, then the largest that older versions of glibc accept.
+_THRESHOLDS = (2**31 - 1, 2**25)
+# Packages that bring threads of their own.
+_THREADED = ("numpy", "scipy.linalg", "sklearn", "torch")
+# The number of BLAS's threads belongs to the process. Of two blocks at a time, the first to end
+# would give the other its threads back.
+_LIMIT = RLock()
+# By PyTorch's names: AVX-512 and AMX on x86, the same of Arm.
+_BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+
+
+def keep_heap() -> bool:
+    """Tell glibc to keep freed memory in the process; return whether it agreed.
+
+    By default glibc serves every large block with a fresh ``mmap`` and hands freed memory at the
+    heap's end back to the kernel. A training step frees and allocates its activations each time,
+    so it would fault in and zero every page of them again, which can cost as much as the
+    arithmetic of a small model. The price is that the process's resident size does not fall below
+    its peak.
+
+    Call it at process start: it concerns the whole process and later allocations only. Where the
+    C library has no ``mallopt`` (macOS, Windows, musl) it does nothing and returns False.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+    mallopt.restype = ctypes.c_int
+    # Both options are set whatever becomes of the first; mallopt returns 1 for an accepted value.
+    accepted = [
+        any(mallopt(option, threshold) == 1 for threshold in _THRESHOLDS)
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD)
+    ]
+    return all(accepted)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """While it lasts, BLAS and OpenMP use one thread, so that results do not depend on the cores.
+
+    It concerns the libraries that are loaded on entry. A second thread waits to enter.
+    """
+    with _LIMIT:
+        loaded = tuple(name in sys.modules for name in _THREADED)
+        with _libraries(loaded).limit(limits=1):
+            yield
+
+
+@lru_cache
+def _libraries(loaded: tuple[bool, ...]) -> ThreadpoolController:
+    """Looked for anew when a package has come: it takes milliseconds, as much as a small model."""
+    return ThreadpoolController()
+
+
+def has_kernels() -> bool:
+    """Whether the package of hand-written kernels is installed."""
+    return find_spec(KERNELS) is not None
+
+
+def has_compiler() -> bool:
+    """Whether llvmlite is installed (extra ``fast``), which compiles ``kernels.fused``."""
+    return find_spec("llvmlite") is not None
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies in bfloat16; where it does not, it would be slower."""
+    import torch
+
+    found = torch.cpu.get_capabilities()
+    return any(found.get(unit) for unit in _BFLOAT16_UNITS)

@@ -1,0 +1,175 @@
+"""Class statistics: one release of what each client's classes look like, and what its sum teaches.
+
+A baseline of this project's own, for sums; there is no paper. Client i releases once
+
+    A_i = Σ_c n_c^(−b) Σ_{x∈c} φ(x)(e_c − 1/C)ᵀ, scaled to norm 1          (``moments``)
+
+as integers with its share of discrete Gaussian noise (``StatisticsRelease``). The server takes from
+the noisy sum, and from a model of the unlabelled pool, the linear model that explains both best
+(``posterior``); all of that is post-processing. φ are fixed features of an image, or its
+``coordinates`` in the pool's graph of neighbours (Belkin and Niyogi, "Using manifold structure for
+partially labelled classification", NIPS 2002): what varies least along the graph tells its clusters
+apart, so that a class that is a cluster or two needs a dozen numbers instead of hundreds, and far
+less noise hides it. Symbols: d or k = numbers for each class, C = classes, P = images of the pool.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.common import experiment_rng
+from murmur.learning.codec import LARGEST, GridCodec
+from murmur.learning.linear_model import centred
+from murmur.learning.process import one_thread
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import Event, NonPrivateEvent
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
+from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from murmur.privacy.noise import NoiseGenerator
+
+
+class StatisticsRelease:
+    """The release of a matrix (k, C) of norm 1 under ``budget``; both halves have one.
+
+    ``components``: k, how many of the ``features`` are released, the first ones; None: all. The
+    noise on an entry is the same whatever k, and what little norm there is goes to the first
+    components of whitened features at once: few clients do better with few of them. Exchanging a
+    client replaces one vector of norm 1 by another: Δ = 2.
+
+    Raises ValueError where clients would release more than once, k is out of range, or no int32
+    holds the noise.
+    """
+
+    def __init__(
+        self, budget: Budget, features: int, classes: int, components: int | None = None
+    ) -> None:
+        if budget.rounds != 1:
+            raise ValueError(
+                f"num_rounds={budget.rounds}: class statistics are released once; set "
+                "federation.num_rounds=1"
+            )
+        if components is not None and not 1 <= components <= features:
+            raise ValueError(
+                f"components={components}: must lie in 1..{features}, the number of features"
+            )
+        self.shape = (components or features, classes)
+        self.noise: DistributedGaussian | None = None
+        reach = 0
+        if budget.is_private:
+            self.noise = _calibrated(budget.epsilon, budget.delta_of_noise, budget.honest_clients)
+            reach = self.noise.reach
+        if CLIP_STEPS + reach > LARGEST:
+            raise ValueError(f"epsilon={budget.epsilon:g}: needs more noise than 32 bits can hold")
+        self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + reach, reach)
+
+    def event(self) -> Event:
+        """One client's message, to whoever reads it."""
+        return NonPrivateEvent() if self.noise is None else self.noise.release()
+
+    def privatize(self, matrix: NDArray[np.float64], rng: NoiseGenerator) -> NDArray[np.int64]:
+        """``matrix`` (k, C) of norm at most 1 as integers (k·C,), with one client's noise."""
+        steps = truncate(matrix, 1.0).ravel()
+        return steps if self.noise is None else self.noise.privatize_integers(steps, rng)
+
+    def read(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The sum of the clients' matrices, (k, C)."""
+        return self.codec.mean(total, 1).reshape(self.shape)
+
+    def sigma(self, clients: int) -> float:
+        """Standard deviation of the noise on an entry of a sum over ``clients``."""
+        if self.noise is None:
+            return 0.0
+        return self.noise.share * math.sqrt(clients) / CLIP_STEPS
+
+
+@lru_cache(maxsize=64)
+def _calibrated(epsilon: float, delta: float, honest_clients: int) -> DistributedGaussian:
+    return DistributedGaussian.calibrated(
+        epsilon, delta, 2.0 * CLIP_STEPS, honest_clients=honest_clients, grid=1.0
+    )
+
+
+def moments(
+    features: NDArray[np.float32], labels: NDArray[np.int64], classes: int, balance: float = 0.5
+) -> NDArray[np.float64]:
+    """A (d, C) of one client's ``features`` (n, d), of Frobenius norm 1 (0 where they are 0).
+
+    ``balance``: b, how far the client's small classes count as much as its large ones: 0 not at
+    all, 1 in full.
+    """
+    counts = np.bincount(labels, minlength=classes)
+    rows = centred(labels, classes) / (counts[labels] ** float(balance))[:, None]
+    with one_thread():
+        total = features.astype(np.float64).T @ rows
+    norm = float(np.linalg.norm(total))
+    return total / norm if norm > 0 else total
+
+
+def posterior(
+    total: NDArray[np.float64],
+    pool: NDArray[np.float32],
+    prior: NDArray[np.float64],
+    sigma: float,
+    clients: int,
+) -> NDArray[np.float64]:
+    """W (d, C): ``prior`` W₀, and of the noisy sum ``total`` what the pool does not explain.
+
+    In the eigenbasis g of the second moment of ``pool`` (P, d) the sum is νgW + noise, with ν by
+    least squares. Noise of variance s² = σ² + N/(Cd): the mechanism's, and that of ``clients``
+    vectors of norm 1. W − W₀ is taken as Gaussian of variance τ, which is estimated from what is
+    left over the noise.
+    """
+    with one_thread():
+        rows = pool.astype(np.float64)
+        scale, axes = np.linalg.eigh(rows.T @ rows / len(rows))
+        g = np.maximum(scale, 0)[:, None]
+        seen = axes.T @ total
+        explained = g * (axes.T @ prior)
+        strength = float((seen * explained).sum() / max((explained**2).sum(), 1e-300))
+        left = seen - strength * explained
+        noise = sigma**2 + clients / total.size
+        gain = strength**2 * g**2
+        excess = float((left**2 - noise).sum())
+        spread = max(0.0, excess / (total.shape[1] * max(float(gain.sum()), 1e-300)))
+        step = spread * strength * g / (gain * spread + noise) * left
+        return prior + axes @ step
+
+
+def coordinates(graph: Any, count: int) -> NDArray[np.float32]:
+    """The first ``count`` eigenvectors of S (P, P), a sparse graph, standardised: (P, count)."""
+    from scipy.sparse.linalg import eigsh
+
+    start = experiment_rng(0, "eigenvectors").standard_normal(graph.shape[0])
+    with one_thread():
+        values, axes = eigsh(graph, k=count, which="LA", v0=start)
+    axes = axes[:, np.argsort(-values, kind="stable")]
+    axes = (axes - axes.mean(axis=0)) / np.maximum(axes.std(axis=0), 1e-12)
+    return axes.astype(np.float32)
+
+
+def located(
+    rows: NDArray[np.float32],
+    pool: NDArray[np.float32],
+    places: NDArray[np.float32],
+    neighbours: int,
+) -> NDArray[np.float32]:
+    """Where ``rows`` (N, d) are, (N, k): the mean place of their neighbours, scaled to length 1.
+
+    ``places`` (P, k) are those of ``pool`` (P, d); neighbours are found, and weighed, by cosine.
+    """
+    with one_thread():
+        near = unit(rows) @ unit(pool).T
+        count = min(neighbours, len(pool))
+        found = np.argpartition(-near, count - 1, axis=1)[:, :count]
+        weights = np.maximum(np.take_along_axis(near, found, axis=1), 0)
+        return unit(np.einsum("nk,nkd->nd", weights, places[found]).astype(np.float32))
+
+
+def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``rows`` (N, k), each scaled to length 1."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

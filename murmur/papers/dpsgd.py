@@ -1,0 +1,93 @@
+"""DP-SGD at one holder of data, as both halves of an algorithm describe it.
+
+Abadi et al., "Deep learning with differential privacy", CCS 2016. With L = ``lot_size``, C =
+``clipping_norm``, η = ``learning_rate``, and n examples, one round takes ⌈E·n/L⌉ steps
+
+    w ← w − η · (Σ_{i in lot} clip(g_i, C) + N_Z(0, (mC)²)) / L,    each i in the lot w.p. L/n
+
+where m is the least noise multiplier that the steps of all rounds need for the budget. What leaves
+is the model, post-processing of the noisy sums. ``strategy=dpsgd_fedavg`` is this alone; NbAFL and
+KD-DPFL have it as one way to train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.common import Count, Positive, settings
+from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
+from murmur.learning.training.trainer import Trainer
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.privacy.noise import NoiseGenerator
+
+
+@settings
+class Lots:
+    """``epochs`` E over the data in one round, in lots of ``lot_size`` examples on average."""
+
+    epochs: Count
+    lot_size: Count
+
+    def schedule(self, rounds: int = 1) -> LotSchedule:
+        """Their steps and noise where a budget is for ``rounds`` rounds together."""
+        return LotSchedule(self.lot_size, self.epochs, SENSITIVITY, rounds)
+
+
+@settings
+class LocalDpSgd(Lots):
+    """A client's own DP-SGD; ``views`` and ``average`` as in ``DpSgd``, where they cost nothing."""
+
+    clipping_norm: Positive
+    learning_rate: Positive
+    views: int = 1
+    average: float = 0.0
+
+    def descent(self) -> DpSgd:
+        """How the steps are computed; ValueError for ``views`` or ``average`` out of range."""
+        return DpSgd(
+            self.lot_size, self.clipping_norm, self.learning_rate, self.views, self.average
+        )
+
+
+def train_privately(
+    trainer: Trainer,
+    descent: DpSgd,
+    schedule: LotSchedule,
+    epsilon: float,
+    delta: float,
+    size: int,
+    images: NDArray[np.float32],
+    labels: NDArray,
+    noise: NoiseGenerator,
+    *,
+    indices: NDArray[np.int64] | None = None,
+    drift: Callable[[], NDArray[np.int64]] | None = None,
+    **more: Any,
+) -> None:
+    """One round of DP-SGD from the trainer's present parameters; lots and noise from ``noise``.
+
+    ``epsilon`` and ``delta`` are the budget of all the schedule's rounds together. ``size``: the
+    number of examples by which the round was charged. ``indices``: which of ``images`` (N, C, H, W)
+    are the data; None: all. ``drift``: what a step's sum (d,) gets
+    beside the noise, in grid steps, which needs no protection. ``more``: of ``DpSgd.train``.
+    """
+    mechanism = schedule.mechanism(epsilon, delta, size)
+
+    def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
+        noisy = mechanism.perturb(total, noise)
+        return noisy if drift is None else noisy + drift()
+
+    descent.train(
+        trainer,
+        images,
+        labels,
+        indices=indices,
+        steps=schedule.steps(size),
+        sample=lambda examples: mechanism.sample(examples, noise),
+        perturb=perturb,
+        **more,
+    )

@@ -1,0 +1,298 @@
+"""KD-DPFL: how large clients label the public set, what that costs, and noise on whole models.
+
+Tan et al., Computer Science 51(6A), 2024. The pseudo-labels are made private in one of three ways:
+
+* ``dpsgd_teacher``: one teacher by DP-SGD (Abadi et al., CCS 2016); its labels are post-processing.
+* ``pate``: one teacher for each shard of the data; a record moves one vote (Papernot et al., ICLR
+  2017 and 2018). Noise on the histogram of each large client's votes.
+* ``rr``: one teacher without noise, each label by randomised response.
+
+``NoisyModel`` is NbAFL's way to protect an upload (Wei et al., IEEE TIFS 15, 2020), one of the two
+that general clients have. The client adds the noise, the server states it, the planner prints it:
+all three ask the same objects. Symbols: q = ``count``, C = ``classes``, ε = a client's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from murmur.common import Count, Positive, settings
+from murmur.learning.codec import Codec, GridCodec, LabelCodec, WeightCodec
+from murmur.learning.data.examples import LocalData
+from murmur.learning.training.dpsgd import DpSgd
+from murmur.learning.training.trainer import Trainer
+from murmur.papers.dpsgd import Lots, train_privately
+from murmur.privacy.accounting.calibrate import label_epsilon
+from murmur.privacy.events import (
+    Adjacency,
+    DiscreteGaussianEvent,
+    Event,
+    NonPrivateEvent,
+    Release,
+    RepeatedEvent,
+    Unit,
+)
+from murmur.privacy.mechanisms import DiscreteGaussian, RandomizedResponse, clip_l2
+from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
+from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.privacy.noise import NoiseGenerator
+
+FEWEST_TEACHERS = 50
+_SENSITIVITY = 2.0 * CLIP_STEPS  # of a clipped model, in grid steps
+
+
+@settings
+class Labelling:
+    """How pseudo-labels are made and protected; ``mechanism`` none protects nothing.
+
+    ``queries``: public images that get a label; None: all. ``epochs`` and ``lot_size``: of a
+    teacher's DP-SGD. ``noise`` goes on the votes of PATE's ``teachers``, so many per client;
+    ``allow_few``: let fewer than 50, over all clients, vote. ``classes``, ``clients`` and the pool
+    behind ``queries`` are known from ``over`` on.
+    """
+
+    mechanism: Literal["dpsgd_teacher", "pate", "rr", "none"]
+    queries: Count | None
+    epochs: Count
+    lot_size: Count
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+    teachers: Count = 50
+    allow_few: bool = False
+    classes: int = 0
+    clients: int = 1
+
+    def over(self, pool: int, classes: int, clients: int) -> Labelling:
+        """The same for a public set of ``pool`` images, labelled by ``clients`` large clients.
+
+        Raises ValueError where there are too few images, or too few teachers.
+        """
+        queries = pool if self.queries is None else self.queries
+        if not 1 <= queries <= pool:
+            raise ValueError(
+                f"labelling.queries={queries}: must lie in 1..{pool}, the size of the public pool"
+            )
+        total = self.teachers * clients
+        if self.mechanism == "pate" and total < FEWEST_TEACHERS and not self.allow_few:
+            raise ValueError(
+                f"labelling.teachers={self.teachers}: with {clients} large clients only "
+                f"{total} teachers vote, too few to be heard over the noise (at least "
+                f"{FEWEST_TEACHERS}); raise it, or set labelling.allow_few=true"
+            )
+        return replace(self, queries=queries, classes=classes, clients=clients)
+
+    @property
+    def count(self) -> int:
+        """How many images get a label."""
+        assert self.queries is not None, "known from ``over`` on"
+        return self.queries
+
+    @property
+    def schedule(self) -> LotSchedule:
+        """The lots of a teacher's DP-SGD."""
+        return Lots(self.epochs, self.lot_size).schedule()
+
+    def votes(self, epsilon: float, delta: float) -> NoisyVotes:
+        """The noise on a client's histogram of votes."""
+        return _votes(self.noise, epsilon, delta, self.count)
+
+    def randomiser(self, epsilon: float, delta: float) -> RandomizedResponse:
+        """The randomiser of each label: all q tell of the same data, so their losses add up."""
+        each = _label_epsilon(epsilon, delta, self.classes, self.count)
+        return RandomizedResponse(each, self.classes)
+
+    def event(self, epsilon: float, delta: float, size: int) -> Event:
+        """All that a client with ``size`` examples releases in the label stage."""
+        if self.mechanism == "none" or math.isinf(epsilon):
+            return NonPrivateEvent()
+        if self.mechanism == "dpsgd_teacher":
+            return self.schedule.event(epsilon, delta, size)
+        if self.mechanism == "pate":
+            # A record that takes another's place moves the vote of the one teacher that saw it.
+            votes = self.votes(epsilon, delta).event()
+            return Release(votes, Unit.RECORD, Adjacency.REPLACE_ONE)
+        return self.randomiser(epsilon, delta).release(self.count)
+
+    def describe(self, epsilon: float, delta: float, size: int) -> str:
+        """The mechanism and its noise, in a few words."""
+        if self.mechanism == "none" or math.isinf(epsilon):
+            return "labels without noise"
+        if self.mechanism == "dpsgd_teacher":
+            return f"teacher by {self.schedule.describe(epsilon, delta, size)}"
+        if self.mechanism == "pate":
+            scale = self.votes(epsilon, delta).scale
+            return f"PATE, {self.noise} noise of {scale:.3g} votes, {self.count} queries"
+        each = self.randomiser(epsilon, delta).epsilon
+        return f"randomised response at ε={each:.3g} for each of {self.count} labels"
+
+    def codec(self, soft: bool) -> Codec:
+        """The form of q labels, of q·C probabilities if ``soft``, or of q·C counts of votes."""
+        if self.mechanism == "pate":
+            return GridCodec(self.count * self.classes)
+        if self.mechanism == "dpsgd_teacher" and soft:
+            return WeightCodec(self.count * self.classes)
+        return LabelCodec(self.count, self.classes)
+
+
+@lru_cache(maxsize=256)
+def _votes(noise: str, epsilon: float, delta: float, queries: int) -> NoisyVotes:
+    return NoisyVotes.calibrated(noise, epsilon, delta, queries)
+
+
+@lru_cache(maxsize=256)
+def _label_epsilon(epsilon: float, delta: float, classes: int, queries: int) -> float:
+    return label_epsilon(epsilon, delta, classes, queries)
+
+
+@settings
+class TeacherTraining:
+    """How teachers train; ``batch_size``: of those that train without noise, at the same rate."""
+
+    clipping_norm: Positive
+    learning_rate: Positive
+    batch_size: Count
+
+
+class Teacher:
+    """Labels public images after training from the trainer's present parameters.
+
+    ``soft``: whether a DP-SGD teacher says probabilities, not labels.
+    """
+
+    def __init__(
+        self, trainer: Trainer, labelling: Labelling, training: TeacherTraining, soft: bool
+    ) -> None:
+        self.trainer = trainer
+        self.labelling = labelling
+        self.training = training
+        self.soft = soft and labelling.mechanism == "dpsgd_teacher"
+
+    def labels(
+        self, data: LocalData, images: NDArray[np.float32], rng: np.random.Generator
+    ) -> NDArray:
+        """What the teachers say of ``images``, without protection, in the codec's form."""
+        if self.labelling.mechanism == "pate":
+            return self._votes(data, images, rng).ravel()
+        self._train(data.indices, data, rng)
+        return self._answers(images)
+
+    def private_labels(
+        self,
+        data: LocalData,
+        images: NDArray[np.float32],
+        rng: np.random.Generator,
+        epsilon: float,
+        delta: float,
+        noise: NoiseGenerator,
+    ) -> NDArray:
+        """The same, such that all of it is (ε, δ)-differentially private for a record."""
+        labelling = self.labelling
+        if labelling.mechanism == "pate":
+            votes = self._votes(data, images, rng)
+            return labelling.votes(epsilon, delta).privatize(votes, noise).ravel()
+        if labelling.mechanism == "rr":
+            labels = self.labels(data, images, rng)
+            return labelling.randomiser(epsilon, delta).privatize(labels, noise)
+        train_privately(
+            self.trainer,
+            DpSgd(labelling.lot_size, self.training.clipping_norm, self.training.learning_rate),
+            labelling.schedule,
+            epsilon,
+            delta,
+            len(data),
+            data.images,
+            data.labels,
+            noise,
+            indices=data.indices,
+        )
+        return self._answers(images)
+
+    def _train(self, indices: NDArray[np.int64], data: LocalData, rng: np.random.Generator) -> None:
+        self.trainer.train(
+            data.images,
+            data.labels,
+            indices=indices,
+            rng=rng,
+            epochs=self.labelling.epochs,
+            batch_size=self.training.batch_size,
+            lr=self.training.learning_rate,
+        )
+
+    def _votes(
+        self, data: LocalData, images: NDArray[np.float32], rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Histogram (q, C) of the teachers' labels."""
+        votes = np.zeros((self.labelling.count, self.labelling.classes), np.int64)
+        rows = np.arange(len(images))
+        for shard in self._shards(data, rng):
+            self._train(shard, data, rng)
+            votes[rows, self.trainer.logits(images).argmax(axis=1)] += 1
+        return votes
+
+    def _shards(self, data: LocalData, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+        """Disjoint shares of the data, each with the model back where it started."""
+        start = self.trainer.parameters()
+        shards = np.array_split(rng.permutation(data.indices), self.labelling.teachers)
+        for shard in shards:
+            if len(shard):
+                self.trainer.load(start)
+                yield shard
+
+    def _answers(self, images: NDArray[np.float32]) -> NDArray:
+        logits = self.trainer.logits(images)
+        if not self.soft:
+            return logits.argmax(axis=1).astype(np.uint8)
+        shares = softmax(logits, axis=1)
+        return np.nan_to_num(shares, nan=1 / shares.shape[1]).astype(np.float32).ravel()
+
+
+@settings
+class NoisyModel:
+    """Releases of a model of norm at most ``clip`` C with noise on all of it, ``rounds`` times.
+
+    The sensitivity is what can be proven of any local training: such a model becomes any other, 2C.
+    So the noise protects a whole client as well as one record.
+    """
+
+    clip: Positive
+    rounds: Count
+
+    def event(self, epsilon: float, delta: float, size: int) -> Event:
+        """One release at the least noise that keeps all rounds within the budget."""
+        noise = DiscreteGaussianEvent(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
+        return Release(noise, Unit.CLIENT, Adjacency.REPLACE_ONE)
+
+    def describe(self, epsilon: float, delta: float, size: int) -> str:
+        """The noise, in a few words."""
+        multiplier = _sigma(epsilon, delta, self.rounds) / _SENSITIVITY
+        return f"noise on the model, noise multiplier {multiplier:.3f}, {self.rounds} releases"
+
+    def privatize(
+        self, model: NDArray[Any], epsilon: float, delta: float, rng: NoiseGenerator
+    ) -> NDArray[np.float64]:
+        """``model`` (d,), clipped, with noise, on the grid C/2²⁰; ValueError unless finite."""
+        steps = truncate(clip_l2(np.asarray(model, np.float64), self.clip), self.clip)
+        noise = DiscreteGaussian(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
+        noisy = noise.privatize_integers(steps, rng)
+        return np.multiply(noisy, self.clip / CLIP_STEPS, dtype=np.float64)
+
+
+@lru_cache(maxsize=256)
+def _sigma(epsilon: float, delta: float, rounds: int) -> float:
+    """Least σ in grid steps, a whole number."""
+    from murmur.privacy.accounting import epsilon as epsilon_of
+    from murmur.privacy.accounting.calibrate import least_noise
+
+    def cost(multiplier: float) -> float:
+        one = DiscreteGaussianEvent(multiplier * _SENSITIVITY, _SENSITIVITY)
+        return epsilon_of(RepeatedEvent(one, rounds), delta).epsilon
+
+    return float(math.ceil(least_noise(cost, epsilon, 1e-2, 1e5) * _SENSITIVITY))

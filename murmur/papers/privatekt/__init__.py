@@ -1,1 +1,0 @@
-"""PrivateKT: what both halves agree on about the answers that clients give."""

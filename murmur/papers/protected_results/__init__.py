@@ -1,1 +1,0 @@
-"""LDP-protected inference results: protection, rows on the wire, counts, settings."""

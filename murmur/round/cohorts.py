@@ -1,0 +1,121 @@
+"""Who takes part when, and how much each client counts.
+
+A ``Schedule`` draws the cohorts of a run: at random, in rotation, or as secret Poisson samples.
+``Weights`` are public: whatever weight a node claims for its clients is compared with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.common import experiment_rng
+from murmur.learning.codec import MalformedError
+from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.mechanisms.sampled_gaussian import poisson_sample
+from murmur.privacy.noise import NoiseGenerator
+
+KINDS = ("random", "rotate", "poisson")
+Weigh = Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The cohorts of a run of ``rounds`` rounds.
+
+    ``kind``: "random", ``size`` of all clients afresh in each round; "rotate", the next ``size``
+    in an order that is drawn once, so that all are asked equally often (by at most one round) and
+    as far apart as possible; "poisson", each client by itself with probability size/clients. The
+    first two follow from the run's seed, which everybody knows: no privacy is gained from them.
+    The third is drawn from the noise stream, and amplifies where the server is trusted.
+    """
+
+    kind: str
+    clients: int
+    size: int
+    rounds: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"schedule={self.kind}: must be one of {', '.join(KINDS)}")
+
+    def cohort(self, number: int, noise: Callable[[str, int], NoiseGenerator]) -> NDArray[np.int64]:
+        """The clients of round ``number`` (1, 2, …), ascending; ``noise``: as ``ServerSetup``'s."""
+        if self.kind == "poisson":
+            drawn = poisson_sample(self.size / self.clients, self.clients, noise("cohort", number))
+            return np.flatnonzero(drawn)
+        if self.kind == "random":
+            rng = experiment_rng(self.seed, "cohort", number)
+            return np.sort(rng.choice(self.clients, self.size, replace=False))
+        places = np.arange((number - 1) * self.size, number * self.size) % self.clients
+        return np.sort(self._order[places])
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        return experiment_rng(self.seed, "rotation").permutation(self.clients)
+
+    def includes(self, client: int, number: int) -> bool:
+        """Whether ``client`` may be asked in round ``number``."""
+        return self.kind == "poisson" or client in _members(self, number)
+
+    @cached_property
+    def patterns(self) -> Collection[tuple[int, ...]]:
+        """The rounds of each client, equal ones once; of cohorts that follow from the seed."""
+        asked: dict[int, list[int]] = {}
+        for number in range(1, self.rounds + 1):
+            for client in self.cohort(number, _no_noise).tolist():
+                asked.setdefault(client, []).append(number)
+        return {tuple(numbers) for numbers in asked.values()}
+
+    @property
+    def participations(self) -> int:
+        """In how many rounds one client is asked at most."""
+        if self.kind == "poisson" or self.size == self.clients:
+            return self.rounds
+        if self.kind == "rotate":
+            return min(self.rounds, -(-self.rounds * self.size // self.clients))
+        return max(map(len, self.patterns))
+
+    def cohorts(self) -> Cohorts:
+        """What accounting needs to know of them."""
+        rate = self.size / self.clients if self.kind == "poisson" else None
+        return Cohorts(self.clients, self.size, rate, lambda: self.patterns, self.includes)
+
+
+@lru_cache(maxsize=4)
+def _members(schedule: Schedule, number: int) -> frozenset[int]:
+    return frozenset(schedule.cohort(number, _no_noise).tolist())
+
+
+def _no_noise(purpose: str, number: int) -> NoiseGenerator:
+    raise ValueError("schedule=poisson: nobody knows its cohorts beforehand")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much each client counts in a sum, from ``least`` to ``greatest``.
+
+    Weights are public and declared before any data are read: one that follows the data is data.
+    """
+
+    of: Weigh
+    least: int = 1
+    greatest: int = 1
+
+
+ALIKE = Weights(lambda client: 1)  # every client counts as much
+
+
+def require_weight(weight: object, answered: Sequence[int], weigh: Weigh) -> int:
+    """``weight`` if the clients ``answered`` can have it together, else MalformedError."""
+    if type(weight) is not int:
+        raise MalformedError(f"weight={weight!r:.40}: must be an integer")
+    right = sum(weigh(client) for client in answered)
+    if weight != right:
+        raise MalformedError(f"weight={weight}: by these clients' public sizes it is {right}")
+    return weight

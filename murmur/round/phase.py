@@ -1,0 +1,352 @@
+"""One phase: a question to a cohort, and what becomes of the answers.
+
+Training, an evaluation, a stage of clients before the rounds and a report to the researcher of a
+simulation are phases, and this is the one place that sends them:
+
+    phase = Phase(question, sums, setup)
+    messages = phase.ask(grid)          # one message to each node, for all of its clients
+    outcome = phase.take(replies)       # the total, who answered, who failed, what it weighed
+
+Replies are untrusted. One that no honest node sends is rejected as a whole: its clients have
+failed, and their data count as released, since the node may have charged them all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, cast
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from murmur.learning.codec import Codec, Integers, MalformedError, Sum
+from murmur.privacy.events import Event
+from murmur.privacy.statement import Exposure
+from murmur.round.cohorts import ALIKE, Weights
+from murmur.round.limits import REPLIES, reply_size, request_size
+from murmur.round.secure_summation import Sums
+from murmur.round.setup import ServerSetup
+from murmur.round.task import Task, printable_line
+
+# A node's errors: before the code of its clients has begun, and once that code has ended. All
+# others are not the node's own words: it may still be at work, and answer late.
+_NOT_BEGUN = (ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB)
+_ENDED = (
+    ErrorCode.UNKNOWN,
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
+    ErrorCode.CLIENT_APP_CRASHED,
+)
+_FACTS = ("number", "answered", "failed", "accused", "counted", "bytes_down", "bytes_up")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the clients of a cohort are asked, each the same.
+
+    Parameters
+    ----------
+    purpose : str
+        What for; each client answers once for each (run, round, purpose), and each answer is
+        charged by itself.
+    number : int
+        The round, from 1 on.
+    cohort : sequence of int
+        The clients, ascending.
+    model : float32 array (d,)
+        From which they start.
+    codec : Codec
+        The form of their answers.
+    event : callable or None
+        Gives what one answer costs; None for a report to the researcher of a simulation, which is
+        no part of the protocol: nothing is charged, a device refuses it.
+    arrays, settings : mappings
+        What they need beside the model.
+    weights : Weights
+        How much each counts.
+    kind : str
+        Flower's type of message: "train", "evaluate" or "query".
+    alone : bool
+        Whether each client gets a message of its own, which then does not depend on how many nodes
+        there are. After a crash the same message goes out again, and its ledger answers with what
+        it stored.
+    """
+
+    purpose: str
+    number: int
+    cohort: Sequence[int]
+    model: NDArray[np.float32]
+    codec: Codec
+    event: Callable[[], Event] | None
+    arrays: Mapping[str, NDArray] = field(default_factory=dict)
+    settings: Mapping[str, int] = field(default_factory=dict)
+    weights: Weights = ALIKE
+    kind: str = "query"
+    alone: bool = False
+
+    def content(self, clients: Sequence[int]) -> RecordDict:
+        """The message to a node for its ``clients``."""
+        task: dict[str, Any] = {**self.settings, "round": self.number, "clients": list(clients)}
+        if self.purpose != "train":  # which is what clients do unless told otherwise
+            task["purpose"] = self.purpose
+        return RecordDict({"model": self._record, "task": ConfigRecord(task)})
+
+    @cached_property
+    def _record(self) -> ArrayRecord:
+        """The same for all nodes: a model is made into bytes once."""
+        arrays = {"model": self.model, **self.arrays}
+        return ArrayRecord({name: Array(values) for name, values in arrays.items()})
+
+    def task(self, client: int) -> Task:
+        """The same as ``client`` reads it."""
+        known = self.model, self.arrays, self.settings, self.purpose
+        return Task(self.number, client, *known)
+
+
+@dataclass
+class Outcome:
+    """What happened in the phase of round ``number``.
+
+    Attributes
+    ----------
+    asked : dict
+        The cohort by node. ``away``: how many of it no node could be asked for.
+    answered : list of int
+        The clients in the total, ascending.
+    failed, accused : dict
+        Who did not contribute, and why; who was proven to have lied in a secure sum.
+    possibly_released : list of int
+        Clients whose data may have been released: they have answered, or their node failed in a
+        way that does not exclude it. Each takes this phase's event into its account.
+    sizes : list of int
+        Over how many clients each sum is that the server has seen, or would have with secure sums.
+    counted : bool
+        Whether enough have answered for the total to be used.
+    bytes_down, bytes_up : int
+        What was sent and accepted, had each client a node of its own.
+    total : int64 array
+        The sum (shape); or each client's row (answered, *shape), in the order of ``answered``.
+    weight : int
+        Of all that is in the total.
+    """
+
+    number: int
+    asked: dict[int, list[int]] = field(default_factory=dict)
+    away: int = 0
+    answered: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    accused: dict[int, str] = field(default_factory=dict)
+    possibly_released: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    counted: bool = False
+    bytes_down: int = 0
+    bytes_up: int = 0
+    total: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    weight: int = 0
+
+    @property
+    def clients(self) -> list[int]:
+        """All that were asked, by node."""
+        return [client for clients in self.asked.values() for client in clients]
+
+    @property
+    def cohort_size(self) -> int:
+        """How many clients the phase was meant for."""
+        return len(self.clients) + self.away
+
+    def fail(self, clients: Iterable[int], reason: str) -> None:
+        """None of ``clients`` contributes."""
+        self.failed.update(dict.fromkeys(clients, reason))
+
+    def add(self, other: Outcome) -> None:
+        """Take another phase of the same round into this one's row: failures and bytes."""
+        self.failed.update(other.failed)
+        self.bytes_down += other.bytes_down
+        self.bytes_up += other.bytes_up
+
+    def facts(self) -> dict[str, Any]:
+        """What the row needs of a round that is over but for its evaluation, as JSON has it."""
+        return {name: getattr(self, name) for name in _FACTS}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Outcome:
+        """The inverse of ``facts``, which may come from a file."""
+        named = {
+            name: {int(client): why for client, why in facts[name].items()}
+            for name in ("failed", "accused")
+        }
+        return cls(**{**facts, **named})
+
+
+class Guests(Protocol):
+    """Clients without data, in the server's own process, that join a phase: an audit's canaries."""
+
+    def join(self, task: Task, total: Sum) -> None:
+        """Add their releases to ``total``, which has all others'; ``task``: of one of these."""
+
+    def look(self, mean: NDArray[np.float64]) -> None:
+        """See what a trusted server publishes of the sum, (d,)."""
+
+    def state(self) -> dict[str, NDArray]:
+        """What a checkpoint must hold."""
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Take up what ``state`` returned."""
+
+    def compose(self, exposures: Sequence[Exposure]) -> list[Exposure]:
+        """``exposures`` with what was measured."""
+
+
+class Phase:
+    """``question`` on its way to a cohort and back.
+
+    ``sums``: how this kind of phase is summed. ``quorum``: the share of the cohort that must answer
+    for the total to count; 0: it counts whoever answers. ``guests``: join a phase that counts.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        sums: Sums,
+        setup: ServerSetup,
+        quorum: float = 0.0,
+        guests: Guests | None = None,
+    ) -> None:
+        self.question, self.sums, self.setup = question, sums, setup
+        self.quorum, self.guests = quorum, guests
+        self.summation = sums.begin(question)
+        self.outcome = Outcome(question.number)
+        self._waiting: dict[tuple[str, int], list[int]] = {}  # by group and node
+
+    def ask(self, grid: Grid) -> list[Message]:
+        """The messages: to each node that hosts somebody of the cohort, or to each client.
+
+        Clients without an online node are reported and not charged.
+        """
+        question, outcome = self.question, self.outcome
+        cohort = self.summation.members(question.cohort)
+        placement = self.setup.placement.place(grid, cohort)
+        outcome.asked = placement.asked
+        outcome.away = len(placement.away)
+        outcome.failed.update(placement.away)
+        messages = []
+        for node, clients in self.summation.prepare(outcome, grid).items():
+            shares = [clients]
+            if question.alone:
+                shares = [[client] for client in clients]
+            messages += [self._message(node, share) for share in shares]
+        return messages
+
+    def take(self, replies: Iterable[Message]) -> Outcome:
+        """Read what came back; replies to other phases are passed over."""
+        outcome = self.outcome
+        for reply in replies:
+            # Whatever is left is a duplicate, or comes from a node that was not asked.
+            asked = reply.metadata.group_id, reply.metadata.src_node_id
+            clients = self._waiting.pop(asked, None)
+            if clients is not None:
+                self._read(clients, reply)
+        for clients in self._waiting.values():
+            self._lose(clients, "no answer before the deadline")
+        self._waiting.clear()
+        self.summation.finish(outcome)
+        outcome.answered = sorted(self.summation.total.clients)
+        if self.question.event is not None:
+            self.sums.remember(outcome.sizes)
+        outcome.counted = self._counts()
+        if outcome.counted and self.guests is not None:
+            # Canaries are refused where answers are not summed, before a run begins.
+            total = cast(Sum, self.summation.total)
+            self.guests.join(self.question.task((total.clients or [0])[0]), total)
+        outcome.total, outcome.weight = self.summation.result()
+        return outcome
+
+    def run(self, grid: Grid, timeout: float) -> Outcome:
+        """Ask, wait ``timeout`` seconds, and take the answers."""
+        return self.take(list(grid.send_and_receive(self.ask(grid), timeout=timeout)))
+
+    # Helpers --------------------------------------------------------------------------------
+
+    def _message(self, node: int, clients: list[int]) -> Message:
+        question = self.question
+        content = question.content(clients)
+        self.summation.invite(clients, content)
+        REPLIES.allow(question.codec, len(clients))
+        self.outcome.bytes_down += request_size(content, clients)
+        group = f"{question.number} {question.purpose}"
+        if question.alone:
+            group += f" {clients[0]}"
+        self._waiting[group, node] = clients
+        return Message(content, dst_node_id=node, message_type=question.kind, group_id=group)
+
+    def _read(self, clients: list[int], reply: Message) -> None:
+        """Take one node's reply: an error, a contribution, refusals, or what no node may send."""
+        outcome, question = self.outcome, self.question
+        if reply.has_error():
+            reason = printable_line(reply.error.reason)
+            self._lose(clients, f"node failed: {reason}", reply.error.code)
+            return
+        try:
+            answered, refused = read_report(reply.content, clients)
+            if answered:
+                self.summation.accept(answered, reply.content)
+            outcome.bytes_up += reply_size(
+                reply.content, "report", question.codec, question.weights.of
+            )
+        except (MalformedError, KeyError, TypeError, ValueError) as error:
+            outcome.fail(clients, f"rejected: {printable_line(error)}")
+            outcome.possibly_released += clients
+            return
+        outcome.failed.update(refused)
+        outcome.possibly_released += answered
+        if question.alone and refused:
+            # One that refuses now may have answered before the server was killed.
+            outcome.possibly_released += self._charged(list(refused))
+
+    def _lose(self, clients: list[int], reason: str, code: int | None = None) -> None:
+        """Their node sent an error with ``code``, or, where that is None, nothing."""
+        self.outcome.fail(clients, reason)
+        if code in _ENDED:
+            clients = self._charged(clients)
+        if code not in _NOT_BEGUN:
+            self.outcome.possibly_released += clients
+
+    def _charged(self, clients: list[int]) -> list[int]:
+        """Those of ``clients`` that may have released something, now that their node has ended."""
+        question = self.question
+        return self.setup.placement.released(clients, question.number, question.purpose)
+
+    def _counts(self) -> bool:
+        """Whether enough answered, and every sum is over enough for its noise."""
+        outcome = self.outcome
+        least = math.ceil(self.quorum * outcome.cohort_size)
+        # Distributed noise needs enough clients in every sum; secure sums enforce this.
+        smallest = min((size for size in outcome.sizes if size), default=0)
+        return len(outcome.answered) >= least and smallest >= self.sums.least_summed
+
+
+def read_report(content: RecordDict, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
+    """Which of ``clients`` answered in a node's reply, and who refused and why.
+
+    MalformedError, KeyError or TypeError where it does not speak of each of them once.
+    """
+    report = content.config_records["report"]
+    answered = _ids(report["clients"])
+    refused = _ids(report["refused"])
+    reasons = report["reasons"]
+    if sorted(answered + refused) != sorted(clients):
+        raise MalformedError("it answers for other clients than it was asked for")
+    if not isinstance(reasons, list) or len(reasons) != len(refused):
+        raise MalformedError("every refusal needs its reason")
+    return answered, {c: printable_line(why) for c, why in zip(refused, reasons, strict=True)}
+
+
+def _ids(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise MalformedError(f"client ids must be a list of integers, got {value!r:.60}")
+    return value

@@ -1,0 +1,119 @@
+"""Client placement: which node is asked for which client, in a simulation and on devices.
+
+In a simulation the server hands any client to any node. On devices every node hosts the clients
+for which its key was enrolled (``murmur.round.enrolment``), whatever the node claims.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from murmur.privacy.ledger import Ledger, LedgerError
+from murmur.round.enrolment import Enrolment
+
+POLL_SECONDS = 3.0  # Flower's own interval between two looks
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``asked``: {node: client ids}; ``away``: {client: why nobody can ask it now}."""
+
+    asked: dict[int, list[int]]
+    away: dict[int, str] = field(default_factory=dict)
+
+
+class ClientPlacement(Protocol):
+    """Says which node to ask for which client."""
+
+    def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
+        """Where ``clients`` are now."""
+
+    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
+        """Those of ``clients`` whose data may have been released in round ``number``.
+
+        Asked once their node has ended with an error, or they have refused.
+        """
+
+
+class SimulatedPlacement:
+    """A simulation's nodes: each takes an even share of whoever is asked.
+
+    ``shares``: into how many, where an interrupted round is asked again: a client answers the same
+    message only. None: one for each node. ``ledger``: that of all its clients, if it can be read
+    here; a charge comes before anything leaves, so whoever was not charged has released nothing.
+    """
+
+    def __init__(self) -> None:
+        self.ledger: Path | None = None
+        self.shares: int | None = None
+
+    def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
+        """An even split over the nodes."""
+        nodes = sorted(grid.get_node_ids())[: self.shares]
+        shares = zip(nodes, np.array_split(np.asarray(clients), len(nodes)), strict=True)
+        return Placement({node: share.tolist() for node, share in shares if len(share)})
+
+    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
+        """Whoever has a charge for that task; all where the ledger cannot say."""
+        if self.ledger is None or not self.ledger.exists():
+            return list(clients)
+        try:
+            with Ledger(self.ledger, create=False) as ledger:
+                asked = (number, purpose)
+                return [
+                    client
+                    for client in clients
+                    if any((e.round, e.purpose) == asked for e in ledger.entries(client))
+                ]
+        except LedgerError:
+            return list(clients)
+
+
+class DevicePlacement:
+    """Devices: whoever is hosted by a node that is online, once the quorum is there.
+
+    ``enrolment``: which node hosts whom; a node that is not in it is asked for nothing.
+    ``quorum``: share of the asked that must be online, else nobody is asked and nobody pays.
+    ``timeout``: seconds to wait for them.
+    """
+
+    def __init__(self, enrolment: Enrolment, quorum: float, timeout: float) -> None:
+        self.enrolment, self.quorum, self.timeout = enrolment, quorum, timeout
+
+    def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
+        """The nodes of ``clients``; empty where too few are online before the deadline."""
+        wanted = [int(client) for client in clients]
+        least = math.ceil(self.quorum * len(wanted))
+        deadline = time.monotonic() + self.timeout
+        while True:
+            placement = self._split(grid, wanted)
+            if len(wanted) - len(placement.away) >= least:
+                return placement
+            if time.monotonic() >= deadline:
+                too_few = f"not asked: fewer than {least} of {len(wanted)} clients are online"
+                return Placement({}, {**dict.fromkeys(wanted, too_few), **placement.away})
+            time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
+        """All: only a device's own ledger could say more."""
+        return list(clients)
+
+    def _split(self, grid: Grid, wanted: Sequence[int]) -> Placement:
+        online = self.enrolment.hosted(grid.get_nodes())
+        homes = {client: node for node, clients in online.items() for client in clients}
+        asked: dict[int, list[int]] = {}
+        away: dict[int, str] = {}
+        for client in wanted:
+            if client in homes:
+                asked.setdefault(homes[client], []).append(client)
+            else:
+                away[client] = "not asked: no node that hosts it is online"
+        return Placement(dict(sorted(asked.items())), away)

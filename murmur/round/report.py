@@ -1,0 +1,224 @@
+"""What each adversary has seen of the clients of a run, and the run's privacy statement.
+
+A strategy has a ``PrivacyReport``. The report asks the algorithm what one participation releases
+and what its paper claims, the phases over how many clients sums were, and composes the evaluation
+on clients and an audit's canaries into the same statement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
+from murmur.privacy.statement import Exposure, Statement, by_participations
+from murmur.round.cohorts import Weights
+from murmur.round.secure_summation import Sums
+from murmur.round.setup import ServerSetup
+from murmur.secure_sum import SecureSumSettings
+
+if TYPE_CHECKING:
+    from murmur.round.client_evaluation import ClientEvaluation
+    from murmur.round.phase import Guests
+
+_NOTE = "what is proven includes the protected evaluation, what is claimed does not"
+
+
+class Releasing(Protocol):
+    """What a report needs to know of a strategy.
+
+    Attributes
+    ----------
+    algorithm, claim, difference : str
+        Words for the statement: the name, what the paper's theorem says, and why the proven figure
+        differs.
+    unit, adjacency : Unit, Adjacency
+        Whose data is protected, and which two data sets are neighbours.
+    participations : Counter
+        How often each client may have released something.
+    """
+
+    algorithm: str
+    claim: str
+    difference: str
+    unit: Unit
+    adjacency: Adjacency
+    setup: ServerSetup
+    participations: Counter[int]
+    sums: Sums
+    evaluation: ClientEvaluation | None
+    canaries: Guests | None
+
+    def release_event(self) -> Event:
+        """What one participation releases about one client."""
+
+    def claimed_epsilon(self) -> tuple[float | None, float | None]:
+        """What the paper's theorem states: ε of one round and of the whole run."""
+
+    def weights(self) -> Weights:
+        """How much each client counts in a sum."""
+
+    def exposures(self) -> list[Exposure]:
+        """What each adversary has seen of every client so far."""
+
+    def spent(self) -> Event:
+        """What the most exposed client has released, as the budget's adversary sees it."""
+
+    def warnings(self) -> list[str]:
+        """What a user should know before the run starts."""
+
+
+class PrivacyReport:
+    """The report of the strategy ``of``, at any time of the run."""
+
+    def __init__(self, of: Releasing) -> None:
+        self.of = of
+
+    def statement(self, void: Iterable[str] = ()) -> Statement:
+        """Claimed and proven privacy of everything released so far; ``void``: why it counts not."""
+        of = self.of
+        budget = of.setup.budget
+        exposures = of.exposures()
+        warnings = of.warnings()
+        if of.evaluation is not None:
+            exposures = of.evaluation.compose(exposures)
+            warnings = [*warnings, *of.evaluation.warnings()]
+        if of.canaries is not None:
+            exposures = of.canaries.compose(exposures)
+        return Statement.of(
+            algorithm=of.algorithm,
+            unit=of.unit,
+            adjacency=of.adjacency,
+            delta=budget.delta,
+            # The one that the budget is meant for comes first.
+            exposures=sorted(exposures, key=lambda e: e.threat != budget.threat),
+            claim=of.claim,
+            difference=of.difference,
+            warnings=warnings,
+            void=void,
+            split=of.setup.split,
+        )
+
+    def spent_in_all(self) -> Event:
+        """What the most exposed client has released, its evaluations included."""
+        evaluation = [] if self.of.evaluation is None else self.of.evaluation.spent()
+        return ComposedEvent((self.of.spent(), *evaluation))
+
+    def exposures(self) -> list[Exposure]:
+        """The usual adversaries: a server that reads messages, and one that sees only sums."""
+        of = self.of
+        released = {str(client): count for client, count in sorted(of.participations.items())}
+        per_round, total = of.claimed_epsilon()
+        release = of.release_event()
+        exposures = [
+            Exposure(
+                threat=Threat.LOCAL,
+                adversary="a server that reads every message",
+                per_round=release,
+                clients=by_participations(release, released or {"nobody": 0}),
+                claimed_per_round=per_round,
+                claimed_total=total,
+            )
+        ]
+        if of.setup.secure_sums.mode != "off":
+            exposures.append(self.secure_exposure(release))
+        return exposures
+
+    def spent(self) -> Event:
+        """The usual spending: the releases of the most exposed client, one for each round."""
+        release = self.of.release_event()
+        if self.of.setup.budget.threat == Threat.SECURE_AGGREGATION:
+            release = self.secure_exposure(release).per_round
+        return RepeatedEvent(release, max(self.of.participations.values(), default=1))
+
+    def secure_exposure(self, release: Event) -> Exposure:
+        """What a server that sees sums only has learned, where each answer is ``release``."""
+        of = self.of
+        return secure_exposure(
+            of.setup.secure_sums,
+            of.setup.cohort_size,
+            release,
+            of.participations,
+            of.sums.least_survivors or of.sums.least_hidden,
+            of.weights(),
+        )
+
+
+def secure_exposure(
+    settings: SecureSumSettings,
+    cohort: int,
+    release: Event,
+    participations: Mapping[int, int],
+    survivors: int,
+    weights: Weights,
+) -> Exposure:
+    """What a server that sees sums only has learned of every client.
+
+    Parameters
+    ----------
+    settings : SecureSumSettings
+        How sums are taken, and how many clients may side with the server.
+    cohort : int
+        How many clients a round asks.
+    release : Event
+        What one participation releases by itself.
+    participations : mapping
+        How often each client took part.
+    survivors : int
+        The fewest clients that any revealed sum was over.
+    weights : Weights
+        How much each client counts: the noise of others counts by theirs.
+    """
+    honest = max(1, survivors - settings.colluders)
+    failure = settings.failure_probability(cohort)
+
+    def summed(weight: int) -> Event:
+        return SummedEvent(
+            release, honest, weight, weights.least, weights.greatest, failure=failure
+        )
+
+    by_weight: dict[int, dict[str, int]] = {}
+    for client, count in sorted(participations.items()):
+        by_weight.setdefault(weights.of(client), {})[str(client)] = count
+    clients: dict[str, Event] = {}
+    for weight, counts in by_weight.items():
+        clients |= by_participations(summed(weight), counts)
+    assumptions = (
+        f"at least {honest} of the {survivors} clients of every sum are honest",
+        *settings.conditions(cohort),
+    )
+    return Exposure(
+        threat=Threat.SECURE_AGGREGATION,
+        adversary="a server that sees only sums",
+        per_round=summed(weights.greatest),
+        clients=clients or by_participations(release, {"nobody": 0}),
+        assumptions=assumptions,
+    )
+
+
+def with_evaluation(exposure: Exposure, event: Event, counts: Mapping[int, int]) -> Exposure:
+    """``exposure`` and the evaluations on clients: ``event`` so often for each client.
+
+    Where ``exposure`` does not name its clients one by one, each gets the most exposed client's.
+    """
+    assumed = exposure.assumptions
+    if isinstance(event, SummedEvent):
+        assumed += (
+            f"every sum of an evaluation holds {event.honest_clients} honest clients' noise",
+        )
+    seen = {name: [before] for name, before in exposure.clients.items()}
+    if all(name.isdigit() for name in seen):
+        for name, count in sorted((str(client), count) for client, count in counts.items()):
+            seen.setdefault(name, []).append(RepeatedEvent(event, count))
+    else:
+        for events in seen.values():
+            events.append(RepeatedEvent(event, max(counts.values())))
+    return replace(
+        exposure,
+        clients={name: ComposedEvent(tuple(events)) for name, events in seen.items()},
+        notes=(*exposure.notes, _NOTE),
+        assumptions=assumed,
+    )

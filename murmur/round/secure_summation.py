@@ -1,0 +1,564 @@
+"""Secure sums over Flower's messages: the server drives ``murmur.secure_sum`` and learns sums only.
+
+A ``SecureSummation`` is one phase's. A cohort is divided into groups with a sum each. ``prepare``
+exchanges keys and shares before anybody is asked to train, ``accept`` adds up masked contributions
+as they come, ``finish`` has the survivors confirm each other and reveal what removes each sum's
+masks. A group that fails costs the phase its own part only.
+
+The summed vector is a contribution's integers (``Codec.expand``, weight included) and the weight
+itself as one more coordinate, modulo 2^b with b just large enough for the whole group.
+
+``Sums`` is what lasts from one phase to the next: who has lied, the fewest clients that any sum was
+over, and where the journal is from which an interrupted phase is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from murmur.common import experiment_rng
+from murmur.learning.array_file import replace_file
+from murmur.learning.codec import Codec, Integers, MalformedError, Sum
+from murmur.privacy.events import Event
+from murmur.round.cohorts import Weights, require_weight
+from murmur.round.limits import REPLIES, reply_size, request_size
+from murmur.round.setup import ServerSetup
+from murmur.round.summation import Plain, Rows, Summation, contribution
+from murmur.round.task import RECORD, printable_line, question
+from murmur.secure_sum import (
+    Phase,
+    SecureServer,
+    SecureSumError,
+    SecureSumSettings,
+    Terms,
+    release_digest,
+)
+from murmur.secure_sum.blame import Blame
+
+if TYPE_CHECKING:
+    from murmur.round.phase import Outcome, Question
+
+Replies = Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What each client of a phase releases: all that the terms of a secure sum say of it.
+
+    ``event``: what one release costs by itself. ``seeded``: whether its noise follows from the
+    run's seed.
+    """
+
+    algorithm: str
+    purpose: str
+    codec: Codec
+    event: Event
+    weights: Weights
+    seeded: bool = False
+
+    @property
+    def digest(self) -> str:
+        """What clients compare with the release that they are about to make, in hexadecimal."""
+        return release_digest(
+            self.algorithm,
+            self.purpose,
+            self.codec,
+            self.event,
+            self.weights.least,
+            self.weights.greatest,
+            self.seeded,
+        )
+
+
+class Sums:
+    """How the phases of one kind are summed, the trainings of a run or its evaluations.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        Its ``secure_sums`` say whether sums are secure, and how strictly.
+    usual : int
+        How many clients a phase asks by configuration; a cohort may be smaller.
+    stream : str
+        The purpose under which groups are drawn, one for each kind of phase.
+    rows : bool
+        Whether each client's contribution is needed, which secure sums cannot give.
+
+    Attributes
+    ----------
+    run : str
+        Names this process's secure sums; no draw follows from it.
+    journal : Path or None
+        The file of a secure sum that an interruption must not lose; None: nothing is kept.
+    least_survivors : int
+        The fewest clients that any sum was over; 0 where none was taken.
+    """
+
+    def __init__(self, setup: ServerSetup, usual: int, stream: str, rows: bool = False) -> None:
+        self.settings = setup.secure_sums
+        if rows and self.settings.is_on:
+            raise ValueError(
+                "secure_aggregation=on: clients then release nothing but masked sums, and here "
+                "each client's own contribution is needed; set privacy.secure_aggregation=off"
+            )
+        self.setup, self.usual, self.stream, self.rows = setup, usual, stream, rows
+        self.run = uuid.uuid4().hex
+        self.blame = Blame(int(self.settings.liars * setup.num_clients))
+        self.journal: Path | None = None
+        self.least_survivors = 0
+
+    def begin(self, question: Question) -> Summation:
+        """What sums the answers to ``question``; a report of a simulation needs no secrecy."""
+        codec = question.codec
+        weights = question.weights
+        number = question.number
+        if self.rows:
+            return Rows(codec, weights)
+        if not self.settings.is_on or question.event is None:
+            return Plain(codec, weights, lambda cohort: self.groups(cohort, number))
+        release = Release(
+            self.setup.strategy,
+            question.purpose,
+            codec,
+            question.event(),
+            weights,
+            self.setup.seeded_noise,
+        )
+        return SecureSummation(self, release, number)
+
+    @property
+    def least_hidden(self) -> int:
+        """The fewest clients that a secure sum must hide, however small a cohort has become."""
+        return self.settings.least_survivors(self.usual)
+
+    @property
+    def least_summed(self) -> int:
+        """The fewest clients that a sum must be over for its noise to suffice; 0: any number."""
+        return 0 if self.rows else self.setup.least_survivors
+
+    def groups(self, cohort: Sequence[int], number: int) -> list[list[int]]:
+        """Who sums with whom in round ``number``, drawn by the run's seed."""
+        rng = experiment_rng(self.setup.seed, self.stream, number)
+        return groups_of(cohort, self.settings, self.usual, rng)
+
+    def require_enough(self, groups: Iterable[Sequence[int]]) -> None:
+        """ValueError where a sum could be over so few that their noise might not keep the budget.
+
+        Where clients share the noise, each adds a part of it only.
+        """
+        whole = replace(self.settings, groups=1)
+        sure = min(whole.least_survivors(len(group)) for group in groups)
+        if sure < self.least_summed:
+            raise ValueError(
+                f"a sum over {sure} clients is too small: {self.least_summed} share the noise that "
+                "it needs"
+            )
+
+    def remember(self, sizes: Iterable[int]) -> None:
+        """Sums over ``sizes`` clients each were seen; 0: there was none."""
+        seen = [size for size in (self.least_survivors, *sizes) if size]
+        self.least_survivors = min(seen, default=0)
+
+    def state(self) -> dict[str, NDArray]:
+        """For a checkpoint."""
+        least = np.array([self.least_survivors], np.int64)
+        return {"least_survivors": least, **self.blame.state()}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        self.least_survivors = int(state["least_survivors"][0])
+        self.blame.restore(state)
+
+
+def groups_of(
+    cohort: Sequence[int], settings: SecureSumSettings, usual: int, rng: np.random.Generator
+) -> list[list[int]]:
+    """``settings.groups`` groups of almost the same size, each in increasing order.
+
+    ``usual``: the cohort's size by configuration. There are fewer groups where a smaller cohort
+    would leave one without the minimum of a usual group.
+    """
+    count = min(settings.groups, max(1, len(cohort) // settings.least_survivors(usual)))
+    clients = np.sort(np.asarray(cohort, np.int64))
+    if count > 1:
+        rng.shuffle(clients)
+    return [sorted(group.tolist()) for group in np.array_split(clients, count)]
+
+
+def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
+    """Bits that hold every sum of total ``weight`` and the weight; whether it has a sign."""
+    least, greatest = codec.limits(weight)
+    signed = least < 0
+    bits = max(greatest, weight, -least).bit_length() + signed
+    if bits > 64:
+        raise ValueError(f"weight={weight}: all weights together may be at most {codec.capacity}")
+    return bits, signed
+
+
+class SecureSummation:
+    """The secure sums of one phase, one for each group; see ``Summation`` for the methods."""
+
+    def __init__(self, sums: Sums, release: Release, number: int) -> None:
+        self.sums, self.release, self.number = sums, release, number
+        self.total = Sum(release.codec)
+        self.journal = Journal(number, sums.journal)
+        self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
+        self._sums: list[SecureServer] = []  # none where no sum could begin
+        self._going: list[SecureServer] = []  # those that can still be revealed
+        self._sum_of: dict[int, SecureServer] = {}
+        self._lists: dict[int, bytes] = {}  # what MASK tells each client
+
+    def members(self, cohort: Sequence[int]) -> list[int]:
+        """Without those that have lied; after an interruption those that were asked before.
+
+        A cohort that was drawn from the noise stream cannot be drawn again.
+        """
+        if self.journal.terms:
+            return [client for terms in self.journal.terms for client in terms.clients]
+        return [client for client in cohort if client not in self.sums.blame.accused]
+
+    def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
+        """Phases ADVERTISE, SHARE and CHECK; whom to ask, by node.
+
+        Nobody where too few take part, or where an interrupted server has asked them already.
+        """
+        self.outcome = outcome
+        self.journal.restore(outcome)
+        if not self.journal.terms:
+            try:
+                self.journal.terms = self._terms()
+            except ValueError as error:
+                # A cohort that was drawn, or placed, too small for its own rules.
+                outcome.fail(outcome.clients, f"secure aggregation: {error}")
+                return {}
+        terms = self.journal.terms
+        self.exchange = Exchange(
+            terms[0].run, outcome, grid, self.sums.setup.round_timeout, self.journal
+        )
+        settings = self.sums.settings
+        self._sums = [SecureServer(each, settings.expected_dropouts(each)) for each in terms]
+        self._going = list(self._sums)
+        self._sum_of = {c: each for each in self._sums for c in each.terms.clients}
+        proposed = {
+            client: json.dumps(each.to_dict()).encode() for each in terms for client in each.clients
+        }
+        keys = self._next(SecureServer.keys, self.exchange.ask(Phase.ADVERTISE, proposed))
+        shares = self._next(SecureServer.shares, self.exchange.ask(Phase.SHARE, keys))
+        self._next(_hear, self.exchange.ask(Phase.CHECK, shares))
+        # Of whom no doubt is left is named before anybody masks.
+        conflicts = [pair for each in self._sums for pair in each.conflicts]
+        outcome.accused |= self.sums.blame.add(outcome.accused, conflicts)
+        self._lists = self._next(lambda each, _: each.lists(self.sums.blame.accused), {})
+        if self.journal.masked is not None:
+            for each, (clients, total) in zip(self._sums, self.journal.masked, strict=True):
+                each.take_up(clients, total, self.journal.asked)
+            return {}
+        return self.exchange.reachable(self._lists)
+
+    def invite(self, clients: Sequence[int], content: RecordDict) -> None:
+        """Add phase MASK of a node's clients to ``content``, the request to train."""
+        asked = question(content)
+        for each in self._sums:
+            each.asked = asked
+        content[RECORD] = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
+
+    def accept(self, clients: list[int], content: RecordDict) -> None:
+        """Add one node's masked contributions (clients, bytes) to the sums."""
+        masked = contribution(content, "masked")
+        if masked.dtype != np.uint8 or masked.ndim != 2 or len(masked) != len(clients):
+            raise MalformedError("masked contributions must be uint8[clients, bytes]")
+        for client, row in zip(clients, masked, strict=True):
+            self._sum_of[client].add(client, row.tobytes())
+
+    def finish(self, outcome: Outcome) -> None:
+        """Phases CONFIRM and REVEAL: add every group's sum to the total.
+
+        What has come in phase MASK can be asked for once only, so it is on disk before.
+        """
+        if not self._sums:
+            return
+        self._note()
+        if self.journal.masked is None:
+            masked = [each.masked for each in self._sums]
+            self.journal.keep_masked(masked, self._sums[0].asked, outcome)
+        lists = self._next(lambda each, _: each.survivors_list(), {})
+        confirmed = self.exchange.ask(Phase.CONFIRM, lists)
+        words = self._next(SecureServer.confirmations, confirmed)
+        self._next(self._reveal, self.exchange.ask(Phase.REVEAL, words))
+        outcome.accused |= self.sums.blame.add(outcome.accused, self.spoiled)
+
+    def result(self) -> tuple[Integers, int]:
+        """The sum (shape) over all groups that were revealed, and its weight."""
+        return self.total.total, self.total.weight
+
+    # Helpers --------------------------------------------------------------------------------
+
+    def _terms(self) -> list[Terms]:
+        """The terms of each group's sum; ValueError where the cohort is too small for them."""
+        sums, release, weights = self.sums, self.release, self.release.weights
+        groups = sums.groups(self.outcome.clients, self.number)
+        sums.require_enough(groups)
+        terms = []
+        for group, clients in enumerate(groups):
+            bits, _ = modulus_bits(release.codec, weights.greatest * len(clients))
+            terms.append(
+                sums.settings.terms(
+                    sums.run,
+                    self.number,
+                    clients,
+                    length=int(np.prod(release.codec.shape)) + 1,
+                    bits=bits,
+                    least=sums.least_hidden,
+                    group=group,
+                    purpose=release.purpose,
+                    release=release.digest,
+                    least_weight=weights.least,
+                    greatest_weight=weights.greatest,
+                )
+            )
+        return terms
+
+    def _reveal(self, each: SecureServer, replies: Replies) -> dict[int, bytes]:
+        """Unmask one sum and add it to the total; SecureSumError where it is impossible."""
+        codec = self.release.codec
+        vector = each.total(replies, signed=codec.limits(1)[0] < 0)
+        clients = each.survivors
+        self.outcome.sizes.append(len(clients))
+        try:
+            weight = require_weight(int(vector[-1]), clients, self.release.weights.of)
+            self.total.add_total(list(clients), vector[:-1].reshape(codec.shape), weight)
+        except MalformedError as error:
+            self.spoiled.append(clients)
+            raise SecureSumError(
+                f"the sum is not possible: {error}. One of its clients has lied, and nothing "
+                "proves which; with privacy.secure_sum.groups above 1 it costs its own group "
+                "only, and is found in time"
+            ) from error
+        return {}
+
+    def _next(
+        self, step: Callable[[SecureServer, Replies], dict[int, bytes]], replies: Replies
+    ) -> dict[int, bytes]:
+        """One step of each sum; one that cannot go on costs its own clients only."""
+        requests: dict[int, bytes] = {}
+        for each in list(self._going):
+            clients = each.terms.clients
+            try:
+                requests |= step(each, {c: replies[c] for c in clients if c in replies})
+            except SecureSumError as error:
+                self._going.remove(each)
+                self._note()
+                for client in set(clients) - self.outcome.accused.keys():
+                    self.outcome.failed.setdefault(client, f"secure aggregation: {error}")
+        self._note()
+        return requests
+
+    def _note(self) -> None:
+        """Who was found to have lied, and who was left out."""
+        for each in self._sums:
+            self.outcome.failed |= each.dropped
+            self.outcome.accused |= each.accused
+        for client in self.outcome.accused:
+            self.outcome.failed.pop(client, None)
+
+
+def _hear(each: SecureServer, replies: Replies) -> dict[int, bytes]:
+    """After CHECK: who holds whose shares; there is nothing to send on."""
+    each.checked(replies)
+    return {}
+
+
+class Exchange:
+    """The protocol's phases as Flower messages: one to each node, for all of its clients.
+
+    ``run`` names the server's run and differs between runs. ``timeout``: seconds for each phase.
+    Who fails is noted in ``outcome``, whose ``asked`` says which node hosts whom.
+    """
+
+    def __init__(
+        self, run: str, outcome: Outcome, grid: Grid, timeout: float, journal: Journal
+    ) -> None:
+        self.run, self.outcome, self.grid = run, outcome, grid
+        self.timeout, self.journal = timeout, journal
+        self.nodes = {c: node for node, clients in outcome.asked.items() for c in clients}
+
+    def ask(self, phase: Phase, requests: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Send each client its message of ``phase``; the answers that came back, by client."""
+        if phase in self.journal.replies:
+            return self.journal.replies[phase]
+        asked = self.reachable(requests)
+        # Keys and shares: a few hundred bytes of each client for each other one.
+        REPLIES.allow_bytes(512 * len(self.nodes) * max(map(len, asked.values()), default=0))
+        messages = []
+        for node, clients in asked.items():
+            content = RecordDict({RECORD: self.record(phase, {c: requests[c] for c in clients})})
+            self.outcome.bytes_down += request_size(content, clients)
+            group = str(self.outcome.number)
+            messages.append(
+                Message(content, dst_node_id=node, message_type="query", group_id=group)
+            )
+        answers: dict[int, bytes] = {}
+        for reply in self.grid.send_and_receive(messages, timeout=self.timeout):
+            clients = asked.pop(reply.metadata.src_node_id, [])
+            try:
+                answers |= self._read(reply, clients)
+            except (KeyError, TypeError, ValueError) as error:
+                self.outcome.fail(clients, f"rejected in phase {phase}: {error}")
+        for clients in asked.values():
+            self.outcome.fail(clients, f"no answer in phase {phase} before the deadline")
+        self.journal.keep_replies(phase, answers, self.outcome)
+        return answers
+
+    def record(self, phase: Phase, messages: Mapping[int, bytes]) -> ConfigRecord:
+        """What a node is sent in ``phase``: its clients, and a message for each."""
+        return ConfigRecord(
+            {
+                "phase": phase.value,
+                "run": self.run,
+                "round": self.outcome.number,
+                "clients": list(messages),
+                "messages": list(messages.values()),
+            }
+        )
+
+    def reachable(self, clients: Iterable[int]) -> dict[int, list[int]]:
+        """Those of ``clients`` that a node hosts, by node: after an interruption some may not."""
+        chosen: dict[int, list[int]] = {}
+        for client in sorted(clients):
+            if client in self.nodes:
+                chosen.setdefault(self.nodes[client], []).append(client)
+        return chosen
+
+    def _read(self, reply: Message, clients: list[int]) -> dict[int, bytes]:
+        """One node's answers; KeyError, TypeError or ValueError where it is none that is due."""
+        if reply.has_error():
+            raise ValueError(printable_line(reply.error.reason))
+        record = reply.content.config_records[RECORD]
+        answered = _list(record["clients"], int)
+        messages = _list(record["messages"], bytes)
+        refused = _list(record["refused"], int)
+        reasons = _list(record["reasons"], str)
+        if sorted(answered + refused) != sorted(clients):
+            raise ValueError("it answers for other clients than it was asked for")
+        if len(messages) != len(answered) or len(reasons) != len(refused):
+            raise ValueError("an answer and a client for each other")
+        self.outcome.bytes_up += reply_size(reply.content, RECORD)
+        self.outcome.failed.update(zip(refused, map(printable_line, reasons), strict=True))
+        return dict(zip(answered, messages, strict=True))
+
+
+def _list(value: object, kind: type) -> list:
+    if not isinstance(value, list) or not all(type(item) is kind for item in value):
+        raise TypeError(f"expected a list of {kind.__name__}")
+    return value
+
+
+_FACTS, _TOTAL = "facts", "total"  # JSON as bytes, beside the arrays
+_KEPT = ("away", "failed", "accused", "bytes_up", "bytes_down")  # of an outcome
+
+
+class Journal:
+    """The secure sums of round ``number`` on disk, from which an interrupted server resumes them.
+
+    In phase MASK the clients pay, and they answer once. A server that forgot their keys and shares
+    could not read what they answered, and could not ask again. So it keeps the terms, the replies
+    to each phase, and the masked total: nothing that it has not been sent, and no secret of a
+    client's. With the same terms and replies it sends the same messages, which get the same
+    answers.
+
+    Attributes
+    ----------
+    path : Path or None
+        The run's file of sums, which each round's replace; None: nothing is kept.
+    terms : list of Terms
+        Of each group's sum; empty before the clients were asked.
+    masked : list of (clients, total), or None
+        Of each group: whose vectors are in it, and the masked total; None before MASK is over.
+    asked : bytes
+        Digest of what clients were asked in phase MASK.
+    """
+
+    def __init__(self, number: int, path: Path | None) -> None:
+        self.number, self.path = number, path
+        self.terms: list[Terms] = []
+        self.replies: dict[Phase, dict[int, bytes]] = {}
+        self.masked: list[tuple[list[int], NDArray]] | None = None
+        self.asked = b""
+        self._released: list[int] = []
+        self._outcome: dict[str, Any] = {}
+        if path is not None and path.exists():
+            self._read(load(path.read_bytes()))
+
+    def restore(self, outcome: Outcome) -> None:
+        """Add what had happened in the phase before the interruption to ``outcome``."""
+        if self._outcome:
+            for name in ("failed", "accused"):
+                before = {int(c): why for c, why in self._outcome[name].items()}
+                setattr(outcome, name, before | getattr(outcome, name))
+            outcome.away += self._outcome["away"]
+            outcome.bytes_up += self._outcome["bytes_up"]
+            outcome.bytes_down += self._outcome["bytes_down"]
+            outcome.possibly_released += self._released
+
+    def keep_replies(self, phase: Phase, replies: Mapping[int, bytes], outcome: Outcome) -> None:
+        """``replies`` are all that came in ``phase``."""
+        if self.path is not None:
+            self.replies[phase] = dict(replies)
+            self._keep(self.path, outcome)
+
+    def keep_masked(
+        self, masked: list[tuple[list[int], NDArray]], asked: bytes, outcome: Outcome
+    ) -> None:
+        """Phase MASK is over: whoever answered it has released something."""
+        if self.path is not None:
+            self.masked, self.asked = masked, asked
+            self._released = outcome.possibly_released
+            self._keep(self.path, outcome)
+
+    def _keep(self, path: Path, outcome: Outcome) -> None:
+        masked = None
+        if self.masked is not None:
+            masked = [clients for clients, _ in self.masked]
+        facts = {
+            "round": self.number,
+            "terms": [terms.to_dict() for terms in self.terms],
+            "masked": masked,
+            "asked": self.asked.hex(),
+            "released": self._released,
+            "outcome": {name: getattr(outcome, name) for name in _KEPT},
+        }
+        arrays = {_FACTS: np.frombuffer(json.dumps(facts).encode(), np.uint8)}
+        for phase, replies in self.replies.items():
+            for client, reply in replies.items():
+                arrays[f"{phase}.{client}"] = np.frombuffer(reply, np.uint8)
+        for place, (_, total) in enumerate(self.masked or []):
+            arrays[f"{_TOTAL}.{place}"] = total
+        replace_file(path, save(arrays))
+
+    def _read(self, arrays: dict[str, NDArray]) -> None:
+        facts = json.loads(arrays.pop(_FACTS).tobytes())
+        if facts["round"] != self.number:
+            return  # a round that was finished
+        self.terms = [Terms.from_dict(terms) for terms in facts["terms"]]
+        self.asked = bytes.fromhex(facts["asked"])
+        self._released = facts["released"]
+        self._outcome = facts["outcome"]
+        if facts["masked"] is not None:
+            self.masked = [
+                (clients, arrays.pop(f"{_TOTAL}.{place}"))
+                for place, clients in enumerate(facts["masked"])
+            ]
+        for name, reply in arrays.items():
+            phase, _, client = name.partition(".")
+            self.replies.setdefault(Phase(phase), {})[int(client)] = reply.tobytes()

@@ -1,0 +1,160 @@
+"""How the answers of a phase are added up, and the two ways that need no protocol.
+
+Each way has two halves. A *node half* takes the releases of one message's clients and gives the
+node's contribution; a *server half*, a ``Summation``, takes the nodes' contributions and gives the
+phase's total. The two halves of a way stand together, since they share a form:
+
+=============  ============================  ==============================================
+way            a node's contribution         the server's total
+=============  ============================  ==============================================
+``Plain``      ``sum``: int64, or one        the sum of all clients' integers
+               client's packed release
+``Rows``       ``rows``: packed, (n, ...)    each client's integers, (clients, ...), for what
+                                             is no sum: a median, say
+``Secure``     ``masked``: uint8 (n, bytes)  as ``Plain``, of sums over enough clients
+=============  ============================  ==============================================
+
+The third way is ``murmur.round.secure_summation``; its node half is in ``murmur.round.host``,
+beside the secrets that it needs. All have the same methods, so no phase, strategy or evaluation
+asks which it has. What a node sends is untrusted: it is added as a whole or, by a MalformedError,
+not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from flwr.app import ArrayRecord, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from murmur.learning import codec as forms
+from murmur.learning.array_file import array_from_bytes
+from murmur.learning.codec import Codec, Integers, MalformedError
+from murmur.round.cohorts import Weights, require_weight
+
+if TYPE_CHECKING:
+    from murmur.round.phase import Outcome
+
+
+class Summation(Protocol):
+    """The server half: what becomes of the answers of one phase.
+
+    The phase calls the methods in their order. ``outcome`` is the phase's: a summation notes there
+    who fails, whose data may have been released, and what its own messages weigh.
+
+    """
+
+    @property
+    def total(self) -> forms.Sum | forms.Rows:
+        """What has been added so far; audits' canaries are added to it at the end."""
+
+    def members(self, cohort: Sequence[int]) -> list[int]:
+        """Those of ``cohort`` that are asked, ascending."""
+
+    def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
+        """Whom to ask, by node: all of ``outcome.asked`` but those that cannot take part."""
+
+    def invite(self, clients: Sequence[int], content: RecordDict) -> None:
+        """Add what a node's ``clients`` need to take part to the message ``content``."""
+
+    def accept(self, clients: list[int], content: RecordDict) -> None:
+        """Add one node's contribution, that of ``clients``.
+
+        Raises MalformedError, KeyError, TypeError or ValueError on whatever no honest node sends;
+        the total is then as it was.
+        """
+
+    def finish(self, outcome: Outcome) -> None:
+        """All have answered that will: complete the total, and ``outcome.sizes``."""
+
+    def result(self) -> tuple[Integers, int]:
+        """The total, and its weight: (shape), or (clients, *shape) with clients ascending."""
+
+
+class Plain:
+    """The server adds up what it can read.
+
+    ``weights``: a client's public weight; any other is refused. ``groups``: the groups of a cohort
+    that secure sums would have been over, whose sizes a simulation of them reports.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        weights: Weights,
+        groups: Callable[[Sequence[int]], Sequence[Sequence[int]]],
+    ) -> None:
+        self.total = forms.Sum(codec)
+        self.weights, self.groups = weights, groups
+
+    def members(self, cohort: Sequence[int]) -> list[int]:
+        """All of them."""
+        return list(cohort)
+
+    def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
+        """All that a node hosts."""
+        return outcome.asked
+
+    def invite(self, clients: Sequence[int], content: RecordDict) -> None:
+        """Nothing is needed."""
+
+    def accept(self, clients: list[int], content: RecordDict) -> None:
+        """Add a node's sum, or the packed release of its one client."""
+        report = content.config_records["report"]
+        array = contribution(content, "sum")
+        weight = require_weight(report["weight"], clients, self.weights.of)
+        if not report["packed"]:
+            self.total.add_total(clients, array, weight)
+        elif len(clients) == 1:
+            self.total.add(clients[0], array, weight)
+        else:
+            raise MalformedError("a packed contribution comes from exactly one client")
+
+    def finish(self, outcome: Outcome) -> None:
+        """Nothing is missing but how many of each group have answered."""
+        answered = set(self.total.clients)
+        groups = self.groups(outcome.clients)
+        outcome.sizes = [len(answered.intersection(group)) for group in groups]
+
+    def result(self) -> tuple[Integers, int]:
+        """The sum (shape), and the weights of all that are in it."""
+        return self.total.total, self.total.weight
+
+
+class Rows:
+    """The server keeps each client's contribution, for aggregations that are no sums."""
+
+    def __init__(self, codec: Codec, weights: Weights) -> None:
+        self.total = forms.Rows(codec)
+        self.weights = weights
+
+    def members(self, cohort: Sequence[int]) -> list[int]:
+        """All of them."""
+        return list(cohort)
+
+    def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
+        """All that a node hosts."""
+        return outcome.asked
+
+    def invite(self, clients: Sequence[int], content: RecordDict) -> None:
+        """Nothing is needed."""
+
+    def accept(self, clients: list[int], content: RecordDict) -> None:
+        """Take a row for each of ``clients``."""
+        self.total.add_all(clients, contribution(content, "rows"))
+
+    def finish(self, outcome: Outcome) -> None:
+        """Nothing is missing, and nothing was summed."""
+
+    def result(self) -> tuple[Integers, int]:
+        """Rows (clients, *shape) in ascending order of clients, and the clients' total weight."""
+        clients, rows = self.total.integers()
+        return rows, sum(map(self.weights.of, clients))
+
+
+def contribution(content: RecordDict, name: str) -> NDArray:
+    """One array of a node's contribution; KeyError or MalformedError if it is not there."""
+    record: ArrayRecord = content.array_records["contribution"]
+    return array_from_bytes(record[name].data)

@@ -1,0 +1,188 @@
+"""What a server asks of one client, read as untrusted input, and what a client must be to answer.
+
+Nothing is converted: an id that is not an integer is refused, because two ids that become one
+would let a client answer twice for one charge. Here too stand the two digests of a message (what a
+client answers once, and what the clients of a secure sum are asked alike) and the words in which
+server and nodes speak of each other's failures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from murmur.common import framed, printable
+from murmur.learning.array_file import array_from_bytes
+from murmur.learning.codec import Codec, MalformedError
+from murmur.learning.data.examples import LocalData
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
+
+RECORD = "secure_sum"  # the record of a message in which the protocol of secure sums travels
+# What a server hears of a device's refusal, always the same. Why, which row, which value and whose
+# entry stand in the device's own log: a text that is chosen by what went wrong would tell of the
+# data, of the owner's files and of other federations' runs.
+REFUSED = "refused; its own log says why"
+_LAST_ROUND = 2**31
+_LONGEST_WORD = 64
+_LONGEST_LINE = 300
+
+
+class RunError(Exception):
+    """A run cannot go on, for a reason that whoever started it can mend: one sentence, no bug."""
+
+
+class RequestError(Exception):
+    """A node cannot read a message, or may not answer it at all; nothing is charged."""
+
+
+class TaskError(ValueError):
+    """The server asks for something that this client cannot or will not do; nothing is charged."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the server asks of one client in one round; everything in it may be hostile.
+
+    Attributes
+    ----------
+    round : int
+        From 1 on.
+    client : int
+        The id of whoever is asked.
+    model : float32 array (d,)
+        Flat parameters.
+    arrays, settings : mappings
+        What the algorithm's server half sends beside the model.
+    purpose : str
+        "train", or another stage that the algorithm has ("label", "evaluate"). A client answers
+        once for each (run, round, purpose), and each answer is charged by itself.
+    """
+
+    round: int
+    client: int
+    model: NDArray[np.float32]
+    arrays: Mapping[str, NDArray]
+    settings: Mapping[str, object]
+    purpose: str = "train"
+
+
+class Client(Protocol):
+    """What answers tasks: an algorithm's client half, an evaluation's, or anybody's own code.
+
+    One instance serves all clients of a node. ``clients.base.Client`` is the usual base class.
+
+    Attributes
+    ----------
+    summed : bool
+        Whether a node sums its clients' releases; else they travel as one row each.
+    purposes : tuple of str
+        What it can be asked for.
+    """
+
+    summed: bool
+    purposes: tuple[str, ...]
+
+    def codec(self, task: Task) -> Codec:
+        """The form in which the answer travels; TaskError if the task is malformed."""
+
+    def event(self, task: Task) -> Event | None:
+        """What answering costs, by the task alone; None for a report in a simulation."""
+
+    def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
+        """The release: what local computation on ``data`` leads to, protected."""
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
+        """Compute what ``answer`` will need for each of ``asked``, together."""
+
+    def weight(self, client: int) -> int:
+        """How much the release of ``client`` counts in a sum."""
+
+
+def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
+    """One task for each client that a message names, at most ``hosted``.
+
+    RequestError if the message is malformed; its text repeats nothing but the message.
+    """
+    record = content.config_records.get("task")
+    sent = content.array_records.get("model")
+    if record is None or sent is None or "model" not in sent:
+        raise RequestError(
+            "the message must hold a record `task`, and `model` with an array `model`"
+        )
+    settings = dict(record)
+    number = settings.pop("round", None)
+    clients = settings.pop("clients", None)
+    purpose = settings.pop("purpose", "train")
+    if type(number) is not int or not 1 <= number <= _LAST_ROUND:
+        raise RequestError(f"round={number!r:.40}: must be an integer in 1..{_LAST_ROUND}")
+    if type(purpose) is not str or not purpose or len(purpose) > _LONGEST_WORD:
+        raise RequestError(f"purpose={purpose!r:.40}: must be a word")
+    if type(clients) is not list or not 1 <= len(clients) <= hosted:
+        found = len(clients) if isinstance(clients, list) else type(clients).__name__
+        raise RequestError(f"clients: {found}; must be a list of those that live here")
+    ids = [client for client in clients if type(client) is int]
+    if len(set(ids)) != len(clients):
+        raise RequestError("clients: must be distinct integers")
+    try:
+        arrays = {name: array_from_bytes(array.data) for name, array in sent.items()}
+    except MalformedError as error:
+        raise RequestError(f"model: {error}") from error
+    model = arrays.pop("model")
+    return [Task(number, client, model, arrays, settings, purpose) for client in ids]
+
+
+def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
+    """A hash of everything that a message of ``run`` asks for, the same for the same request.
+
+    Two runs with the same settings and seed ask the same under two names: two requests, of which
+    each is charged. What the owner's policy judges by and no event says, the algorithm and the kind
+    of noise, are part of it: what was answered under one of them is not given again under another.
+    In hexadecimal.
+    """
+    return _hash(content, (run, algorithm, noise)).hex()
+
+
+def question(content: RecordDict) -> bytes:
+    """A digest of what all clients of a sum are asked in phase MASK, whichever node they are on.
+
+    Model, arrays and settings, without who is asked; pairwise masks are bound to it.
+    """
+    return _hash(content, ("question to a sum",), alike=True)
+
+
+def _hash(content: RecordDict, about: Iterable[str], alike: bool = False) -> bytes:
+    """SHA-256 of ``about`` and a message; ``alike``: of what is the same for all its clients."""
+    state = hashlib.sha256(framed(*(word.encode() for word in about)))
+    for name, record in sorted(content.array_records.items()):
+        state.update(framed(b"arrays", name.encode()))
+        for key, array in sorted(record.items()):
+            shape = repr(tuple(array.shape)).encode()
+            values = hashlib.sha256(array.data).digest()
+            state.update(framed(b"array", key.encode(), array.dtype.encode(), shape, values))
+    for name, config in sorted(content.config_records.items()):
+        if alike and name == RECORD:
+            continue
+        state.update(framed(b"settings", name.encode()))
+        for key, value in sorted(config.items()):
+            if not (alike and key == "clients"):
+                state.update(framed(b"setting", key.encode(), repr(value).encode()))
+    return state.digest()
+
+
+def printable_line(reason: object) -> str:
+    """One short line of printable text, whatever ``reason``, a stranger's word, holds.
+
+    Ray's reasons are whole tracebacks, of which the last line says what happened.
+    """
+    lines = str(reason or "").strip().splitlines() or ["no reason given"]
+    text = printable(lines[-1].strip())
+    if len(text) > _LONGEST_LINE:
+        return f"{text[:_LONGEST_LINE]}..."
+    return text

@@ -1,0 +1,71 @@
+"""Votes, the server: pick public images, read the sum of the clients' votes on their labels, learn.
+
+PrivateKT's question and learning (``strategies.privatekt``, ``murmur.papers.privatekt.Student``)
+with answers that are made for sums: every client votes on the label of K public images and adds its
+share of discrete Gaussian noise (``clients.votes``). The server sees noisy counts of all. This is
+not in the paper. Symbols: K = ``K``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.learning.codec import Codec, Integers
+from murmur.papers.privatekt import LabelQuery, Learning, Student
+from murmur.papers.privatekt import Votes as Answers
+from murmur.privacy.events import Event
+from murmur.round.setup import ServerSetup
+from strategies.base import CohortStrategy, Parameters
+from strategies.privatekt import require_images
+
+
+class Votes(CohortStrategy):
+    """The server half. See ``conf/strategy/votes.yaml`` for every knob."""
+
+    algorithm = "PrivateKT by votes"
+    threats = ("local", "secure_aggregation")
+    difference = "nothing is claimed beyond what is proven."
+
+    def __init__(self, setup: ServerSetup, *, K: int, learning: Learning) -> None:
+        super().__init__(setup)
+        require_images(K, len(setup.public))
+        self.K = K
+        self.student = Student(self.trainer, setup.public, setup.seed, learning)
+        self.answers = Answers(LabelQuery(setup.budget, K, self.trainer.num_classes))
+        self.indices = np.zeros(0, np.int64)
+
+    def noise_facts(self) -> dict[str, float]:
+        """Labels of one client, and what the right class of an image leads by at 60% agreement."""
+        return {
+            "labels": float(self.K * self.setup.budget.releases),
+            "lead in standard errors": self.answers.lead(self.setup.cohort_size),
+        }
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """K distinct public images, drawn by the model's entropy on them."""
+        self.indices = self.student.draw(number, model, self.K)
+        return {"indices": self.indices}, {}
+
+    def codec(self) -> Codec:
+        """Votes in grid steps."""
+        return self.answers.codec
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """Buffer what the counts say, fine-tune, self-train."""
+        self.student.hear(number, self.indices, self.answers, total, weight)
+        return self.student.learn(number, model)
+
+    def release_event(self) -> Event:
+        """One noised vector of K votes."""
+        return self.answers.event()
+
+    def state(self) -> dict[str, NDArray]:
+        """The knowledge buffer."""
+        return self.student.state()
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        self.student.restore(state)

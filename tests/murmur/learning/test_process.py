@@ -1,0 +1,49 @@
+"""What a process may use: its heap, and one thread where results must not depend on the cores."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from murmur.learning.process import keep_heap, one_thread
+
+
+def threads():
+    return {library["filepath"]: library["num_threads"] for library in threadpool_info()}
+
+
+def test_every_library_that_is_loaded_takes_one_thread_until_the_end_of_the_block():
+    import sklearn.linear_model  # noqa: F401  brings more of them
+
+    with threadpool_limits(2):
+        before = threads()
+        with one_thread():
+            assert np.eye(2) @ np.eye(2) is not None and set(threads().values()) == {1}
+        assert threads() == before and 2 in before.values()
+
+
+def test_a_block_that_ends_gives_no_threads_to_another():
+    began, both_began, ended, seen = Event(), Event(), Event(), []
+
+    def first():
+        with one_thread():
+            began.set()
+            both_began.wait(0.2)
+        ended.set()
+
+    def second():
+        began.wait(10)
+        with one_thread():
+            both_began.set()
+            ended.wait(10)
+            seen.append(set(threads().values()))
+
+    with ThreadPoolExecutor(2) as pool:
+        for block in [pool.submit(first), pool.submit(second)]:
+            block.result()
+    assert seen == [{1}]
+
+
+def test_keeping_the_heap_is_harmless_and_repeatable():
+    assert keep_heap() is keep_heap()
