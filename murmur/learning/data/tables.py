@@ -192,7 +192,7 @@ class Reading:
         self, frames: Sequence[pandas.DataFrame], inputs: Sequence[str], places: Sequence[str]
     ) -> list[Images]:
         """The inputs of each part (N, C, H, W)."""
-        read = numbers_of
+        read: Callable[[pandas.Series, str], Images] = numbers_of
         if len(inputs) == 1:
             read = self._reader([frame[inputs[0]] for frame in frames])
         images = []
