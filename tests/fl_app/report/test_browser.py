@@ -27,7 +27,8 @@ FLAGS = [
 ]
 # Texts of one chart that lie on each other by more than a pixel.
 OVERPRINTED = """charts => charts.flatMap(chart => {
-    const texts = [...chart.querySelectorAll("text")].filter(t => t.textContent && t.checkVisibility());
+    const every = [...chart.querySelectorAll("text")];
+    const texts = every.filter(text => text.textContent && text.checkVisibility());
     const boxes = texts.map(t => [t.textContent, t.getBoundingClientRect()]);
     return boxes.flatMap(([one, a], i) => boxes.slice(i + 1).filter(([_, b]) =>
         Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
@@ -195,11 +196,11 @@ def test_a_chart_is_zoomed_by_a_wheel_with_ctrl_and_shows_all_again(view):
     chart = tab.locator('[data-figure="rounds-accuracy"][data-panel="0"]')
     chart.scroll_into_view_if_needed()
     labels = chart.locator(".role-axis-label").first
-    before = labels.inner_text()
+    before = labels.text_content()
     box = chart.bounding_box()
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + 100)
     tab.mouse.wheel(0, -300)
-    assert labels.inner_text() == before  # the page is scrolled, as everywhere
+    assert labels.text_content() == before  # the page is scrolled, as everywhere
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + 100)
@@ -207,10 +208,10 @@ def test_a_chart_is_zoomed_by_a_wheel_with_ctrl_and_shows_all_again(view):
     tab.mouse.wheel(0, -300)
     tab.keyboard.up("Control")
     tab.wait_for_timeout(300)
-    assert labels.inner_text() != before
+    assert labels.text_content() != before
     tab.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + 100)
     tab.wait_for_timeout(300)
-    assert labels.inner_text() == before
+    assert labels.text_content() == before
 
 
 def test_the_filter_leaves_out_settings_everywhere(view):
