@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import altair as alt
 import numpy as np
@@ -37,7 +37,7 @@ STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): light-dark\((#\w+),", STYLE))  # colours on white paper
 COLOURS = 8
 TONES = [*(f"var(--c{index})" for index in range(COLOURS)), "var(--ink)"]
-DASHES = ([], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 1, 2])
+DASHES: tuple[list[int], ...] = ([], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 1, 2])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 HEIGHT = 260  # of a plot, in pixels
 ROW = 34  # of a row, where settings are rows
@@ -179,13 +179,13 @@ def swept_figure(
             lines.append({"key": setting.key, "x": x, "line": along.label, "panel": panel})
     if over is None or len({line["x"] for line in lines}) < 2:
         return None
-    axis = Axis(line["x"] for line in lines)
+    axis = Axis(cast(float, line["x"]) for line in lines)
     points = pandas.DataFrame(lines).merge(grouping.finals(score), on="key")
     points["panel"] = points["panel"].map(". ".join)
     points["place"] = points["x"].map(axis.place)
     points["x"] = points["x"].map(_written)
     name = short_name(over, keys)
-    x = axis.x({"privacy.epsilon": "ε of the whole run"}.get(over, over))
+    scale = axis.x({"privacy.epsilon": "ε of the whole run"}.get(over, over))
     best = points.loc[points["mean"].idxmax()]
     finding = f"Highest: {best['line']} with {_short(best['mean'])} at {name} = {best['x']}."
     reading = f"{_over_seeds(grouping)} Compare lines of one panel only: they have one promise."
@@ -194,7 +194,7 @@ def swept_figure(
     title = f"{_capital(score)} over {name}"
     if by is not None:
         title += f" by {short_name(by, keys)}"
-    panels = _line_panels(points, grouping, x, "x", score, is_frontier=True)
+    panels = _line_panels(points, grouping, scale, "x", score, is_frontier=True)
     columns = {"setting": "setting", "promise": "promise", "x": over, "mean": score, **SPREAD}
     return Figure("swept", title, finding, reading, panels, columns, _records(points, columns))
 
@@ -210,7 +210,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
     ]
     if not marks:
         return None
-    axis = Axis(mark["epsilon"] for mark in marks)
+    axis = Axis(cast(float, mark["epsilon"]) for mark in marks)
     points = pandas.DataFrame(marks).merge(grouping.finals(score), on="key")
     points["place"] = points["epsilon"].map(axis.place)
     points["epsilon"] = points["epsilon"].map(_written)
@@ -464,7 +464,7 @@ def _panel(
     first = layers[0]
     if zoomed:
         wheel = "wheel![event.ctrlKey]"
-        drag = alt.selection_interval(bind="scales", encodings=list(zoomed), zoom=wheel)
+        drag = alt.selection_interval(bind="scales", encodings=cast(Any, list(zoomed)), zoom=wheel)
         first = first.add_params(drag)
     hidden = alt.param(name="hidden", value=[])
     chart = alt.layer(first, *layers[1:]).add_params(hidden)
@@ -505,7 +505,11 @@ def _line_panels(
                 .encode(x=x, y=y)
                 .transform_window(mean="max(mean)", sort=[alt.SortField("place")], frame=[None, 0])
             )
-            step = {"interpolate": "step-after", "strokeDash": [1, 3], "color": TONES[-1]}
+            step: dict[str, Any] = {
+                "interpolate": "step-after",
+                "strokeDash": [1, 3],
+                "color": TONES[-1],
+            }
             layers.append(best.mark_line(**step))
         panels.append(_panel(title, layers))
     return panels

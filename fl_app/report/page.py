@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,10 @@ def vega() -> str:
     Kept in the user's cache folder (XDG_CACHE_HOME, ~/.cache), for this version of vl-convert.
     """
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    file = cache_home / "murmur" / f"vega-{vl_convert.__version__}.js"
+    file = cache_home / "murmur" / f"vega-{version('vl-convert-python')}.js"
     if file.exists():
         return file.read_text(encoding="utf-8")
-    bundle: str = vl_convert.javascript_bundle()
+    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     bundle = bundle.replace("\r", "").replace("</script", r"<\/script").replace("<!--", r"<\!--")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +171,7 @@ def _partitions(grouping: Grouping) -> list[Figure]:
             where = f"{_component(run, 'dataset')}, {_component(run, 'partition')}"
             labels = found.setdefault((run.partition, where), [])
             labels.append(f"{setting.label}, seed {run.seed}")
-    drawn = []
+    drawn: list[Any] = []
     for (counts, where), labels in list(found.items())[:_MOST_PARTITIONS]:
         name = labels[0]
         if len(labels) > 1:

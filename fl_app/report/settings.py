@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import Any
 
 import pandas
-from murmur.privacy.canaries import CanaryAudit
 
 from fl_app.config.job_key import PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import show_epsilon
 from murmur.privacy.accounting import Threat, Unit
+from murmur.privacy.one_run import CanaryAudit
 from murmur.privacy.statement import Guarantee
 
 # Where a run goes, how it is executed or watched changes no result; seeds are what is averaged.

@@ -18,6 +18,7 @@ import fl_app
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import is_run, read, read_run
 from murmur.learning.array_file import replace_file
+from murmur.privacy.statement_text import render
 
 _LEDGER = "ledger.sqlite"
 
@@ -77,7 +78,7 @@ def statement(argv: list[str]) -> int:
         why = "; ".join(run.problems) or "it has no privacy.json yet"
         raise ConfigError(f"{given.run}: holds no privacy statement ({why})")
     if given.format == "text":
-        print(run.statement.text())
+        print(render(run.statement))
         return 0
     if given.format == "json":
         print(json.dumps(run.statement.to_dict(), indent=2))
