@@ -76,6 +76,8 @@ def _plain_error(error: pydantic.ValidationError, fields: list[str]) -> Exceptio
     if fault["type"] in ("missing", "unexpected_keyword_argument"):
         return TypeError(f"{error.title}: {name}: {fault['msg'].lower()}")
     reason = fault["msg"].replace("Input should be", "must be")
+    if fault["type"] == "greater_than":
+        reason = reason.replace("greater than", "finite and above")
     return ValueError(f"{name}={fault['input']!r}: {reason}")
 
 

@@ -19,6 +19,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import RandomizedResponseEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Unprotected
+from murmur.privacy.statement_text import render
 from murmur.round.client_evaluation import CLEAN, PROTECTED
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
@@ -190,7 +191,7 @@ def test_one_statement_composes_training_and_evaluation_for_each_client():
     assert guarantee.bounds["basic"] == pytest.approx(2 * 1 + 3 * 2)
     assert guarantee.clients["7"] == pytest.approx(4, rel=1e-3)
     assert guarantee.clients["1"] <= 7
-    assert "includes the protected evaluation" in statement.text().replace("\n    ", " ")
+    assert "includes the protected evaluation" in render(statement).replace("\n    ", " ")
 
 
 def test_private_evaluation_of_an_unprotected_training_is_still_not_private():

@@ -150,7 +150,7 @@ def test_integers_on_the_grid_fit_32_bits_and_resolve_the_noise():
         ({"exposures": 0}, "exposures=0: must lie in 1..25"),
         ({"scheduled": 51}, "clients_per_round=51: must lie in 1..50"),
         ({"smallest_dataset": 0}, "smallest_dataset=0: every client needs an example"),
-        ({"clip": 0.0}, "clip=0.0: must be greater than 0"),
+        ({"clip": 0.0}, "clip=0.0: must be finite and above 0"),
         ({"clip": math.nan}, "clip=nan: must be a finite number"),
         ({"clip": "wide"}, "clip='wide': must be a valid number"),
         ({"sensitivity": "none"}, "sensitivity='none': must be 'paper', 'worst', 'erm' or 'dpsgd'"),
