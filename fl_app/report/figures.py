@@ -24,12 +24,12 @@ from typing import Any, cast
 import altair as alt
 import numpy as np
 import pandas
-from murmur.privacy.canaries import CanaryAudit
 
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.report.settings import Grouping, Setting, as_number, short_name
 from fl_app.report.tables import Comparison
 from fl_app.run.progress import show_epsilon
+from murmur.privacy.one_run import CanaryAudit
 
 ASSETS = Path(__file__).with_name("assets")
 CONFIG = json.loads((ASSETS / "vega.json").read_text(encoding="utf-8"))

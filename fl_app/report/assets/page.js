@@ -107,6 +107,7 @@
     const spec = { ...figures[figure].panels[panel].chart, datasets: { numbers: figures[figure].numbers } };
     const options = { ast: true, renderer: "svg", actions: false, config };
     const { view } = await vegaEmbed(place, spec, options);
+    place.querySelector("svg").setAttribute("aria-hidden", "true");  // its box has the name
     views.push({ view, figure, panel });
   });
   Promise.all(drawn).then(() => { root.dataset.drawn = drawn.length; });
