@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Count, require_integer, settings
+from murmur.common import require_integer
+from murmur.settings import Count, settings
 
 Rows = NDArray[np.int64]
 Shares = list[Rows]
