@@ -51,7 +51,7 @@ def is_missing(value: object) -> bool:
 def number_classes(
     values: Sequence[Any], place: Places, classes: Sequence[str | int] | None
 ) -> Numbered:
-    """The number of each label's class (N,), and the classes' names in the order of their numbers.
+    """The number of each label's class, and the classes' names.
 
     Args:
         values: the labels, text or typed, of all parts of a data set.
@@ -59,10 +59,13 @@ def number_classes(
         classes: the values in the order of their numbers, or names for 0, 1, ... where those are
             the labels; None: the values found, sorted.
 
+    Returns:
+        (N,) in the order of ``values``, and the names in the order of their numbers.
+
     Raises:
         ValueError: ``classes`` names one twice.
-        DataError: a label is empty, of an unknown kind or not among ``classes``, or there are
-            more than 1,000 classes that nobody has named.
+        DataError: a label is empty, of an unknown kind or not among ``classes``, or there are more
+            than 1,000 classes that nobody has named.
     """
     names = _names(values, place)
     if classes is None:
@@ -136,6 +139,11 @@ def _names(values: Sequence[Any], place: Places) -> list[str]:
 
 
 def _name(value: Any, row: int, place: Places) -> str:
+    """One label by the rule above.
+
+    Raises:
+        DataError: it is none of text, a finite number and a boolean.
+    """
     if isinstance(value, bool | np.bool_ | int | np.integer):
         return str(value)
     if isinstance(value, float | np.floating | Decimal) and np.isfinite(float(value)):
@@ -168,6 +176,7 @@ def _as_bits(names: Sequence[str]) -> list[str]:
 
 
 def _sorted(names: set[str]) -> list[str]:
+    """Names of classes: numbers by their value, else by their letters."""
     if all(map(_CANONICAL.fullmatch, names)):
         return sorted(names, key=Decimal)
     return sorted(names)
@@ -191,10 +200,14 @@ def _given(classes: Sequence[str | int], names: list[str]) -> tuple[list[str], l
 
 
 def narrow(wide: NDArray[Any], place: str) -> NDArray[np.float32]:
-    """Finite numbers (N, F) with 32 bits.
+    """Finite numbers with 32 bits.
+
+    Args:
+        wide: (N, F), of any type.
+        place: of what they are, for errors.
 
     Raises:
-        DataError: 32 bits would hold something else; the message begins with ``place``.
+        DataError: 32 bits would hold something else.
     """
     whole = wide.dtype.kind in "iu" and wide.size > 0
     if whole and max(int(wide.max()), -int(wide.min())) > LARGEST_WHOLE:

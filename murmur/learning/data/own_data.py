@@ -2,7 +2,8 @@
 
 Each takes ``test_fraction``: 0 for one client's own data, of which nothing is held back. Where
 several sites train together, give ``classes`` (or ``num_classes``), the same at every site: a site
-that lacks a class must not number the others differently.
+that lacks a class must not number the others differently. ``conf/dataset`` names these functions,
+and a device reads its data by them.
 """
 
 from __future__ import annotations
@@ -245,7 +246,10 @@ def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
 
 
 def _labelled_rows(file: Path) -> tuple[list[int], list[str], list[list[str]], list[str]]:
-    """Each row's last line, label and other fields, and the columns of these.
+    """What a CSV file holds.
+
+    Returns:
+        Each row's last line, its label and its other fields, and the columns of these.
 
     Raises:
         DataError: the file cannot be read, is no such table or has no rows.
@@ -267,6 +271,7 @@ def _labelled_rows(file: Path) -> tuple[list[int], list[str], list[list[str]], l
 
 
 def _pixels(file: Path, line: int, fields: Sequence[str], columns: Sequence[str]) -> bytes:
+    """A row's pixels as bytes; DataError names the first that is none."""
     try:
         return bytes(map(int, fields))
     except ValueError:
@@ -277,6 +282,7 @@ def _pixels(file: Path, line: int, fields: Sequence[str], columns: Sequence[str]
 
 
 def _is_byte(field: str) -> bool:
+    """Whether a field writes an integer in 0..255."""
     try:
         return 0 <= int(field) <= 255
     except ValueError:
@@ -286,7 +292,17 @@ def _is_byte(field: str) -> bool:
 def _shaped(
     file: Path, content: bytes, columns: int, shape: Sequence[int] | None
 ) -> NDArray[np.uint8]:
-    """Rows of ``columns`` pixels as images (N, C, H, W), in channel, row, column order."""
+    """Rows of pixels as images (N, C, H, W), in channel, row, column order.
+
+    Args:
+        file: where they are from, for errors.
+        content: one byte for each pixel, row after row.
+        columns: pixels of a row.
+        shape: (C, H, W); None: one channel, square.
+
+    Raises:
+        ValueError: a row does not make such an image.
+    """
     side = math.isqrt(columns)
     wanted = tuple(shape or (1, side, side))
     if len(wanted) != 3 or math.prod(wanted) != columns:
@@ -298,6 +314,16 @@ def _shaped(
 
 
 def _existing(name: str, value: str | Path | None, exists: Callable[[Path], bool]) -> Path:
+    """A path that a setting names.
+
+    Args:
+        name: of the setting.
+        value: its value.
+        exists: whether a path is of the kind that is wanted.
+
+    Raises:
+        DataError: none is named, or it does not exist.
+    """
     if value is None:
         raise DataError(f"dataset.{name}=null: set it to the place where your data lies")
     path = Path(value).expanduser().absolute()
@@ -307,6 +333,7 @@ def _existing(name: str, value: str | Path | None, exists: Callable[[Path], bool
 
 
 def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) of a size in pixels, a side or a pair; ValueError for other sizes."""
     pair = [size, size] if isinstance(size, int) else list(size)
     if len(pair) != 2:
         raise ValueError(f"size={size}: must be a number of pixels or [height, width]")
@@ -316,6 +343,7 @@ def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def _check_channels(channels: int) -> None:
+    """ValueError unless pictures are grey (1) or in colours (3)."""
     if channels not in (1, 3):
         raise ValueError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
 
@@ -330,5 +358,6 @@ def _plain(classes: Sequence[str | int] | None) -> list[str | int] | None:
 def _hold_out(
     raw: RawExamples, classes: tuple[str, ...], test_fraction: float, split_seed: int
 ) -> RawDataset:
+    """The examples with a share of them as the test set; see ``splits.split_test``."""
     train, test = split_test(len(raw.labels), test_fraction, split_seed)
     return RawDataset(raw.take(train), raw.take(test), max(2, len(classes)), classes)

@@ -145,7 +145,11 @@ class Reading:
     def _inputs(
         self, frames: Sequence[pandas.DataFrame], places: Sequence[str]
     ) -> tuple[list[str], tuple[str, ...]]:
-        """The columns that a model sees, and those that pandas has written for itself."""
+        """The columns that a model sees, and those that pandas has written for itself.
+
+        Raises:
+            DataError: a column is missing, a part has no rows, or inputs must be named.
+        """
         known = [name for name in (self.label, self.client) if name is not None]
         left_out: list[str] = []
         if self.inputs is not None:
@@ -170,7 +174,17 @@ class Reading:
         known: Sequence[str],
         inputs: Sequence[str],
     ) -> None:
-        """DataError where columns that nobody has named cannot all be inputs."""
+        """Refuse columns that nobody has named and that cannot all be inputs.
+
+        Args:
+            frames: the parts.
+            places: where they are from, for errors.
+            known: columns that are no inputs.
+            inputs: all others of the first part.
+
+        Raises:
+            DataError: another part has more columns, one looks like an id, or there is none.
+        """
         for frame, place in zip(frames[1:], places[1:], strict=True):
             expected = {*known, *inputs, *_unnamed(frame, place)}
             more = [name for name in frame if name not in expected]
@@ -204,7 +218,10 @@ class Reading:
         return images
 
     def _reader(self, columns: Sequence[pandas.Series]) -> Callable[[pandas.Series, str], Images]:
-        """What reads the only input column, by what it holds in all parts."""
+        """What reads the only input column, by what it holds in all parts.
+
+        Texts that are mostly numbers are numbers, so that a wrong one is refused and not hashed.
+        """
         kind = _kind(columns[0])
         if kind is dict:
             return self._pictures
@@ -228,6 +245,7 @@ class Reading:
         return ids
 
     def _pictures(self, column: pandas.Series, place: str) -> Images:
+        """The pictures of a column's cells, (N, C, H, W) in [0, 1]."""
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
         images = np.empty((len(column), self.channels, height, width), np.float32)
         for row, picture in enumerate(_cells(column)):
@@ -332,7 +350,18 @@ def huggingface(
 def _dataset(
     name: str, parts: list[Part], test_fraction: float, split_seed: int, split: Split
 ) -> Dataset:
-    """The data set of one part, of which a share is held out, or of a train and a test part."""
+    """A data set of one part, of which a share is held out, or of a train and a test part.
+
+    Args:
+        name: of the data set.
+        parts: one or two.
+        test_fraction: share of the rows that are held out of one part.
+        split_seed: which ones.
+        split: whether whole owners are held out; of two parts, whether no owner may be in both.
+
+    Raises:
+        DataError: an owner has rows in both parts.
+    """
     first = parts[0]
     train = first.examples
     test = parts[-1].examples
@@ -470,7 +499,11 @@ def numbers_of(column: pandas.Series, place: str) -> Images:
 
 
 def _of_text(column: pandas.Series, place: str) -> NDArray[np.float64]:
-    """The numbers that texts write (N,), and 1 and 0 where all are booleans."""
+    """The numbers that texts write, (N,), and 1 and 0 where all are booleans.
+
+    Raises:
+        DataError: a text is no number, or a whole one is too large for 32 bits.
+    """
     if column.isin(list(cells.BOOLEANS)).all():
         return np.array([float(cells.BOOLEANS[text]) for text in column])
     try:
@@ -484,12 +517,14 @@ def _of_text(column: pandas.Series, place: str) -> NDArray[np.float64]:
 
 
 def _python_number(text: str, row: int, place: str) -> float:
+    """A number with a decimal point as Python reads it; DataError where it is none."""
     if not _is_number(text):
         raise _no_number(text, row, place)
     return float(text)
 
 
 def _of_lists(column: pandas.Series, place: str) -> NDArray[Any]:
+    """Lists of numbers, (N, F); DataError where they differ in length or hold something else."""
     rows = []
     for row, value in enumerate(column.tolist()):
         numbers = np.ravel(value)
@@ -502,7 +537,10 @@ def _of_lists(column: pandas.Series, place: str) -> NDArray[Any]:
 
 
 def _are_mostly_numbers(texts: Sequence[str]) -> bool:
-    """Whether at least half of the cells with any text hold numbers, or all hold booleans."""
+    """Whether at least half of the cells with any text hold numbers, or all hold booleans.
+
+    A decimal comma counts: such a column is refused as numbers, and not read as words.
+    """
     written = [text for text in texts if not cells.is_missing(text)]
     numbers = sum(_is_number(text) or _COMMA.fullmatch(text) is not None for text in written)
     return 0 < len(written) <= 2 * numbers or (len(written) > 0 and {*written} <= {*cells.BOOLEANS})
@@ -545,6 +583,7 @@ def _unnamed(names: Iterable[str], place: str) -> list[str]:
 
 
 def _listed(names: Iterable[str]) -> str:
+    """Names for an error, at most forty of them."""
     found = list(names)
     more = ""
     if len(found) > 40:
@@ -553,7 +592,12 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _row_places(places: Sequence[str], ends: Sequence[int]) -> cells.Places:
-    """Where a row of all parts together is; part i ends before row ``ends[i]``."""
+    """Where a row of all parts together is, for errors.
+
+    Args:
+        places: of each part.
+        ends: part i ends before row ``ends[i]``.
+    """
 
     def place_of(row: int) -> str:
         part = bisect_right(ends, row)
@@ -564,7 +608,13 @@ def _row_places(places: Sequence[str], ends: Sequence[int]) -> cells.Places:
 
 
 def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
-    """From a text to numbers of its words: a hash is the same for everybody, and knows no data."""
+    """What turns a text into numbers of its words.
+
+    A hash is the same for everybody, and knows no data.
+
+    Args:
+        vocabulary: numbers lie from 2 to below it.
+    """
 
     @lru_cache(maxsize=1 << 16)
     def number(word: str) -> int:
@@ -575,7 +625,12 @@ def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
 
 
 def _file(tokenizer: str) -> Callable[[str], list[int]]:
-    """From a text to numbers of its tokens, by a file that the user brings."""
+    """What turns a text into numbers of its tokens, by a file that the user brings.
+
+    Raises:
+        ValueError: the extra ``data`` is not installed.
+        DataError: the file is no tokenizer.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -588,11 +643,21 @@ def _file(tokenizer: str) -> Callable[[str], list[int]]:
 
 
 def _lacking(setting: str, packages: str) -> ValueError:
+    """The refusal of a setting for which packages are missing."""
     return ValueError(f"{setting}: reading it needs {packages}; install it (extra `data`)")
 
 
 def _frame(key: str, path: str | None) -> pandas.DataFrame:
-    """The columns of a CSV or Parquet file, by whose first bytes the two are told apart."""
+    """The columns of a CSV or Parquet file, by whose first bytes the two are told apart.
+
+    Args:
+        key: of the setting that names it.
+        path: the file.
+
+    Raises:
+        ValueError: the extra ``data`` is not installed.
+        DataError: there is no file, it cannot be read, or names a column twice.
+    """
     try:
         import pandas  # noqa: F401
         import pyarrow.parquet
@@ -616,7 +681,11 @@ def _frame(key: str, path: str | None) -> pandas.DataFrame:
 
 
 def _csv_frame(files: Sequence[Path]) -> pandas.DataFrame:
-    """The rows of CSV files, all fields as text; columns by name, those of the first file."""
+    """The rows of CSV files, all fields as text; columns by name, those of the first file.
+
+    Raises:
+        DataError: a file cannot be read, or has other columns than the first.
+    """
     import pandas
     import pyarrow
 
@@ -635,7 +704,12 @@ def _csv_frame(files: Sequence[Path]) -> pandas.DataFrame:
 
 @dataclass(frozen=True)
 class _Split:
-    """One split of Hugging Face's ``datasets``; ``guessed``: whether a reader guessed its types."""
+    """One split of Hugging Face's ``datasets``.
+
+    Attributes:
+        rows: a ``datasets.Dataset``.
+        guessed: whether a reader guessed its types.
+    """
 
     rows: Any
     guessed: bool
@@ -650,7 +724,12 @@ class _Split:
 
 
 def _hub(path: str | None, name: str | None) -> dict[str, _Split]:
-    """The splits of a local folder or of a data set on the hub, by name."""
+    """The splits of a local folder or of a data set on the hub, by name.
+
+    Raises:
+        ValueError: the extra ``data`` is not installed.
+        DataError: it cannot be had, for whatever reason.
+    """
     try:
         import datasets
         import pandas  # noqa: F401
