@@ -55,6 +55,7 @@ RUNS = {
     "fedprox": [],
     "centralised": ["federation.num_clients=1"],
     "local_only": [],
+    "votes": [],
 }
 
 
