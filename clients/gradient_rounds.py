@@ -19,7 +19,6 @@ from pydantic import Field
 
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import ProtectedClient
-from murmur.common import Positive
 from murmur.learning.codec import Codec, Parts
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import CENTRE, CentreSum
@@ -28,6 +27,7 @@ from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
+from murmur.settings import Positive
 
 
 class GradientRoundsClient(ProtectedClient):

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Positive
 from murmur.learning.codec import Codec, Integers
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import Releases, centre, discriminants
@@ -23,6 +22,7 @@ from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
+from murmur.settings import Positive
 from strategies.base import CohortStrategy, Parameters
 from strategies.gradient_rounds import centre_question
 

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Positive
 from murmur.learning.codec import Integers, Parts
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import CENTRE, CentreSum, centre
@@ -28,6 +27,7 @@ from murmur.privacy.protection import Protection
 from murmur.round.phase import Outcome, Question
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
+from murmur.settings import Positive
 from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 
