@@ -20,7 +20,7 @@ from fl_app.device.agreement import overrides_for_devices
 from fl_app.device.node_settings import OwnerSettings, device_folder
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import validated
-from fl_app.tools.checkup import FAIL, OK, Check, attempt
+from fl_app.tools.doctor import FAIL, OK, Check, attempt
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy, Refusal
