@@ -79,7 +79,12 @@ class Request:
     pilots: int = 2
 
     def overrides(self, candidate: Sequence[str], seed: int = 1) -> list[str]:
-        """The words of a real run with ``candidate``, where the user's own do not say otherwise."""
+        """The words of a real run with ``candidate``.
+
+        Args:
+            candidate: words that give way to the user's own for the same key.
+            seed: of the run.
+        """
         own = {word.split("=", 1)[0] for word in self.words}
         chosen = [word for word in candidate if word.split("=", 1)[0] not in own]
         words = [*self.words, *chosen, f"federation.num_clients={self.clients}", f"seed={seed}"]
@@ -219,6 +224,12 @@ def epsilon(argv: list[str]) -> int:
 
     The rule of MindSpore Federated's document, Δ · ln(1/(1−p))/a, with the Δ that holds here
     (docs/ldp_evaluation.md). It is a rule of utility.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError, ConfigError: an error, a probability or a count that cannot be.
     """
     from murmur.papers.protected_results import ResultSettings, epsilon_for_error
 
@@ -277,7 +288,7 @@ def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
 
 
 def _show(request: Request, found: Sequence[Tried]) -> None:
-    """The candidates as a table, the best one first, and what they were tried on."""
+    """Print the candidates as a table, the best one first, and what they were tried on."""
     from rich.table import Table
 
     names = list(dict.fromkeys(name for one in found for name in one.facts))
@@ -300,9 +311,10 @@ def _show(request: Request, found: Sequence[Tried]) -> None:
 
 
 def _conclude(request: Request, best: Tried, least: float | None, most: int) -> None:
-    """The command to type, what it will reach, and how many clients it needs to work.
+    """Print the command to type, what it will reach, and how many clients it needs to work.
 
-    ``least``: the accuracy that counts as working; None: ``WORKS`` of that without noise.
+    ``best``: the candidate that reaches most. ``least``: the accuracy that counts as working; None:
+    ``WORKS`` of that without noise. ``most``: clients to try.
     """
     quiet = replace(request, epsilon=float("inf"), pilots=1)
     free = quiet.accuracies(best.candidate)[0]

@@ -119,9 +119,11 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
 
 
 def plan_lines(scheme: Scheme) -> list[Line]:
-    """What each group spends: pseudo-labels, the special client's uploads, own uploads.
+    """What each group spends, and for what.
 
-    Clients of equal size and budget share a line.
+    Returns:
+        Pseudo-labels, the special client's uploads, own uploads; clients of equal size and budget
+        share a line. Without protection there is nothing to say of the special client.
     """
     plan = scheme.plan
     lines = []
@@ -153,7 +155,10 @@ def proven_total(scheme: Scheme) -> float:
 
 
 def _special_line(scheme: Scheme) -> Line:
-    """What the model that the server trains on pseudo-labels costs the large clients."""
+    """What the model that the server trains on pseudo-labels costs the large clients.
+
+    In ``tight`` mode nothing: it follows from labels that are private already.
+    """
     plan = scheme.plan
     words = "no noise"
     why = "post-processing of private labels"
@@ -165,7 +170,13 @@ def _special_line(scheme: Scheme) -> Line:
 
 
 def _alike(scheme: Scheme, spent: dict[int, float]) -> Iterable[tuple[int, float, list[int]]]:
-    """(size, ε, clients): clients of ``spent`` (client -> ε) of equal size and ε together."""
+    """Clients of equal size and ε together.
+
+    ``spent``: client -> ε of one part of the plan.
+
+    Yields:
+        Examples of each, ε of each, and which clients they are.
+    """
     groups: dict[tuple[int, float], list[int]] = {}
     for client, each in spent.items():
         groups.setdefault((scheme.sizes[client], each), []).append(client)
@@ -174,7 +185,11 @@ def _alike(scheme: Scheme, spent: dict[int, float]) -> Iterable[tuple[int, float
 
 
 def _partition_sizes(config: DictConfig) -> list[int] | None:
-    """Sizes that the partition itself names; None where they follow from the data."""
+    """Sizes that the partition itself names, by ``sizes`` or ``groups``.
+
+    Returns:
+        None where they follow from the data.
+    """
     partition = OmegaConf.to_container(config.partition, resolve=True)
     if not isinstance(partition, dict):
         return None
@@ -185,7 +200,14 @@ def _partition_sizes(config: DictConfig) -> list[int] | None:
 
 
 def _sizes(text: str | None) -> list[int] | None:
-    """``5x6000,500`` as five times 6000 and once 500; None for none."""
+    """``5x6000,500`` as five times 6000 and once 500.
+
+    Returns:
+        None where no sizes are given.
+
+    Raises:
+        ValueError: a word that is not of that form, or a size below 1.
+    """
     if not text:
         return None
     sizes: list[int] = []
@@ -218,7 +240,11 @@ def _jsonable(value: float) -> float | str:
 
 
 def _print(scheme: Scheme, lines: Sequence[Line], proven: float) -> None:
-    """The plan for people: its lines, the plan's own sum and what is proven."""
+    """Print the plan for people: its lines, the plan's own sum, and what is proven.
+
+    The plan's sum adds parts up (sequential composition) and takes the maximum over disjoint
+    clients; ``proven`` is composed from events and converted once.
+    """
     from rich.table import Table
 
     plan = scheme.plan

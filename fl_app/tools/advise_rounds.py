@@ -136,7 +136,7 @@ class Advice:
         return [curve.value(rounds, sigma) for curve in self.curves.values()]
 
     def _lowest(self, choices: range, curves: Callable[[int], list[float]]) -> list[int]:
-        """For each curve, the one of ``choices`` at which it is lowest."""
+        """For each curve, the one of ``choices`` at which it is lowest; the first of several."""
         values = [curves(choice) for choice in choices]
         columns = map(list, zip(*values, strict=True))
         return [choices[column.index(min(column))] for column in columns]
@@ -197,7 +197,10 @@ def advise(
 
 
 def show(advice: Advice) -> None:
-    """Print setting, constants, both tables and the optima."""
+    """Print setting, constants, both tables and the optima.
+
+    A failure of the paper's assumption is printed with its numbers, and with what stands in.
+    """
     console = fl_app.console.console(highlight=False)
     noise = advice.setting.noise
     console.print(
@@ -228,7 +231,10 @@ def show(advice: Advice) -> None:
 
 
 def draw(advice: Advice, path: Path) -> None:
-    """Write a picture of both curves with their optima, as its suffix says: PNG or SVG."""
+    """Write a picture of both curves with their optima.
+
+    ``path``: its suffix says how: PNG or SVG; its folder is made.
+    """
     import altair as alt
 
     noise = advice.setting.noise
@@ -245,7 +251,12 @@ def draw(advice: Advice, path: Path) -> None:
 def _drawn(
     advice: Advice, choices: range, curves: Callable[[int], list[float]], best: int, title: str
 ) -> Any:
-    """The curves over ``choices`` on a logarithmic axis, and a dashed line at the ``best`` one."""
+    """The curves over ``choices`` on a logarithmic axis, and a dashed line at the best one.
+
+    ``choices``: T or K, along the horizontal axis. ``curves``: the value of every curve at one of
+    them: loss above the optimum. ``best``: of ``choices``, where the deciding curve is lowest.
+    ``title``: of the horizontal axis.
+    """
     import altair as alt
 
     names = list(advice.curves)
@@ -272,7 +283,17 @@ def _advice(
     source: dict[str, str],
     max_rounds: int | None,
 ) -> Advice:
-    """The curves that the constants ``values`` allow; for the rest ``advise``."""
+    """The curves that the constants allow.
+
+    Where the bound fails and nothing was estimated, it is drawn with twice the μ that it needs.
+
+    ``estimate``: what a run without noise measured; None: there was none. ``values``: constants by
+    their names in ``LETTERS``; without ``proximal_mu`` it is the run's own. ``source``: where each
+    of them is from; the one that is changed here is named anew.
+
+    Raises:
+        ValueError: the bound fails for every μ.
+    """
     from murmur.papers.nbafl.convergence import Constants, Curve
 
     noise = setting.noise
@@ -297,7 +318,13 @@ def _advice(
 
 
 def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedConstants | None]:
-    """The setting, the number of classes, and the estimate if ``rounds`` is not 0."""
+    """The user's setting, the number of classes, and the estimate of the constants.
+
+    ``rounds``: of the estimating run; 0: none, and the estimate is None.
+
+    Raises:
+        ConfigError: another strategy than NbAFL, or one whose uploads carry no noise.
+    """
     from fl_app.run.clients import build_client, build_trainer
     from fl_app.run.population import population
 
@@ -355,7 +382,7 @@ def _constants(advice: Advice) -> Table:
 
 
 def _over_rounds(advice: Advice) -> Table:
-    """The curves at about a dozen T."""
+    """The curves at about a dozen T, with the best one and the user's own."""
     own = advice.setting.noise.rounds
     table = _table(advice, "rounds T")
     for choice in _spread(advice.max_rounds, advice.best_rounds, own):
@@ -366,7 +393,7 @@ def _over_rounds(advice: Advice) -> Table:
 
 
 def _over_scheduled(advice: Advice) -> Table:
-    """The curves at about a dozen K."""
+    """The curves at about a dozen K, with the best one and the user's own."""
     noise = advice.setting.noise
     table = _table(advice, "clients per round K")
     for choice in _spread(noise.clients, advice.best_scheduled, noise.scheduled):
@@ -377,12 +404,14 @@ def _over_scheduled(advice: Advice) -> Table:
 
 
 def _table(advice: Advice, label: str) -> Table:
+    """An empty table over ``label``, with a column for each curve."""
     from rich.table import Table
 
     return Table(label, "noise s", *advice.curves, "", title=f"Over {label}")
 
 
 def _cells(values: Sequence[float]) -> list[str]:
+    """Values of the curves, to four digits."""
     return [f"{value:.4g}" for value in values]
 
 

@@ -65,7 +65,10 @@ class Check:
 
 
 def main(argv: list[str]) -> int:
-    """Make the checks that ``argv`` asks for, and print them; 1 where one fails, else 0.
+    """Make the checks that ``argv`` asks for, and print them.
+
+    Returns:
+        1 where one of them fails, else 0.
 
     Raises:
         ConfigError: the node-config, the settings of a run or a policy's file are wrong.
@@ -93,7 +96,13 @@ def show(checks: Sequence[Check]) -> None:
 
 
 def attempt(name: str, check: Callable[[], Check], advice: str) -> Check:
-    """``check()``, or the failure that it ran into, with ``advice``."""
+    """``check()``, or the failure that it ran into.
+
+    Args:
+        name: of the failure's line.
+        check: may raise anything.
+        advice: what to do where it does.
+    """
     try:
         return check()
     except Exception as error:  # a doctor reports whatever is wrong, and goes on
@@ -135,7 +144,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _server(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Of the SuperLink's machine: packages, certificates, room for results, its own address."""
+    """Checks of the SuperLink's machine.
+
+    Packages, certificates, room for results, and whether it is reached at its own address.
+    """
     yield from _machine()
     yield package("ray")
     authority = arguments.ssl_ca_certfile
@@ -153,7 +165,11 @@ def _server(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _device(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Of a device: packages, whose code runs, policy, ledger, data, keys, its SuperLink."""
+    """Checks of a device: packages, whose code runs, policy, ledger, data, keys, its SuperLink.
+
+    It reads what the device would read, and writes nothing but a state folder and keys that are
+    missing.
+    """
     from fl_app.device.node_settings import device_folder
 
     yield from _machine()
@@ -180,7 +196,11 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _run(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Of a run that is planned; ConfigError where no policy is named."""
+    """Checks of a run that is planned (``policy_check.checks``).
+
+    Raises:
+        ConfigError: no policy is named.
+    """
     from fl_app.tools.policy_check import checks
 
     config = _node_config(arguments.node_config)
@@ -190,6 +210,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
+    """Whether Python and the packages that every client needs are here."""
     yield python_version()
     yield package("flwr", "1.41.")
     for name in ("torch", "hydra-core", "safetensors", "cryptography"):
@@ -197,7 +218,11 @@ def _machine() -> Iterator[Check]:
 
 
 def _node_config(text: str) -> dict[str, Any]:
-    """A device's node-config; ConfigError where Flower or the device would refuse it."""
+    """A device's node-config as a mapping.
+
+    Raises:
+        ConfigError: Flower or the device would refuse it.
+    """
     from click import ClickException
     from flwr.common.config import parse_config_args
 
@@ -235,7 +260,11 @@ def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
 def policy(config: Mapping[str, Any]) -> Check:
     """Whether the device's policy holds, and is nobody else's to change.
 
-    ``config``: its node-config. Raises what ``Policy.load`` and ``require_valid`` do.
+    Args:
+        config: the device's node-config.
+
+    Raises:
+        LedgerError, OSError: the policy cannot be read, or does not hold now.
     """
     from murmur.privacy.policy import Policy
 
@@ -255,7 +284,11 @@ def policy(config: Mapping[str, Any]) -> Check:
 
 
 def ledger(folder: Path) -> Check:
-    """Whether the ledger in the device's ``folder`` is as it was written; else LedgerError."""
+    """Whether the ledger in the device's ``folder`` is as it was written.
+
+    Raises:
+        LedgerError: an entry is not.
+    """
     from murmur.privacy.ledger import Ledger
 
     path = folder / "ledger.sqlite"
@@ -299,6 +332,7 @@ def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
 
 
 def _public(file: Path) -> Check:
+    """How many images the public pool holds; DataError where the file is none."""
     from murmur.learning.data.files import read_npz
 
     return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
@@ -325,7 +359,12 @@ def python_version(running: tuple[int, ...] = sys.version_info[:2]) -> Check:
 
 
 def package(name: str, wanted: str = "") -> Check:
-    """Whether ``name`` is installed in a version that begins with ``wanted``."""
+    """Whether a package is installed.
+
+    Args:
+        name: of the distribution.
+        wanted: what its version must begin with; "": any.
+    """
     try:
         found = version(name)
     except PackageNotFoundError:
@@ -336,7 +375,11 @@ def package(name: str, wanted: str = "") -> Check:
 
 
 def disk(folder: Path) -> Check:
-    """Whether there is room for ledger, state and results in ``folder``, which need not exist."""
+    """Whether there is room for ledger, state and results.
+
+    Args:
+        folder: where they go; it need not exist.
+    """
     place = folder.expanduser().absolute()
     while not place.exists():
         place = place.parent
@@ -350,7 +393,10 @@ def disk(folder: Path) -> Check:
 
 
 def writable(name: str, folder: Path) -> Check:
-    """Whether this user can write into ``folder``, which is made where it is missing."""
+    """Whether this user can write into ``folder``, which is made where it is missing.
+
+    ``name``: of the check.
+    """
     folder.expanduser().mkdir(parents=True, exist_ok=True)
     if os.access(folder.expanduser(), os.W_OK):
         return Check(name, OK, str(folder))
@@ -358,7 +404,10 @@ def writable(name: str, folder: Path) -> Check:
 
 
 def not_writable_by_others(name: str, file: Path) -> Check:
-    """Whether ``file``, which decides what leaves, is nobody else's to change."""
+    """Whether a file that decides what leaves is nobody else's to change.
+
+    ``name``: of the check. OSError where there is no such file.
+    """
     mode = file.stat().st_mode
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         found = f"{file} may be written by others ({stat.filemode(mode)})"
@@ -367,10 +416,15 @@ def not_writable_by_others(name: str, file: Path) -> Check:
 
 
 def private_key(file: Path, certificate: Path | None = None) -> Check:
-    """Whether only its owner can read a key, and it fits ``certificate`` or the ``.pub`` beside it.
+    """Whether only its owner can read a key, and whose it is.
 
-    Without a certificate it is a SuperNode's: on an elliptic curve. Raises OSError and ValueError
-    for what is no key.
+    Args:
+        file: PEM or OpenSSH, without a passphrase.
+        certificate: which it must fit; None: it is a SuperNode's, on an elliptic curve, and fits
+            the ``.pub`` beside it, if there is one.
+
+    Raises:
+        OSError, ValueError: it is no key.
     """
     name = f"key {file.name}"
     mode = file.stat().st_mode
@@ -397,7 +451,10 @@ def private_key(file: Path, certificate: Path | None = None) -> Check:
 
 
 def secret(file: Path) -> Check:
-    """Whether only its owner can read a secret, and nobody can guess it."""
+    """Whether only its owner can read a secret, and nobody can guess it.
+
+    It is what `murmur supernode` and `murmur device` know each other by.
+    """
     mode = file.stat().st_mode
     if mode & _OTHERS:
         found = f"others may read it ({stat.filemode(mode)})"
@@ -410,7 +467,16 @@ def secret(file: Path) -> Check:
 
 
 def certificate(file: Path, authority: Path | None = None, now: datetime | None = None) -> Check:
-    """Whether a certificate (PEM) is valid ``now``, and signed by ``authority`` if one is named."""
+    """Whether a certificate is valid, and by whom it is signed.
+
+    Args:
+        file: PEM.
+        authority: the certificate of who must have signed it; None: anybody.
+        now: the time at which it must be valid; None: now.
+
+    Raises:
+        OSError, ValueError: it is no certificate.
+    """
     name = f"certificate {file.name}"
     now = now or datetime.now(UTC)
     loaded = x509.load_pem_x509_certificate(file.read_bytes())
@@ -437,6 +503,9 @@ def superlink(address: str, authority: Path | None, timeout: float = 5.0) -> lis
         address: HOST:PORT.
         authority: ca.pem of who signed its certificate; None: those that this machine trusts.
         timeout: seconds to wait for it.
+
+    Returns:
+        One check, or that of the clock besides where it answers.
     """
     name = f"SuperLink {address}"
     host, _, port = address.rpartition(":")
@@ -468,7 +537,11 @@ def superlink(address: str, authority: Path | None, timeout: float = 5.0) -> lis
 
 
 def _clock(apart: float) -> Check:
-    """Whether this clock is near the SuperLink's; ``apart``: seconds that it is ahead."""
+    """Whether this clock is near the SuperLink's.
+
+    Args:
+        apart: seconds that it is ahead; negative: behind.
+    """
     where = "behind"
     if apart > 0:
         where = "ahead of"

@@ -142,7 +142,11 @@ def checks(
 
 
 def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
-    """Whether devices would compose the same configuration; raises ConfigError otherwise."""
+    """Whether devices would compose the run's configuration by their own conf/.
+
+    Raises:
+        ConfigError: the run sets something that no server may.
+    """
     overrides_for_devices(experiment.config, choices(list(words)))
     return Check("devices' conf/", OK, "allows the run's settings")
 
