@@ -5,6 +5,10 @@ prints the convergence bound over T and over K, marks the optima, and with ``--o
 bound's constants are assumed, or, with ``--estimate ROUNDS``, estimated from a short run without
 noise on the configured data; where the bound does not hold then, the curves that it measured take
 its place. The estimate looks at the data without protection (docs/nbafl.md).
+
+Bound and curves are those of ``murmur.papers.nbafl.convergence``, noise that of the algorithm
+itself; symbols are the paper's: T rounds, K clients in each, N clients, m examples of the smallest,
+s the noise on a coordinate of a broadcast model.
 """
 
 from __future__ import annotations
@@ -92,6 +96,7 @@ class Advice:
     """What the tool found.
 
     Attributes:
+        setting: the user's.
         constants: of the bound.
         source: constant -> where its value is from.
         failure: why the bound does not hold with the user's own μ; None: it does.
@@ -125,7 +130,7 @@ class Advice:
         return self._lowest(range(1, self.setting.noise.clients + 1), self.over_scheduled)
 
     def over_rounds(self, rounds: int) -> list[float]:
-        """Every curve at T = ``rounds``: loss above the optimum."""
+        """Every curve at T = ``rounds``: loss above the optimum, in the order of ``curves``."""
         sigma = self.setting.sigma(rounds=rounds)
         return [curve.value(rounds, sigma) for curve in self.curves.values()]
 
@@ -143,10 +148,13 @@ class Advice:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the advice for the words in ``argv``, and draw it where asked; the exit status, 0.
+    """Print the advice for the words in ``argv``, and draw it where asked.
+
+    Returns:
+        0.
 
     Raises:
-        ConfigError, ValueError: settings that cannot be.
+        ConfigError, ValueError: settings that cannot be, or a picture without the extra ``report``.
     """
     options = _parser().parse_intermixed_args(list(argv))
     if options.out is not None:
@@ -416,12 +424,15 @@ def _cells(values: Sequence[float]) -> list[str]:
 
 
 def _marks(choice: int, best: int, own: int) -> str:
-    """Whether a row is the best one, the user's, or both."""
+    """Whether a row is the best one, the user's, or both, in words."""
     return " · ".join(["best"] * (choice == best) + ["yours"] * (choice == own))
 
 
 def _spread(largest: int, *wanted: int) -> list[int]:
-    """About a dozen values from 1 to ``largest``, evenly on a logarithmic scale, and ``wanted``."""
+    """About a dozen values from 1 to ``largest``, evenly on a logarithmic scale.
+
+    ``wanted``: values that are among them, where they are not larger.
+    """
     even = {round(largest ** (i / (_ROWS - 1))) for i in range(_ROWS)}
     return sorted({*even, *(w for w in wanted if w <= largest)})
 

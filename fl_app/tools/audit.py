@@ -104,7 +104,10 @@ class Bound:
     def _said(
         cls, exposure: Exposure, statement: Statement, releases: int, claimed: float | None
     ) -> Bound:
-        """The assumed ε of ``exposure`` where it rests on assumptions, else the proven one."""
+        """The assumed ε of ``exposure`` where it rests on assumptions, else the proven one.
+
+        ``claimed``: what the paper states for as many ``releases``.
+        """
         said = Guarantee.of(exposure, statement.delta, statement.unit, statement.adjacency)
         if said.assumed_total is None:
             return cls(releases, said.proven_total, is_assumed=False, claimed=claimed)
@@ -317,9 +320,14 @@ def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, M
 
 
 def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
-    """A server that reads one message of a client, which is made as ``messages`` makes it.
+    """A server that reads one message of a client.
 
-    ``what``: the message, in words.
+    Args:
+        what: the message, in words.
+        messages: how it is made; its event is what the message costs.
+
+    Returns:
+        The adversary, and ``messages``.
     """
     cost = messages.client.event(messages.task)
     assert cost is not None
@@ -327,9 +335,15 @@ def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
 
 
 def _pairs(node: Node, messages: Messages, exposure: Exposure) -> list[Pair]:
-    """Neighbours by the claim of a release, made of the data of the client that is attacked.
+    """Neighbours by the claim of a release.
 
-    Where a client is protected, two results of training as far apart as they can be are among them.
+    They are made of the data of the client that is attacked. Where a client is protected, two
+    results of training as far apart as they can be are among them; of an evaluation, two results.
+
+    Args:
+        node: holds the data.
+        messages: the client, and what it is asked.
+        exposure: the adversary, and what one release costs: by it the unit and the adjacency.
     """
     claim = next(releases(exposure.per_round))
     client = messages.client
@@ -370,7 +384,16 @@ def _attack(
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
-    """How many releases are attacked together: one, and all of the run's rounds."""
+    """How many releases are attacked together: one, and all of the run's rounds.
+
+    Args:
+        strategy: whose cohorts say in how many rounds a client is asked.
+        task: names the client and what it is asked; an evaluation is attacked alone.
+        threat: of a model every round counts, whether the client was asked or not.
+
+    Returns:
+        Ascending; one number where the run has no more.
+    """
     if task.purpose == PROTECTED:
         return [1]
     rounds = range(1, strategy.setup.budget.rounds + 1)
@@ -407,7 +430,10 @@ def read_statement(path: Path) -> Statement:
 
 
 def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
-    """Print one adversary's claimed, proven or assumed, and measured ε."""
+    """Print one adversary's claimed, proven or assumed, and measured ε.
+
+    ``found``: None where it was not attacked.
+    """
     print(f"against {exposure.adversary}")
     what = f"a client's {bound.releases} releases"
     if bound.releases == 1:

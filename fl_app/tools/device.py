@@ -3,6 +3,10 @@
 Runs beside ``murmur supernode --superexec-auth-secret-file FILE`` on the same machine, under an
 account of its own: the SuperNode holds the node's key and speaks to the server, this process holds
 the data and speaks to the SuperNode. The code that a server sends is not run.
+
+What answers is ``fl_app.device.serving.Device``, over Flower's runtime API
+(``fl_app.device.flower_runtime``); the words here are the owner's, and the only settings that no
+server chooses.
 """
 
 from __future__ import annotations

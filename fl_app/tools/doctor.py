@@ -239,7 +239,10 @@ def _node_config(text: str) -> dict[str, Any]:
 
 
 def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Whether this device runs code that a server sends."""
+    """Whether this device runs code that a server sends, and whether its secret holds.
+
+    ``arguments``: as given to `murmur supernode`.
+    """
     name = "sent code"
     hidden = arguments.superexec_auth_secret_file
     if arguments.isolation == "process":
@@ -300,7 +303,12 @@ def ledger(folder: Path) -> Check:
 
 
 def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
-    """Each client's data, read as the device would read them, and the public pool."""
+    """Each client's data, read as the device would read them, and the public pool.
+
+    Args:
+        config: the device's node-config.
+        folder: the device's; what is read is kept in its cache, as in a run.
+    """
     from fl_app.device import DeviceTerms
     from fl_app.device.node_settings import OwnerSettings
 
@@ -325,6 +333,7 @@ def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
 
 
 def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
+    """How many examples a client has, read as for a run; DataError where they do not fit."""
     from fl_app.device.data import load_own
 
     found = load_own(own.data.replace("{client}", str(client)), own, terms, cache)
@@ -339,7 +348,12 @@ def _public(file: Path) -> Check:
 
 
 def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
-    """By which public keys others can pin this device's clients; made here if need be."""
+    """By which public keys others can pin this device's clients; made here if need be.
+
+    Args:
+        config: the device's node-config, which names the clients.
+        folder: where their keys lie.
+    """
     from fl_app.device.node_settings import OwnerSettings
     from fl_app.device.secure_node import identity_file
     from murmur.secure_sum import identity_in, public_identity
@@ -351,7 +365,10 @@ def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
 
 
 def python_version(running: tuple[int, ...] = sys.version_info[:2]) -> Check:
-    """Whether ``running``, (major, minor), is 3.11 to 3.13."""
+    """Whether Python is 3.11 to 3.13.
+
+    ``running``: (major, minor) of the one that runs this.
+    """
     found = ".".join(map(str, running))
     if (3, 11) <= running < (3, 14):
         return Check("Python", OK, found)

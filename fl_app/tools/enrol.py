@@ -44,7 +44,9 @@ def main(argv: list[str]) -> int:
     try:
         key = " ".join(arguments.key.read_text(encoding="utf-8").split()[:2])
         clients = parse_ids(arguments.clients)
-        known = Enrolment.load(arguments.table) if arguments.table.exists() else Enrolment({})
+        known = Enrolment({})
+        if arguments.table.exists():
+            known = Enrolment.load(arguments.table)
         known.with_node(key, clients)
         if arguments.superlink is not None:
             _register(arguments.key, arguments.superlink)

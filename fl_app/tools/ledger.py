@@ -4,6 +4,9 @@
 one client's releases; ``verify`` reads everything and says which entry is wrong, if one is;
 ``export`` writes all of it, signed, for ``deploy/verify_ledger.py``. Exit status: 1 where a ledger
 cannot be trusted.
+
+Nothing here writes into a ledger. What a policy counts is asked of the policy itself, so that the
+table says what its refusals will rest on.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     try:
         policy = _policy(options.policy)
-        expected = None if policy is None else policy.ledger
+        expected = None
+        if policy is not None:
+            expected = policy.ledger
         with Ledger(options.path, create=False, expected=expected) as ledger:
             if options.action == "verify":
                 _verify(ledger, options)
@@ -58,8 +63,11 @@ def main(argv: list[str]) -> int:
 def describe(event: Event) -> str:
     """``event`` on one line, for people: mechanism and parameters, whom it protects, on what.
 
-    An event that this version does not know is shown as the ledger has it. `murmur statement` says
-    by these lines what was charged.
+    `murmur statement` says by these lines what was charged. An event that this version does not
+    know is shown as the ledger has it.
+
+    Args:
+        event: of any kind; events within it are described within.
     """
     if isinstance(event, Release):
         rests = [assumption.name for assumption in event.assumptions]
@@ -126,14 +134,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _table(text: str) -> Path:
-    """An option's value: a file whose suffix says how it is written."""
+    """An option's value: a file whose suffix says how it is written.
+
+    Raises:
+        ArgumentTypeError: it is neither .csv nor .json.
+    """
     if Path(text).suffix not in (".csv", ".json"):
         raise argparse.ArgumentTypeError(f"{text} must end in .csv or .json")
     return Path(text)
 
 
 def _delta(text: str) -> float:
-    """An option's value: a δ in [0, 1)."""
+    """An option's value: a δ in [0, 1).
+
+    Raises:
+        ArgumentTypeError: it is outside.
+    """
     value = float(text)
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text} must lie in [0, 1)")
@@ -305,7 +321,7 @@ def _finite(spend: float) -> float | None:
 
 
 def _number(value: object) -> str:
-    """An ε for people, to four digits."""
+    """An ε for people: to four digits, "infinite" for None, and a word as it is."""
     if value is None:
         return "infinite"
     if isinstance(value, str):
@@ -314,7 +330,7 @@ def _number(value: object) -> str:
 
 
 def _minute(time: object) -> str:
-    """A time of an entry to the minute."""
+    """A time of an entry (ISO 8601, UTC) to the minute."""
     return str(time)[:16].replace("T", " ")
 
 

@@ -90,9 +90,12 @@ def list_experiments(argv: list[str]) -> int:
 
 
 def completion(argv: list[str]) -> int:
-    """Print the script for the shell that ``argv`` names; the exit status, 0.
+    """Print the script for the shell that ``argv`` names.
 
     The words are in the script, so that completing starts no Python.
+
+    Returns:
+        0.
     """
     parser = argparse.ArgumentParser(
         prog="murmur completion", description="Print a script that completes murmur's words."

@@ -137,7 +137,9 @@ def checks(
         for client in OwnerSettings.of(node_config).clients:
             name = f"policy for client {client}"
             path = Path(str(node_config["policy"]))
-            before = (ledger, client) if ledger.exists() else None
+            before = None
+            if ledger.exists():
+                before = (ledger, client)
             yield attempt(name, partial(_verdict, name, planned, path, before), _ADVICE)
 
 
@@ -167,7 +169,9 @@ def _verdict(
             spent = ledger.spent(before[1])
             count = len(ledger.events(before[1]))
     refused = planned.refusal(policy, spent)
-    after = f", after {count} before this run" if count else ""
+    after = ""
+    if count:
+        after = f", after {count} before this run"
     if refused is None:
         return Check(name, OK, f"allows all {len(planned.releases)} releases{after}")
     number, reason = refused

@@ -108,7 +108,7 @@ def _require_same(folder: Path, words: list[str]) -> None:
 
 
 def _leaves(config: object) -> dict[str, str]:
-    """A configuration as dotted keys and texts, its references followed."""
+    """A configuration of OmegaConf as dotted keys and texts, its references followed."""
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
     return flat({str(key): value for key, value in plain.items()})
@@ -120,10 +120,18 @@ def _made_of_others(key: str) -> tuple[bool, str]:
 
 
 def _compare(before: Path, after: Path, seeded: bool) -> int:
-    """Say whether two runs' models have the same bits; 1 where they should and have not.
+    """Say whether two runs' models have the same bits.
 
-    ``seeded``: whether the noise follows from the seed. Without noise (no finite proven ε) the bits
-    must agree too.
+    Without noise (no finite proven ε) they must, as they must with noise that follows from the
+    seed.
+
+    Args:
+        before: the run's folder.
+        after: the new run's.
+        seeded: whether the noise follows from the seed.
+
+    Returns:
+        1 where they should and have not, else 0.
     """
     old = before / _MODEL
     if not old.exists():

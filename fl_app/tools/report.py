@@ -4,6 +4,8 @@
 pictures for papers beside it. ``murmur statement RUN`` prints a run's privacy statement: ``text``
 is for people, ``json`` for programs, ``opendp`` a record for OpenDP's registry of deployments,
 ``markdown`` a label for those whose data it is and the answers to NIST SP 800-226.
+
+Both read run folders only, and may be used while a run goes on.
 """
 
 from __future__ import annotations

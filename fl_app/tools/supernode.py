@@ -64,7 +64,10 @@ def main(argv: list[str]) -> int:
 
 
 def _log_error() -> None:
-    """The traceback on standard error; its text may be a server's, and moves no cursor."""
+    """The traceback on standard error.
+
+    Its text may be a server's: nothing of it moves the cursor of a terminal.
+    """
     print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, flush=True)
 
 
