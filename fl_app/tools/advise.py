@@ -44,10 +44,7 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         ConfigError: no such question, settings that cannot be, or needs that cannot be met.
     """
-    if not argv or argv[0] in ("-h", "--help"):
-        print(_usage())
-        return 2 * (not argv)
-    question = argv[0]
+    question = _parser().parse_args(argv[:1]).question
     if question not in QUESTIONS:
         raise ConfigError(
             f"{question}: is no question; {nearest(question, QUESTIONS)}; such as "
@@ -271,9 +268,17 @@ QUESTIONS: dict[str, tuple[Callable[[list[str]], int], str]] = {
 }
 
 
-def _usage() -> str:
-    lines = [f"  murmur advise {word:<9} {about}" for word, (_, about) in QUESTIONS.items()]
-    return "\n".join(["What to choose, before anything is spent:", *lines, "--help behind any."])
+def _parser() -> argparse.ArgumentParser:
+    """Of the first word; what follows it is the question's own."""
+    parser = argparse.ArgumentParser(
+        prog="murmur advise",
+        usage="%(prog)s QUESTION ... (--help behind each)",
+        description="What to choose for a run, before anything is spent.",
+        epilog="\n".join(f"{word:<10} {about}" for word, (_, about) in QUESTIONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("question", metavar="QUESTION", help="one of those below")
+    return parser
 
 
 def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:

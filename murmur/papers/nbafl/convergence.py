@@ -155,7 +155,10 @@ class Curve:
         if self.dimension is not None:
             mean = sigma * math.sqrt(self.dimension)
             square = sigma**2 * self.dimension
-        kept = self.contraction if self.retention is None else self.retention
+        if self.retention is None:
+            kept = self.contraction
+        else:
+            kept = self.retention
         times = float(rounds)
         if kept != 1:
             times = (1 - kept**rounds) / (1 - kept)

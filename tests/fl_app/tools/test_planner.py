@@ -69,12 +69,12 @@ def test_what_the_user_says_is_not_overridden():
     assert "strategy.K=2" in words
 
 
-@pytest.mark.parametrize("words", [[], ["--help"]])
-def test_the_questions_are_listed(capsys, words):
-    assert main(["advise", *words]) == 2 * (not words)
+def test_the_questions_are_listed(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["advise", "--help"])
     printed = capsys.readouterr().out
     for question in ("settings", "rounds", "budget", "epsilon"):
-        assert f"murmur advise {question} " in printed
+        assert f"\n{question} " in printed
 
 
 @pytest.mark.parametrize("word", ["strategy=votes", "setting"])
