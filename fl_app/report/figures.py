@@ -279,7 +279,9 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "that they are equal; ∞: unprotected. Upright: least to most over seeds."
     )
     if any(setting.canaries for setting in shown):
-        reading += " Small: what canary clients measured, from the least to the most it may be."
+        reading += (
+            " Small discs: what canary clients measured, from the least to the most it may be."
+        )
     columns = {"setting": "setting", "promise": "promise", "kind": "which ε", "epsilon": "ε"}
     columns |= {"mean": score, **SPREAD}
     title = f"{_capital(score)} against ε, claimed and proven"

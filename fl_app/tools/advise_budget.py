@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from omegaconf import DictConfig, OmegaConf
@@ -169,7 +169,7 @@ def _special_line(scheme: Scheme) -> Line:
     return Line("large", len(plan.label), through, _show(plan.special), words, why)
 
 
-def _alike(scheme: Scheme, spent: dict[int, float]) -> Iterable[tuple[int, float, list[int]]]:
+def _alike(scheme: Scheme, spent: Mapping[int, float]) -> Iterable[tuple[int, float, list[int]]]:
     """Clients of equal size and ε together.
 
     ``spent``: client -> ε of one part of the plan.

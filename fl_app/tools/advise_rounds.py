@@ -276,7 +276,7 @@ def _drawn(
     lines = alt.Chart(alt.Data(values=numbers)).mark_line()
     lines = lines.encode(
         x=alt.X("choice:Q", title=title),
-        y=alt.Y("loss:Q", title="loss above the optimum", scale=alt.Scale(type="log")),
+        y=alt.Y("loss:Q", title="loss above the optimum", scale=alt.Scale(type="log", nice=False)),
         color=alt.Color("curve:N", title=None, sort=names, legend=alt.Legend(orient="bottom")),
     )
     mark = alt.Chart(alt.Data(values=[{"choice": best}])).mark_rule(strokeDash=[4, 4], color="gray")

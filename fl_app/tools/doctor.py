@@ -320,9 +320,11 @@ def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
     elif own.shape is None or own.classes is None:
         yield Check("data", FAIL, "their form is not said", "shape= and classes= in node-config")
     else:
-        classes = own.classes
-        if not isinstance(classes, int):
-            classes = list(classes)
+        classes: int | list[str]
+        if isinstance(own.classes, int):
+            classes = own.classes
+        else:
+            classes = list(own.classes)
         terms = DeviceTerms(list(own.shape), classes)
         for client in own.clients:
             check = partial(_client_data, own, client, terms, folder / "cache")
