@@ -26,9 +26,8 @@ from fl_app.device.node_settings import NodeSettings, log_error
 from fl_app.device.reply_bytes import decode_reply, encode_reply
 from fl_app.device.secure_node import SecureNode
 from fl_app.run.clients import build_client, build_evaluator, build_trainer, require_usable
-from fl_app.run.population import Population, population
+from fl_app.run.population import Population, build_features, population
 from murmur.learning.array_file import private_folder
-from murmur.learning.features import Features
 from murmur.learning.process import has_compiler, keep_heap
 from murmur.privacy.events import ComposedEvent, NonPrivateEvent
 from murmur.privacy.ledger import Charge, Ledger, LedgerError
@@ -50,7 +49,7 @@ class Node:
             federation: FederationSettings = build(config.federation, "federation")
             terms = federation.device_terms()
             assert terms is not None
-            features: Features | None = build(config.features, "features")
+            features = build_features(config.features)
             self.population = device_population(settings.owner, terms, features)
             shown = features, self.population.fitted
             self.own_data = OwnData(settings.owner, terms, folder / "cache", *shown)
