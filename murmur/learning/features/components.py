@@ -55,6 +55,11 @@ class Components:
             raise ValueError("mean and projection: must be of one feature map")
 
     @property
+    def size(self) -> int:
+        """D, how many there are."""
+        return len(self.projection)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of both arrays, by which a device knows what the run's features are."""
         state = hashlib.sha256(repr(self.projection.shape).encode())
