@@ -1,6 +1,6 @@
 """What every client class has in common: the shape of one round on the client's side.
 
-The host (``fl_app.device.node``) drives each client through the same steps, in this order:
+The host (``murmur.round.host``) drives each client through the same steps, in this order:
 
 1. ``event``: what would answering the server's task release? Checked against the device's policy
    and charged in the device's ledger before anything else happens.

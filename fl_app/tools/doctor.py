@@ -214,7 +214,7 @@ def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
 def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
     """By which public keys others can pin this device's clients; made here if need be."""
     from fl_app.device.node_settings import OwnerSettings
-    from fl_app.device.secure_node import identity_file
+    from murmur.round.host import identity_file
     from murmur.secure_sum import identity_in, public_identity
 
     for client in OwnerSettings.of(config).clients:
