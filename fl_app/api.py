@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read, read_run
-from fl_app.report.tables import run_records
 from murmur.privacy.statement import Statement
 
 if TYPE_CHECKING:
@@ -74,7 +73,10 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
 
 def results(folder: str | Path) -> pandas.DataFrame:
     """A record for each run of a sweep, or of a folder of runs: what differed, and its figures."""
-    return _pandas().DataFrame(run_records(read(Path(folder))))
+    frames = _pandas()
+    from fl_app.report.tables import run_records
+
+    return frames.DataFrame(run_records(read(Path(folder))))
 
 
 def _pandas() -> Any:

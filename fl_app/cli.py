@@ -47,6 +47,12 @@ TOOLS = {
     "supernode": "Flower's SuperNode for a device: runs nothing that it is sent, never gives up",
 }
 
+# Tools that share a module: word -> module:function.
+SHARED = {
+    "report": "report:report",
+    "statement": "report:statement",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; the exit status. What is wrong with the input is said in one sentence."""
@@ -58,10 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = fl_app.console.take_option(plugins.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
         name = "murmur" if tool is None else f"murmur {tool}"
-        if tool is None:
-            status = _hydra(arguments)
-        else:
-            status = importlib.import_module(f"fl_app.tools.{tool}").main(arguments[1:])
+        status = _hydra(arguments) if tool is None else _tool(tool)(arguments[1:])
         sys.stdout.flush()
         return status
     except ConfigError as error:
@@ -77,6 +80,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
     return 2
+
+
+def _tool(word: str) -> Callable[[list[str]], int]:
+    """What a word opens: ``main`` of its module, or its own function of a shared one."""
+    module, _, function = SHARED.get(word, f"{word}:main").partition(":")
+    opened: Callable[[list[str]], int] = getattr(
+        importlib.import_module(f"fl_app.tools.{module}"), function
+    )
+    return opened
 
 
 def _terminate(number: int, _: object) -> None:

@@ -21,8 +21,8 @@ from omegaconf import DictConfig
 from fl_app.config.run_config import to_run_config
 from fl_app.device.node_settings import SIMULATED
 from fl_app.run.results import RunFolder
-from murmur.common import Count, settings
 from murmur.round.task import error_log
+from murmur.settings import Count, settings
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 Answer = Callable[[Message, Context], Message]  # what stands for the ClientApp

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,17 @@ class Run:
             return "finished"
         if self.error is not None:
             return "failed"
-        return "unfinished" if self.rows or self.config else "not started"
+        if self.rows or self.config:
+            return "unfinished"
+        return "not started"
 
     @property
     def planned_rounds(self) -> int | None:
         """How many rounds the configuration asks for."""
-        return _int(self.config.get("federation", {}).get("num_rounds"))
+        planned = self.config.get("federation", {}).get("num_rounds")
+        if isinstance(planned, int):
+            return planned
+        return None
 
     @property
     def last_round(self) -> int:
@@ -132,7 +137,8 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
             problems.append(f"{name}: {' '.join(str(error).split())[:200]}")
             return default
 
-    metrics, before = part("metrics.json", _metrics, None), len(problems)
+    metrics = part("metrics.json", _metrics, None)
+    before = len(problems)
     rows = part("rounds.jsonl", _rows, ())
     last = max((row["round"] for row in rows), default=0)
     if metrics is not None and last != metrics["rounds"] and len(problems) == before:
@@ -151,6 +157,20 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         partition=part("partition.json", _counts, None),
         problems=tuple(problems),
     )
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """A nested configuration as dotted keys; empty groups stay visible, None is ``null``."""
+    leaves: dict[str, str] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            leaves |= flat(value, f"{name}.")
+        elif value is None:
+            leaves[name] = "null"
+        else:
+            leaves[name] = str(value)
+    return leaves
 
 
 def number(value: Any) -> float | None:
@@ -195,7 +215,3 @@ def _rows(raw: bytes) -> tuple[dict[str, Any], ...]:
     whole = raw.decode()[: raw.decode().rfind("\n") + 1].splitlines()
     rows = [json.loads(line) for line in whole]
     return tuple(row for row in rows if isinstance(row["round"], int))
-
-
-def _int(value: Any) -> int | None:
-    return value if isinstance(value, int) else None

@@ -30,8 +30,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import NotNegative, Positive, settings
 from murmur.learning.training.trainer import Trainer
+from murmur.settings import NotNegative, Positive, settings
 
 Parameters = NDArray[np.float32]
 Local = Callable[[int, int, Parameters], Parameters]
@@ -155,7 +155,9 @@ class Curve:
         if self.dimension is not None:
             mean = sigma * math.sqrt(self.dimension)
             square = sigma**2 * self.dimension
-        kept = self.contraction if self.retention is None else self.retention
+        kept = self.retention
+        if self.retention is None:
+            kept = self.contraction
         times = float(rounds)
         if kept != 1:
             times = (1 - kept**rounds) / (1 - kept)
