@@ -104,7 +104,7 @@ class Client(ABC):
     summed: bool = True
     threats: tuple[str, ...] = ("local",)
     keeps_statistics: ClassVar[bool] = False
-    purposes: ClassVar[tuple[str, ...]] = ("train",)
+    purposes: tuple[str, ...] = ("train",)
 
     def __init__(self, setup: ClientSetup) -> None:
         setup.budget.require_threat(type(self).__name__, self.threats)

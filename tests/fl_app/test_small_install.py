@@ -75,7 +75,7 @@ def test_a_device_loads_no_report_sweep_or_planner():
 import importlib
 for tool in {tools}:
     importlib.import_module("fl_app.tools." + tool)
-import fl_app.client_app, fl_app.device.node
+import fl_app.client_app, fl_app.device.hosts
 print([name for name in sys.modules if name.startswith({NOT_LOADED})])
 """
     done = run(body, [*SIMULATION_ONLY, *MODULES])
