@@ -27,18 +27,16 @@ if TYPE_CHECKING:
 
 NEWLINE = "\n"
 TOOLS = {
-    "advise": "say what to choose and what accuracy to expect, by pilots on public data",
+    "advise": "what to choose: settings, rounds, a budget, the ε of a result",
     "audit": "attack a release and measure its epsilon",
     "completion": "a script with which your shell completes murmur's words",
     "device": "answer a SuperNode with the code that is installed here, and with no other",
     "doctor": "check a device or a server, and say what is missing",
     "export": "write the public pool that devices need a copy of",
     "enrol": "enter a device's key and its clients into the server's table",
-    "epsilon": "the ε at which protected evaluation results stay close to the true ones",
     "experiments": "list the settings that are ready to run, with time and expected result",
     "ledger": "print or verify a device's ledger",
     "onnx": "write a run's model as ONNX",
-    "plan": "share a total budget in KD-DPFL, and say why",
     "predict": "what a run's model says of pictures",
     "report": "show a run or a sweep as one HTML page",
     "rerun": "do a run again, and compare its bits",
@@ -49,7 +47,13 @@ TOOLS = {
 
 # Tools that share a module: word -> module:function.
 SHARED = {
+    "completion": "menu:completion",
+    "experiments": "menu:list_experiments",
+    "onnx": "export:onnx",
+    "predict": "export:predict",
     "report": "report:report",
+    "rerun": "repeat:rerun",
+    "resume": "repeat:resume",
     "statement": "report:statement",
 }
 

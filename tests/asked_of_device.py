@@ -26,7 +26,7 @@ from fl_app.run.clients import build_client, build_evaluator, build_trainer
 from fl_app.run.population import Population
 from murmur.learning.data.datasets import Dataset, Examples
 from murmur.learning.features import fit
-from murmur.learning.features.dataset import with_components
+from murmur.learning.features.components import with_components
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.events import Adjacency, Unit, releases
 from tests.charge_tape import charged, losses

@@ -1,4 +1,9 @@
-"""Tell two neighbours apart by what an adversary sees, as well as somebody who knows both can."""
+"""Tell two neighbours apart by what an adversary sees, as well as somebody who knows both can.
+
+Every output is reduced to one score, its part along the direction in which the neighbours differ;
+for noise of one scale that is the likelihood ratio's. ``murmur.privacy.audit`` turns the scores of
+both into a lower bound on ε.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +30,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Finding:
-    """What an attack achieved with ``runs`` releases of each neighbour.
+    """What an attack achieved.
 
-    ``counted`` rests on nothing but the runs; ``fitted`` is the ε of normal outputs of one variance
-    where ``is_normal`` says that they are, else of a Gaussian trade-off, or None where noise is
-    far from Gaussian. ``success``: of somebody who guesses which neighbour it was, by the same
-    scores.
+    Attributes:
+        neighbours: the pair, in words.
+        runs: how often each of the two was seen.
+        counted: a lower bound on ε that rests on nothing but the runs.
+        fitted: the ε of normal outputs of one variance where ``is_normal``, else of a Gaussian
+            trade-off; None where the noise is far from Gaussian.
+        is_normal: outputs are known to be normal.
+        success: of somebody who guesses which neighbour it was, by the same scores.
     """
 
     neighbours: str
@@ -43,15 +52,19 @@ class Finding:
     @property
     def shown(self) -> float:
         """The largest ε that rests on nothing uncertain but the runs."""
-        normal = self.fitted if self.is_normal else None
-        return max(self.counted.epsilon, normal or 0.0)
+        if self.is_normal and self.fitted is not None:
+            return max(self.counted.epsilon, self.fitted)
+        return self.counted.epsilon
 
 
 @dataclass(frozen=True)
 class _Aim:
-    """Releases of a pair's neighbours differ along ``direction`` (d,), on average by ``distance``.
+    """How a pair is attacked.
 
-    ``is_added``: noise only adds to what is seen of the data, so their distance is always the same.
+    Attributes:
+        direction: (d,), along which releases of the two differ.
+        distance: by how much, on average.
+        is_added: noise only adds to what is seen of the data, so their distance is always the same.
     """
 
     pair: Pair
@@ -63,10 +76,17 @@ class _Aim:
 def attack(
     view: View, pairs: Sequence[Pair], delta: float, runs: int, scouts: int, event: Event
 ) -> Finding:
-    """Attack with the pair that is told apart best; ``scouts`` releases of each find out how.
+    """Attack with the pair that is told apart best.
 
-    ``event``: what is seen costs. Directions come from draws of their own, so the runs that
-    measure stay fresh.
+    Directions come from draws of their own, so the runs that measure stay fresh.
+
+    Args:
+        view: what the adversary sees of one neighbour and a noise stream, (d,).
+        pairs: neighbours by the claim that is tested.
+        delta: at which ε is stated.
+        runs: how often each neighbour of the chosen pair is seen.
+        scouts: releases of each neighbour that find the direction.
+        event: what is seen costs this; it says whether noise is Gaussian.
     """
     aims = [_aim(view, pair, scouts) for pair in pairs]
     if all(aim.is_added for aim in aims):  # to the same noise
@@ -76,8 +96,10 @@ def attack(
     one, other = _both(view, aim, runs)
     is_normal = aim.is_added and is_gaussian(event, exactly=True)
     fitted = None
-    if is_gaussian(event):
-        fitted = (normal_fit if is_normal else gaussian_fit)(one, other, delta)
+    if is_normal:
+        fitted = normal_fit(one, other, delta)
+    elif is_gaussian(event):
+        fitted = gaussian_fit(one, other, delta)
     return Finding(
         aim.pair.name,
         runs,
@@ -93,6 +115,8 @@ def _aim(view: View, pair: Pair, scouts: int) -> _Aim:
 
     Both are drawn from the same noise stream, so that noise which is added cancels. For noise of
     one scale this is the likelihood ratio's direction. What may be chance is left out.
+
+    ``scouts``: how many releases of each are drawn.
     """
     gaps = np.array(
         [
@@ -101,7 +125,8 @@ def _aim(view: View, pair: Pair, scouts: int) -> _Aim:
             for number in range(scouts)
         ]
     )
-    mean, deviation = gaps.mean(axis=0), gaps.std(axis=0)
+    mean = gaps.mean(axis=0)
+    deviation = gaps.std(axis=0)
     distance = float(np.linalg.norm(mean))
     is_added = bool(np.linalg.norm(deviation) <= _ADDED * distance)
     if pair.direction is not None:
@@ -119,7 +144,9 @@ def _separation(view: View, aim: _Aim) -> float:
     spread = float(min(one.std(), other.std()))
     if spread > 0:
         return gap / spread
-    return math.inf if gap else 0.0
+    if gap > 0:
+        return math.inf
+    return 0.0
 
 
 def _both(view: View, aim: _Aim, runs: int) -> tuple[Floats, Floats]:

@@ -22,7 +22,13 @@ Source = LocalData | NDArray | None
 
 @dataclass(frozen=True)
 class Pair:
-    """``name`` in words; ``direction``: where messages and sums differ, if that is known."""
+    """Two inputs of a client that a claim says cannot be told apart.
+
+    Attributes:
+        name: in words.
+        one, other: data, results of training, or None: the client is absent.
+        direction: where messages and sums of the two differ, if that is known.
+    """
 
     name: str
     one: Source
@@ -31,15 +37,26 @@ class Pair:
 
 
 def results_apart(canary: Canary, adjacency: Adjacency) -> Pair:
-    """Results of training as far apart as they can be."""
-    name, one, direction = "two opposite results of training", canary.result, canary.direction
+    """Results of training as far apart as they can be.
+
+    Where a client is exchanged the two are opposite; where it is present or absent, one of them is
+    nothing.
+    """
     if adjacency is Adjacency.REPLACE_ONE:
-        return Pair(name, one, canary.opposite, direction)
-    return Pair("a result of training, or no client", one, None, direction)
+        name = "two opposite results of training"
+        return Pair(name, canary.result, canary.opposite, canary.direction)
+    return Pair("a result of training, or no client", canary.result, None, canary.direction)
 
 
 def candidate_pairs(data: LocalData, classes: int, unit: Unit, adjacency: Adjacency) -> list[Pair]:
-    """Neighbours by ``unit`` and ``adjacency``; which of them is told apart best is tried out."""
+    """Neighbours of a client; which of them is told apart best is tried out.
+
+    Args:
+        data: what the client holds.
+        classes: how many classes there are.
+        unit: what the claim protects: all of a client's data, or one record.
+        adjacency: whether it is exchanged, or present or absent.
+    """
     own = LocalData(
         np.array(data.images[data.indices]), data.labels[data.indices], np.arange(len(data))
     )
@@ -73,6 +90,8 @@ def _images(data: LocalData, pixel: float) -> LocalData:
 
 def _first(data: LocalData, label: int) -> LocalData:
     """``data`` with a white image as its first record."""
-    images, labels = data.images.copy(), data.labels.copy()
-    images[0], labels[0] = 1.0, label
+    images = data.images.copy()
+    labels = data.labels.copy()
+    images[0] = 1.0
+    labels[0] = label
     return replace(data, images=images, labels=labels)

@@ -45,32 +45,43 @@ class SumRefusedError(Exception):
 
 
 class Asked(SimulatedHost):
-    """A host whose clients release what an attack draws, in one sum after the other."""
+    """A host whose clients release what the attack draws, in one sum after the other."""
 
     def begin(self, draw: Callable[[Any, Task], NDArray]) -> None:
         """A run of its own: whoever was asked in an earlier one can be asked again.
 
-        ``draw``: gives the release of a client half for what it is asked.
+        Args:
+            draw: (client half, task) -> release; everything before and after is the host's own.
         """
         self.home = replace(self.home, run=uuid4().hex)
         self.train = lambda half, task, data, noise: draw(half, task)
 
 
 class SecureSum:
-    """Secure sums of round 1 in which ``victim`` takes part.
+    """Secure sums of round 1 in which one client is attacked.
 
-    ``strategy``: of a configuration with secure sums on. ``node`` hosts the victim, ``others``
-    everybody else. Raises SumRefusedError where no sum comes about.
+    Args:
+        strategy: of a configuration with secure sums on.
+        node: hosts the victim.
+        others: hosts everybody else; it may be asked for other settings.
+        victim: the client that is attacked.
+
+    Raises:
+        SumRefusedError: no sum comes about.
 
     Attributes:
         charged: what the victim's ledger holds for one such sum.
-        parts: what each client releases there, by client.
+        parts: client -> what it releases there.
     """
 
     def __init__(self, strategy: CohortStrategy, node: Asked, others: Asked, victim: int) -> None:
-        self.strategy, self.node, self.others, self.victim = strategy, node, others, victim
+        self.strategy = strategy
+        self.node = node
+        self.others = others
+        self.victim = victim
         self.parts: dict[int, Messages] = {}
-        self._fresh, self._model = strategy.state(), strategy.initial_parameters()
+        self._fresh = strategy.state()
+        self._model = strategy.initial_parameters()
         self._data: dict[int, LocalData] = {}
         self._answering: list[int] = []  # of these the last ``colluders`` tell what they send
         self._colluders = strategy.setup.secure_sums.colluders
@@ -80,15 +91,20 @@ class SecureSum:
         self.charged = list(node.ledger.events(victim))[-1]
 
     def __call__(self, source: Source, noise: NoiseGenerator) -> NDArray:
-        """One sum in which the victim's part comes from ``source``, less what colluders sent."""
+        """One sum in which the victim's part comes from ``source``, less what colluders sent.
+
+        The first draws go the whole way; later ones are added up as these were.
+        """
         if source is None or self._checked == CHECKED:
             return _added_up(self._part(client, source, noise) for client in self._hidden)
         self._checked += 1
         return self._whole_way(source, noise)
 
     def _part(self, client: int, source: Source, noise: NoiseGenerator) -> NDArray:
-        """What ``client`` adds to the sum."""
-        return self.parts[client](source if client == self.victim else self.data_of(client), noise)
+        """What ``client`` adds to the sum, of its own data or, of the victim, of ``source``."""
+        if client != self.victim:
+            source = self.data_of(client)
+        return self.parts[client](source, noise)
 
     def data_of(self, client: int) -> LocalData:
         """What ``client`` holds."""
@@ -97,7 +113,10 @@ class SecureSum:
         return self._data[client]
 
     def _host(self, client: int) -> Asked:
-        return self.node if client == self.victim else self.others
+        """The node that hosts ``client``."""
+        if client == self.victim:
+            return self.node
+        return self.others
 
     @property
     def _hidden(self) -> list[int]:
@@ -105,7 +124,12 @@ class SecureSum:
         return self._answering[: len(self._answering) - self._colluders]
 
     def _whole_way(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
-        """The same through nodes, ledgers, masks and unmasking."""
+        """The same through nodes, ledgers, masks and unmasking.
+
+        Raises:
+            SumRefusedError: a node refuses its part.
+            RuntimeError: what is unmasked is not, to the last bit, the sum of what was drawn.
+        """
         drawn: dict[int, NDArray] = {}
 
         def draw(half: Client, task: Task) -> NDArray:
@@ -126,7 +150,7 @@ class SecureSum:
         return _added_up(drawn[client] for client in self._hidden)
 
     def _round(self, strategy: CohortStrategy) -> NDArray:
-        """The sum that ``strategy`` unmasks."""
+        """The sum that ``strategy`` unmasks, over the fewest clients that it may be over."""
         with ThreadPoolExecutor(1) as pool:
             grid = InlineGrid(self._answer, {}, strategy.setup.num_clients, pool)
             model = ArrayRecord({"model": Array(self._model)})
@@ -169,6 +193,7 @@ class SecureSum:
         return [self.victim, *sorted(others, key=weights.__getitem__)[: terms.minimum - 1]]
 
     def _answer(self, message: Message, _: Context) -> Message:
+        """What the node of a message's only client answers."""
         [client] = _clients(message, RECORD)
         return Message(self._host(client).answer(message.content), reply_to=message)
 
@@ -194,10 +219,12 @@ class EvaluationSums(SecureSum):
 
 
 def _added_up(parts: Iterable[NDArray]) -> NDArray:
+    """The sum of integers of one shape."""
     return np.sum(list(parts), axis=0)
 
 
 def _refused(outcome: Outcome) -> SumRefusedError:
+    """Who failed first, and why; nobody, where no sum was asked for."""
     client, why = next(iter(outcome.failed.items()), ("nobody", "said why"))
     return SumRefusedError(f"client {client}: {why}")
 
@@ -220,6 +247,7 @@ def without_noise(config: DictConfig) -> DictConfig:
 
 
 def _changed(config: DictConfig, key: str, value: object) -> DictConfig:
+    """A copy of ``config`` in which ``key`` has another value."""
     changed = copy.deepcopy(config)
     OmegaConf.set_readonly(changed, False)
     OmegaConf.update(changed, key, value)

@@ -26,10 +26,16 @@ class Messages:
     """A client's releases, in the integers that are summed.
 
     Training that draws no noise is done once for each data set: its result is the same each time.
+
+    Args:
+        client: of the run, whose own code trains, protects and packs.
+        task: what it is asked.
     """
 
     def __init__(self, client: Client, task: Task) -> None:
-        self.client, self.task, self.codec = client, task, client.codec(task)
+        self.client = client
+        self.task = task
+        self.codec = client.codec(task)
         self.weight = client.weight(task.client)
         self.trains_alone = not client.noise_in_training
         self._trained: dict[int, tuple[LocalData, NDArray]] = {}
@@ -41,13 +47,18 @@ class Messages:
         return self.integers(self.release(source, noise))
 
     def release(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
-        """What the client would send."""
+        """What the client would send.
+
+        Args:
+            source: its data, or a result of training that takes their place.
+            noise: where the mechanism draws from.
+        """
         if isinstance(source, LocalData) and not self.trains_alone:
             return self.client.answer(self.task, source, noise)
         return self.client.privatize(self.result(source), self.task, noise)
 
     def integers(self, release: NDArray) -> NDArray:
-        """What ``release`` adds to a sum."""
+        """What ``release`` adds to a sum: packed, and weighted as in the run."""
         return self.codec.expand(self.codec.pack(release), self.weight)
 
     def result(self, source: LocalData | NDArray) -> NDArray:
@@ -65,10 +76,16 @@ def view_of(
     messages: Messages,
     count: int,
 ) -> View | None:
-    """What the adversary of ``threat`` sees of a client over ``count`` rounds; None: not written.
+    """What an adversary sees of a client over some rounds.
 
     Messages and sums of the rounds are added up: for noise of one scale nothing is lost by that. Of
     models it is the last one. Of sums: ``fl_app.audit.sums``.
+
+    ``threat``: of the adversary. ``messages``: how the client's releases are made. ``count``:
+    rounds.
+
+    Returns:
+        None where no such view is written.
     """
     if threat in (Threat.LOCAL, Threat.OUTSIDER):
         return added(messages, count)
@@ -78,7 +95,7 @@ def view_of(
 
 
 def added(seen: Callable[[Source, NoiseGenerator], NDArray], rounds: int) -> View:
-    """What is seen in ``rounds`` rounds, added up."""
+    """What is seen in ``rounds`` rounds, added up: (d,) as floating-point numbers."""
 
     def view(source: Source, noise: NoiseGenerator) -> NDArray[np.float64]:
         total = seen(source, noise)
@@ -92,9 +109,12 @@ def added(seen: Callable[[Source, NoiseGenerator], NDArray], rounds: int) -> Vie
 def _model(strategy: CohortStrategy, messages: Messages, rounds: int) -> View:
     """The model after ``rounds`` rounds, where the server adds the noise.
 
-    What other clients send is known; the client sends the same whenever it is asked (a canary).
+    What other clients send is known; the client sends the same whenever it is asked (a canary). The
+    strategy is put back as it was after every view.
     """
-    before, setup, client = strategy.state(), strategy.setup, messages.task.client
+    before = strategy.state()
+    setup = strategy.setup
+    client = messages.task.client
     rate = setup.cohorts.cohorts().rate
     numbers = range(1, rounds + 1)
     scheduled = {n for n in numbers if rate is None and client in strategy.cohort(n)}
@@ -109,8 +129,10 @@ def _model(strategy: CohortStrategy, messages: Messages, rounds: int) -> View:
             for number in numbers:
                 # Where cohorts are secret samples, nobody knows whether the client was asked.
                 drawn = rate is not None and int(noise.uint32(1)[0]) < rate * 2**32
-                asked = drawn or number in scheduled
-                total = messages(source if asked else None, noise)
+                present = None
+                if drawn or number in scheduled:
+                    present = source
+                total = messages(present, noise)
                 model = strategy.update(number, model, total, setup.cohort_size)
             return model.astype(np.float64)
         finally:

@@ -66,20 +66,41 @@ class Curator:
 def registry_entry(run: Run, statement: Statement, mechanisms: list[str], curator: Curator) -> str:
     """The run as a record of the OpenDP registry, a draft of tier 3, in YAML.
 
-    ``mechanisms``: what the clients' ledger says was charged; an infinite ε is left out, since the
-    schema has no word for it, and said in words.
+    An infinite ε is left out, since the schema has no word for it, and said in words.
+
+    Args:
+        run: what it was, in its own configuration.
+        statement: the run's.
+        mechanisms: what the clients' ledger says was charged.
+        curator: who publishes the model.
     """
     filled = _filled("registry.yaml", run, statement, mechanisms, curator=curator)
     return yaml.safe_dump(yaml.safe_load(filled), sort_keys=False, allow_unicode=True)
 
 
 def document(run: Run, statement: Statement, mechanisms: list[str]) -> str:
-    """The label for those whose data it is, and NIST's questions, in Markdown."""
+    """The label for those whose data it is, and NIST's questions, in Markdown.
+
+    Args:
+        run: what it was, in its own configuration.
+        statement: the run's.
+        mechanisms: what the clients' ledger says was charged.
+    """
     return _filled("statement.md", run, statement, mechanisms)
 
 
 def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **more: Any) -> str:
-    """The template ``name``; what a run says of itself is quoted (YAML) or plain text."""
+    """A template of ``assets/``, filled.
+
+    What a run says of itself is quoted (YAML) or plain text.
+
+    Args:
+        name: the template's file.
+        run: what it was.
+        statement: the run's; its first guarantee is the main one.
+        mechanisms: what was charged.
+        more: further values that the template names.
+    """
     main = statement.guarantees[0]
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("assets")),
@@ -123,7 +144,7 @@ def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **
 
 
 def _figures(g: Guarantee) -> str:
-    """One adversary's figures in a sentence."""
+    """One adversary's claimed, stated and measured ε in a sentence."""
     claimed = ""
     if g.claimed_total is not None:
         claimed = f"; the paper claims {_number(g.claimed_total)}"
@@ -132,12 +153,14 @@ def _figures(g: Guarantee) -> str:
 
 
 def _trust(g: Guarantee) -> str:
+    """Whom and what a guarantee rests on, in words."""
     if not g.assumptions:
         return "nobody."
     return f"that {', and that '.join(g.assumptions)}."
 
 
 def _measured(g: Guarantee) -> str:
+    """What attacks and canaries found of a guarantee, in words."""
     found = []
     if g.measured is not None:
         found.append(f"at least {_number(g.measured)} per round")
@@ -147,13 +170,14 @@ def _measured(g: Guarantee) -> str:
 
 
 def _odds(epsilon: float) -> str:
-    """What ε means for one person, in odds."""
+    """What ε means for one person, in odds; not at all where it is infinite."""
     if math.isinf(epsilon):
         return "not at all"
     return f"ε {_number(epsilon)}: {odds(epsilon)}"
 
 
 def _number(value: float | None) -> str:
+    """ε to three digits, or in words where there is none."""
     if value is None:
         return "nothing"
     if math.isinf(value):
@@ -171,7 +195,7 @@ def _variant(statement: Statement, main: Guarantee) -> str:
 
 
 def _what(run: Run, statement: Statement) -> str:
-    """By what, where and from which data the model was trained."""
+    """By what, where and from which data the model was trained, in a sentence."""
     data = str(run.config.get("dataset", {}).get("_target_", "")).rpartition(".")[2]
     engine = str(run.config.get("engine", {}).get("_target_", ""))
     where = "in a simulation of devices"

@@ -67,8 +67,10 @@ class Figure:
 
     Attributes:
         id: short and unique in the page; names the files that are saved.
+        title: the question.
         finding: the answer in one sentence.
         reading: how to read the marks, and what they are over.
+        panels: in their order.
         columns: fields of ``numbers`` that a reader wants as a table -> their headings.
         numbers: a record for each mark; ∞ is written as the sign.
     """
@@ -87,6 +89,12 @@ class Axis:
 
     Args:
         values: what it must hold; 0 and less lie at its lower end.
+
+    Attributes:
+        low, high: its finite part.
+        infinity: where ∞ lies.
+        end: of the whole axis.
+        marks: values that are labelled.
     """
 
     def __init__(self, values: Iterable[float]) -> None:
@@ -111,7 +119,14 @@ class Axis:
         return max(value, self.low)
 
     def x(self, title: str, field: str = "place", form: str = ",~g", unit: str = "") -> alt.X:
-        """The channel of records whose ``field`` holds places; ``form``: D3's, of its labels."""
+        """The channel of records that hold places on this axis.
+
+        Args:
+            title: of the axis, without its scale.
+            field: of the records.
+            form: D3's, of its labels.
+            unit: behind each label.
+        """
         label = f"datum.value > {self.high} ? '∞' : format(datum.value, '{form}') + '{unit}'"
         scale = alt.Scale(type="log", domain=[self.low, self.end])
         axis = alt.Axis(values=self.marks, labelExpr=label)
@@ -151,10 +166,22 @@ def figures(
 def swept_figure(
     grouping: Grouping, score: str, over: str | None = None, by: str | None = None
 ) -> Figure | None:
-    """Final score over one swept key, a line for each value of another; None without two points.
+    """Final score over one swept key, a line for each value of another.
 
     A swept budget is drawn at the ε that is stated for what was released. What else was swept has
-    panels of its own. For ``over``, ``by`` and errors: ``figures``.
+    panels of its own.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+        over: swept key along the axis; None: the budget, else the first number.
+        by: swept key with a line for each value; None: the next one.
+
+    Returns:
+        None without two points along the axis.
+
+    Raises:
+        ConfigError: ``over`` or ``by`` was not swept.
     """
     settings = [s for s in grouping.settings if s.final_scores(score)]
     keys = list(settings[0].values) if settings else []
@@ -200,7 +227,17 @@ def swept_figure(
 
 
 def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
-    """Final score against the ε that the paper claims and the ε that is proven."""
+    """Final score against the ε that the paper claims and the ε that is proven.
+
+    What canary clients measured stands beside them, with its interval.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+
+    Returns:
+        None where nothing was scored or stated.
+    """
     shown = [s for s in grouping.settings if s.final_scores(score) and s.stated is not None]
     marks = [
         {"key": setting.key, "kind": kind, "epsilon": epsilon}
@@ -242,7 +279,9 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         "that they are equal; ∞: unprotected. Upright: least to most over seeds."
     )
     if any(setting.canaries for setting in shown):
-        reading += " Small: what canary clients measured, from the least to the most it may be."
+        reading += (
+            " Small discs: what canary clients measured, from the least to the most it may be."
+        )
     columns = {"setting": "setting", "promise": "promise", "kind": "which ε", "epsilon": "ε"}
     columns |= {"mean": score, **SPREAD}
     title = f"{_capital(score)} against ε, claimed and proven"
@@ -254,7 +293,16 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
 def rounds_figure(
     grouping: Grouping, score: str, references: Iterable[Comparison] = ()
 ) -> Figure | None:
-    """``score`` over rounds, a panel for each promise and algorithm, all on the same axes."""
+    """``score`` over rounds, a panel for each promise and algorithm, all on the same axes.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+        references: what papers found for any of the settings; drawn where accuracy is.
+
+    Returns:
+        None where no round was scored.
+    """
     curves = grouping.curves(score)
     if curves.empty:
         return None
@@ -283,7 +331,15 @@ def rounds_figure(
 
 
 def bytes_figure(grouping: Grouping, score: str) -> Figure | None:
-    """Score against the bytes that all clients together have sent."""
+    """Score against the bytes that all clients together have sent.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+
+    Returns:
+        None where no round was scored, or none was sent.
+    """
     curves = grouping.curves(score)
     curves = curves[curves["sent"] > 0]
     if curves.empty:
@@ -304,7 +360,11 @@ def bytes_figure(grouping: Grouping, score: str) -> Figure | None:
 
 
 def spend_figure(grouping: Grouping) -> Figure | None:
-    """How much ε every client has spent, as proven without assumptions; to two digits."""
+    """How much ε every client has spent, as proven without assumptions; to two digits.
+
+    Returns:
+        None where no statement lists clients.
+    """
     lines = [
         {**setting.names, "epsilon": float(f"{epsilon:.2g}"), "clients": clients}
         for setting in grouping.settings
@@ -394,11 +454,14 @@ def partition_figure(index: int, label: str, counts: Sequence[Sequence[int]], wh
 
 
 def stand_alone(figure: Figure, width: int = 460) -> dict[str, Any]:
-    """One Vega-Lite chart of all panels, with the numbers and colours for white paper in it.
+    """One Vega-Lite chart of all panels, for other programs and for print.
 
     Args:
         figure: any of the above.
         width: of a panel, in pixels.
+
+    Returns:
+        A specification with the numbers, and the colours for white paper, in it.
     """
     charts = []
     for panel in figure.panels:
@@ -418,7 +481,7 @@ def stand_alone(figure: Figure, width: int = 460) -> dict[str, Any]:
 
 
 def thin(numbers: Iterable[int], most: int = MOST_ROUNDS) -> list[int]:
-    """At most about ``most`` of ``numbers``, evenly, with the first and the last."""
+    """At most about ``most`` of ``numbers``, evenly, with the first and the last; ascending."""
     ordered = sorted(numbers)
     kept = ordered[:: max(1, math.ceil(len(ordered) / most))]
     if ordered and kept[-1] != ordered[-1]:
@@ -427,7 +490,7 @@ def thin(numbers: Iterable[int], most: int = MOST_ROUNDS) -> list[int]:
 
 
 def byte_count(value: float) -> str:
-    """Bytes in decimal units, three digits."""
+    """Bytes in decimal units, to three digits."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= size * 0.9995:
             return f"{value / size:.3g} {unit}"
@@ -449,7 +512,12 @@ def measured_text(audit: CanaryAudit) -> str:
 
 
 def _base(field: str, value: str) -> alt.Chart:
-    """The numbers whose ``field`` is ``value``, without settings that are switched off."""
+    """The numbers of one panel, without settings that are switched off in the page.
+
+    Args:
+        field: of the records, such as ``panel``.
+        value: that it must have.
+    """
     seen = f"datum.{field} == {json.dumps(value)} && indexof(hidden, datum.key) < 0"
     return alt.Chart(alt.NamedData("numbers")).transform_filter(seen)
 
@@ -459,7 +527,11 @@ def _panel(
 ) -> Panel:
     """The layers on common axes; a drag moves them, a wheel with Ctrl (or two fingers) zooms.
 
-    ``zoomed``: which axes do, of those with numbers.
+    Args:
+        title: of the panel.
+        layers: from the lowest to the uppermost; the first one takes the drag.
+        height: in pixels; it is as wide as its box.
+        zoomed: which axes move, of those with numbers.
     """
     first = layers[0]
     if zoomed:
@@ -481,8 +553,14 @@ def _line_panels(
 ) -> list[Panel]:
     """Lines through means, in bands from the least to the most, a panel for each ``panel``.
 
-    ``read``: the field that a tooltip has beside the score. ``is_frontier``: draw the best of all
-    shown settings of the panel's promise up to each x, where the promise has several lines.
+    Args:
+        points: columns panel, promise, key, family, line, mean, low, high, and what ``x`` names.
+        grouping: the runs as settings, whose order chooses colours.
+        x: the channel of the horizontal axis.
+        read: the field that a tooltip has beside the score.
+        score: that is drawn.
+        is_frontier: draw the best of all shown settings of the panel's promise up to each x, where
+            the promise has several lines.
     """
     y = _y(points, score)
     panels = []
@@ -516,7 +594,11 @@ def _line_panels(
 
 
 def _looks(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
-    """Colour, dashes and mark of a panel's lines; what has no family is a reference in ink."""
+    """Colour, dashes and mark of a panel's lines; what has no family is a reference in ink.
+
+    Returns:
+        The channels ``color``, ``strokeDash`` and ``shape``, with a legend where there are several.
+    """
     lines = own.drop_duplicates("line")
     variants = lines.groupby("family").cumcount()
     places = {name: index % COLOURS for index, name in enumerate(grouping.families)}
@@ -543,7 +625,13 @@ def _looks(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
 
 
 def _y(points: pandas.DataFrame, score: str, field: str = "mean") -> alt.Y:
-    """The score's axis: linear, but for a loss of which one run is far from the others."""
+    """The score's axis: linear, but for a loss of which one run is far from the others.
+
+    Args:
+        points: all panels', so that their axes are the same.
+        score: its title.
+        field: which of mean, low and high it draws.
+    """
     values = points[["mean", "low", "high"]].stack()
     low = values.min()
     high = values.max()
@@ -555,7 +643,12 @@ def _y(points: pandas.DataFrame, score: str, field: str = "mean") -> alt.Y:
 
 
 def _tips(setting: str, *fields: str) -> list[alt.Tooltip]:
-    """What a pointer reads at a mark; the last field may be a score, with its spread."""
+    """What a pointer reads at a mark.
+
+    Args:
+        setting: the field that names the mark.
+        fields: further ones; the last may be a score, which is read with its spread.
+    """
     own = [alt.Tooltip(field=name, type="nominal") for name in (setting, *fields)]
     if fields[-1] in ("epsilon", "clients"):
         return own
@@ -569,6 +662,9 @@ def _into_panels(curves: pandas.DataFrame) -> pandas.DataFrame:
 
     Lines of one promise share a panel; where an algorithm has several, it has a panel of its own,
     and at most eight lines are in one.
+
+    Args:
+        curves: of ``Grouping.curves``.
     """
     per_promise = curves.groupby("promise")
     is_apart = per_promise["key"].transform("nunique") > per_promise["family"].transform("nunique")
@@ -584,7 +680,7 @@ def _into_panels(curves: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
-    """At most about 60 rounds of each line, with its last one."""
+    """At most about 60 rounds of each line, with its last one, whichever that is."""
     last = curves.groupby("key")["round"].transform("max")
     return curves[curves["round"].isin(thin(set(curves["round"]))) | (curves["round"] == last)]
 
@@ -600,6 +696,7 @@ def _records(points: pandas.DataFrame, columns: Iterable[str]) -> list[dict[str,
 
 
 def _six(value: Any) -> Any:
+    """A number with six digits, anything else as it is."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     return value
@@ -618,7 +715,7 @@ def _epsilons(setting: Setting) -> dict[str, float | None]:
 
 
 def _gap(shown: Sequence[Setting]) -> str:
-    """By how much the proven ε exceeds the claimed one, where it does."""
+    """By how much the proven ε exceeds the claimed one, in a sentence."""
     both = {s.label: (s.claimed, s.stated) for s in shown}
     finite = {name: (c, p) for name, (c, p) in both.items() if c is not None and c < math.inf}
     more = {name: p / c for name, (c, p) in finite.items() if p is not None and p > c * 1.001}
@@ -651,6 +748,7 @@ def _ends(curves: pandas.DataFrame) -> str:
 
 
 def _over_seeds(grouping: Grouping) -> str:
+    """How lines and bands are over seeds, in a sentence."""
     repeated = max(len(s.started) for s in grouping.settings)
     if repeated > 1:
         return f"Line: mean over up to {repeated} seeds; band: least to most of them."
@@ -672,4 +770,5 @@ def _short(value: float) -> str:
 
 
 def _capital(score: str) -> str:
+    """A score's name as a title begins."""
     return score.replace("_", " ").capitalize()

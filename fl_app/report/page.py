@@ -1,8 +1,8 @@
 """The page: everything that the report shows, in one file with its styles, script and charts.
 
-Vega (0.9 MB) is written into the page once, so nothing is fetched; the page's content policy
-allows its own two scripts, by their digests, and no request at all. Charts are interpreted, not
-compiled: no text of a run is ever evaluated.
+Vega (0.9 MB) is written into the page once, so nothing is fetched; the page's content policy allows
+its own two scripts, by their digests, and no request at all. Charts are interpreted, not compiled:
+no text of a run is ever evaluated. Jinja escapes whatever stands in the page.
 """
 
 from __future__ import annotations
@@ -55,7 +55,17 @@ _WORDS = {
 
 
 def page(source: Source, now: datetime, over: str | None = None, by: str | None = None) -> str:
-    """The whole report as HTML; ``over``, ``by``: the swept keys of its first figure."""
+    """The whole report as HTML.
+
+    Args:
+        source: the run or the sweep.
+        now: when it is made.
+        over: swept key along the first figure's axis; None: chosen by what was swept.
+        by: swept key with a line for each value; None: the same.
+
+    Raises:
+        ConfigError: ``over`` or ``by`` was not swept.
+    """
     grouping = group(source.runs)
     scores = score_names(source.runs)
     compared = references(grouping)
@@ -64,6 +74,9 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
     others = [rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
     partitions = _partitions(grouping)
+    kind = "Run"
+    if source.is_sweep:
+        kind = "Sweep"
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     environment = Environment(
         loader=FileSystemLoader(ASSETS),
@@ -75,7 +88,7 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
     environment.globals.update(show=show, words=_words, measured_text=measured_text)
     return environment.get_template("page.html").render(
         source=source,
-        title=f"{'Sweep' if source.is_sweep else 'Run'} {source.name}",
+        title=f"{kind} {source.name}",
         made=now.strftime("%Y-%m-%d %H:%M"),
         version=fl_app.version(),
         style=STYLE,
@@ -100,9 +113,10 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
 
 @cache
 def vega() -> str:
-    """The scripts of Vega, Vega-Lite and vega-embed as one; made once a machine, in seconds.
+    """The scripts of Vega, Vega-Lite and vega-embed as one.
 
-    Kept in the user's cache folder (XDG_CACHE_HOME, ~/.cache), for this version of vl-convert.
+    They are made in seconds, once a machine, and kept in the user's cache folder (XDG_CACHE_HOME,
+    ~/.cache), for this version of vl-convert.
     """
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     file = cache_home / "murmur" / f"vega-{version('vl-convert-python')}.js"
@@ -119,16 +133,29 @@ def vega() -> str:
 
 
 def _digest(script: str) -> str:
+    """SHA-256 of a script in base64, as a content policy names it."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _drawn(shown: Sequence[Figure]) -> dict[str, Any]:
-    """For the script: each figure by its id, how charts look, and colours for white paper."""
+    """What the page's script reads.
+
+    Returns:
+        Each figure by its id, how charts look, and colours for white paper.
+    """
     return {"config": CONFIG, "light": LIGHT, "figures": {f.id: asdict(f) for f in shown}}
 
 
 def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows of the summary by promise, one for each setting; "–" for what is not known."""
+    """Rows of the summary, one for each setting.
+
+    Args:
+        grouping: the settings.
+        score: the main one.
+
+    Returns:
+        Promise -> rows; "–" stands for what is not known.
+    """
     rows: dict[str, list[dict[str, Any]]] = {}
     for setting in grouping.settings:
         colour = setting.family_index
@@ -152,7 +179,11 @@ def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _statements(grouping: Grouping) -> list[tuple[str, str]]:
-    """(setting and seed, privacy.txt), the first finished repetition's for each setting."""
+    """The statements in full: the first finished repetition's for each setting.
+
+    Returns:
+        (setting and seed, privacy.txt).
+    """
     found = []
     for setting in grouping.settings:
         for run in [r for r in setting.runs if r.statement_text][:1]:
@@ -164,7 +195,10 @@ def _statements(grouping: Grouping) -> list[tuple[str, str]]:
 
 
 def _partitions(grouping: Grouping) -> list[Figure]:
-    """A figure of each distinct partition; the first repetition's of each setting."""
+    """A figure of each distinct partition, named by the first setting that has it.
+
+    At most ``_MOST_PARTITIONS`` are drawn, each by the first repetition of a setting.
+    """
     found: dict[tuple[Any, str], list[str]] = {}
     for setting in grouping.settings:
         for run in [r for r in setting.runs if r.partition][:1]:
@@ -181,12 +215,12 @@ def _partitions(grouping: Grouping) -> list[Figure]:
 
 
 def _component(run: Run, name: str) -> str:
-    """The class that a group of the configuration builds."""
+    """The class that a group of the configuration builds, such as ``IID``; "unknown" for none."""
     return str(flat(run.config).get(f"{name}._target_", "unknown")).rsplit(".", 1)[-1]
 
 
 def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """What every run's configuration has in common."""
+    """What every run's configuration has in common, as dotted keys and values."""
     configs = [flat(run.config) for run in runs if run.config]
     if not configs:
         return []
@@ -195,7 +229,11 @@ def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Versions, commits and dates of the runs, each value once; of dates the first and the last."""
+    """Versions, commits and dates of the runs.
+
+    Returns:
+        (what, value): each value once; of dates the first and the last.
+    """
     found: dict[str, set[str]] = {}
     for run in runs:
         known = flat({key: value for key, value in run.provenance.items() if value})
@@ -209,7 +247,11 @@ def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _varied(runs: Sequence[Run], grouping: Grouping) -> tuple[list[str], list[dict[str, Any]]]:
-    """(keys, rows): what differs between jobs, as typed or defaulted."""
+    """What differs between jobs, as typed or defaulted.
+
+    Returns:
+        Dotted keys, and for each run its values.
+    """
     keys = list(grouping.varied[0]) if grouping.varied else []
     rows = [
         {"run": run, "values": [values[key] for key in keys]}
@@ -219,7 +261,11 @@ def _varied(runs: Sequence[Run], grouping: Grouping) -> tuple[list[str], list[di
 
 
 def _refusals(grouping: Grouping) -> list[tuple[str, str, int]]:
-    """(setting, reason, how often) for clients that failed or refused in a round."""
+    """Clients that failed or refused in a round.
+
+    Returns:
+        (setting, reason, how often), the most frequent fifty.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for setting in grouping.settings:
         for row in (row for run in setting.runs for row in run.rows):
@@ -230,4 +276,5 @@ def _refusals(grouping: Grouping) -> list[tuple[str, str, int]]:
 
 
 def _words(value: str) -> str:
+    """A word of a statement for people."""
     return _WORDS.get(value, value.replace("_", " "))

@@ -51,6 +51,7 @@ class Setting:
         values: what sets it apart from the family's other settings: dotted key -> value as typed.
         family_index, variant_index: places among the algorithms, and within the own one; they
             choose colours, dashes and marks.
+        runs: its repetitions, with different seeds.
     """
 
     key: str
@@ -70,11 +71,13 @@ class Setting:
     @property
     def label(self) -> str:
         """Family and variant."""
-        return f"{self.family}, {self.variant}" if self.values else self.family
+        if self.values:
+            return f"{self.family}, {self.variant}"
+        return self.family
 
     @property
     def names(self) -> dict[str, str]:
-        """What a line of figures is known by."""
+        """What a line of figures is known by: key, setting, family, variant, promise."""
         own = {"key": self.key, "setting": self.label, "family": self.family}
         return {**own, "variant": self.variant, "promise": self.promise}
 
@@ -144,7 +147,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Grouping:
-    """All settings, and which keys tell runs apart (``varied``: for each run, key -> value)."""
+    """Runs of one report as settings.
+
+    Attributes:
+        settings: each family's together, in the order of their values.
+        varied: for each run, dotted key -> value of what tells runs apart.
+    """
 
     settings: tuple[Setting, ...]
     varied: tuple[Mapping[str, str], ...]
@@ -195,7 +203,11 @@ class Grouping:
 
 
 def group(runs: Sequence[Run]) -> Grouping:
-    """Runs gathered into settings, each family's in the order of their values."""
+    """Runs gathered into settings, each family's in the order of their values.
+
+    Runs are alike where they agree in all that may change a result but the seed. A key that only
+    repeats the algorithm's name tells nothing apart.
+    """
     keys = list(dict.fromkeys(key for run in runs for key in typed(run)))
     values = [{key: value_of(run, key) for key in keys} for run in runs]
     differing = [key for key in keys if len({value[key] for value in values}) > 1]
@@ -217,50 +229,86 @@ def group(runs: Sequence[Run]) -> Grouping:
 
 
 def typed(run: Run) -> dict[str, str]:
-    """The overrides that may change a result: key -> value as typed."""
+    """The overrides that may change a result.
+
+    Returns:
+        Dotted key -> value as typed.
+    """
     words = (word.lstrip("+~").partition("=") for word in run.overrides)
     return {key: value for key, _, value in words if _matters(key)}
 
 
 def value_of(run: Run, key: str) -> str:
-    """What ``key`` is in ``run``, typed or not; a group's value is the name of its choice."""
+    """What ``key`` is in ``run``, typed or not.
+
+    Returns:
+        A text; a group's value is the name of its choice, and "–" stands for none.
+    """
     if key in typed(run):
         return typed(run)[key]
     value: Any = run.config
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        else:
+            value = None
     if isinstance(value, Mapping):
         value = value.get("name") or str(value.get("_target_", "…")).rsplit(".", 1)[-1]
-    return "–" if value is None else str(value)
+    if value is None:
+        return "–"
+    return str(value)
 
 
 def score_names(runs: Iterable[Run]) -> list[str]:
-    """All scores that rows carry, accuracy first."""
+    """All scores that rows carry, accuracy first, then by name.
+
+    Numbers that only keep books (bytes, seconds, ε) are none.
+    """
     names = {name for run in runs for row in run.rows for name in row if _is_score(row, name)}
     return sorted(names, key=lambda name: (name != "accuracy", name))
 
 
 def final(run: Run, score: str) -> float | None:
-    """Mean over the last five rounds that were scored; of a run that goes on, so far."""
+    """A run's final score.
+
+    Returns:
+        The mean over the last five rounds that were scored; of a run that goes on, so far; None
+        where nothing was.
+    """
     scored = [number(row.get(score)) for row in run.rows if row["round"] > 0]
     last = [value for value in scored if value is not None][-LAST_ROUNDS:]
-    return math.fsum(last) / len(last) if last else None
+    if last:
+        return math.fsum(last) / len(last)
+    return None
 
 
 def total_bytes(run: Run) -> float:
-    """Bytes that the clients have sent."""
+    """Bytes that the clients have sent over all rounds."""
     return math.fsum(number(row.get("bytes_up")) or 0.0 for row in run.rows)
 
 
 def short_name(key: str, among: Iterable[str]) -> str:
-    """The last part of a dotted key, or all of it where another of ``among`` ends alike."""
+    """A name for a dotted key that fits beside a line.
+
+    Args:
+        key: dotted.
+        among: keys that it must be told apart from.
+
+    Returns:
+        A letter where one is known, the last part, or all of it where another of ``among`` ends
+        alike.
+    """
     last = key.rsplit(".", 1)[-1]
     alike = [other for other in among if other.rsplit(".", 1)[-1] == last]
     return _SHORT.get(key, last if len(alike) <= 1 else key)
 
 
 def as_number(value: str) -> float | None:
-    """A typed value as a number (``inf`` is one); None for words."""
+    """A typed value as a number; ``inf`` is one.
+
+    Returns:
+        None for words.
+    """
     try:
         return number(float(value))
     except ValueError:
@@ -268,14 +316,17 @@ def as_number(value: str) -> float | None:
 
 
 def _largest(values: Iterable[float | None]) -> float | None:
+    """The largest of what is known; None where nothing is."""
     return max((value for value in values if value is not None), default=None)
 
 
 def _is_score(row: Mapping[str, Any], name: str) -> bool:
+    """Whether ``name`` is a figure of ``row`` that says how good the model is."""
     return name not in _BOOKKEEPING and number(row[name]) is not None
 
 
 def _matters(key: str) -> bool:
+    """Whether an override may change a result."""
     if key == PRECISION:
         return True
     return key not in _NO_SETTING and key.replace("/", ".").split(".")[0] not in _NO_GROUP
@@ -290,7 +341,11 @@ def _tells_apart(key: str, values: Sequence[Mapping[str, str]], families: Sequen
 
 
 def _families(runs: Sequence[Run]) -> list[str]:
-    """Each run's algorithm: its statement's name, where that is short and tells them apart."""
+    """Each run's algorithm by name.
+
+    It is the statement's name where that is short and tells algorithms apart, else the word typed
+    for the strategy or the experiment.
+    """
     short = []
     for run in runs:
         name = value_of(run, "strategy")
@@ -305,6 +360,7 @@ def _families(runs: Sequence[Run]) -> list[str]:
 
 
 def _shown(key: str, value: str) -> str:
+    """A value for people; of ε to the digits that tables have."""
     figure = as_number(value)
     if figure is None or key != "privacy.epsilon":
         return value
@@ -314,4 +370,6 @@ def _shown(key: str, value: str) -> str:
 def _natural(value: str) -> tuple[bool, float, str]:
     """Sorts numbers by value, before words by letters."""
     figure = as_number(value)
-    return (True, 0.0, value) if figure is None else (False, figure, "")
+    if figure is None:
+        return (True, 0.0, value)
+    return (False, figure, "")

@@ -2,6 +2,7 @@
 
 Records are plain mappings from a heading to a value. ``references`` lays what papers and reference
 implementations found (``published.yaml``) beside what the runs did, where their settings agree.
+``as_csv`` and ``as_latex`` write them for other programs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Comparison:
     """A reference result and the settings that it may be compared with.
 
     Attributes:
+        name: of the paper or the implementation, with the figure.
         kind: ``paper``, or ``reference`` for an unpublished run of a reference implementation.
+        source: where it was found.
+        remark: what to know when comparing; "" for nothing.
         accuracy: round -> accuracy after it.
         settings, labels: keys and labels of the settings that agree with it in all that counts.
         differences: setting's label -> what is not as there, though it may be compared.
@@ -51,7 +55,10 @@ class Comparison:
 
 
 def run_records(source: Source) -> list[Record]:
-    """One record for each run: its folder, what differs between runs, seed, state, figures."""
+    """One record for each run: its folder, what differs between runs, seed, state, figures.
+
+    `fl_app.api.results` makes a frame of them, and `murmur report --csv` a file.
+    """
     records = []
     for run, varied in zip(source.runs, group(source.runs).varied, strict=True):
         record: Record = {"run": run.name, "strategy": run.config.get("strategy", {}).get("name")}
@@ -68,7 +75,10 @@ def setting_records(source: Source) -> list[Record]:
     """One record for each setting: its promise, mean and 95 % interval of its scores, ε, bytes.
 
     A score is that of the last five rounds; half of the interval is Student's t over the runs, and
-    missing where there is one run only.
+    missing where there is one run only. Bytes are the mean over runs of what all clients have sent.
+
+    Returns:
+        Records with the same headings, for ``as_latex`` and the page.
     """
     scores = score_names(source.runs)
     records = []
@@ -89,7 +99,12 @@ def setting_records(source: Source) -> list[Record]:
 
 
 def interval(setting: Setting, score: str) -> tuple[float | None, float | None]:
-    """Mean of ``score`` over a setting's runs, and half of its 95 % interval."""
+    """A setting's final score.
+
+    Returns:
+        The mean over its runs, and half of its 95 % interval by Student's t; None where there is no
+        run, or one only.
+    """
     values = pandas.Series(setting.final_scores(score), dtype=float)
     count = len(values)
     if count == 0:
@@ -105,6 +120,9 @@ def budget_records(grouping: Grouping) -> list[Record]:
 
     Its ``statement`` and ``guarantee`` are that repetition's; what audits ``measured`` and what
     ``canaries`` found are the largest of all, and ``void`` has every reason of any.
+
+    Args:
+        grouping: settings without a statement are left out.
     """
     records = []
     for setting in grouping.settings:
@@ -127,14 +145,17 @@ def budget_records(grouping: Grouping) -> list[Record]:
 
 
 def references(grouping: Grouping) -> list[Comparison]:
-    """All reference results for any of the settings."""
+    """All reference results of ``published.yaml`` for any of the settings."""
     entries = yaml.safe_load(_PUBLISHED.read_text(encoding="utf-8"))
     found = [_compare(entry, grouping) for entry in entries]
     return [comparison for comparison in found if comparison.settings]
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Comma-separated values with a header; no cell is a formula."""
+    """Comma-separated values with a header.
+
+    A text that a spreadsheet would compute is made plain (``murmur.common.csv_cell``).
+    """
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -147,8 +168,11 @@ def as_csv(records: Sequence[Record]) -> str:
 def as_latex(records: Sequence[Record]) -> str:
     """A ``tabular`` of booktabs, with each interval beside its mean.
 
-    Settings are grouped by their promise, which stands above them where there are several; a
-    column that is empty in all of them is left out.
+    Settings are grouped by their promise, which stands above them where there are several; a column
+    that is empty in all of them is left out.
+
+    Args:
+        records: of ``setting_records``; a heading ``X ±`` is half of the interval of ``X``.
     """
     filled = {name for record in records for name, value in record.items() if value is not None}
     every = dict.fromkeys(name for record in records for name in record)
@@ -168,10 +192,12 @@ def as_latex(records: Sequence[Record]) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
+    """A row of a LaTeX table."""
     return " & ".join(cells) + r" \\"
 
 
 def _cell(record: Record, name: str) -> str:
+    """One value in LaTeX, with its interval where it has one; "--" for none."""
     value = record.get(name)
     half = record.get(f"{name} ±")
     if value is None:
@@ -189,7 +215,7 @@ def _cell(record: Record, name: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Letters of LaTeX for what a name may hold."""
+    """Text with letters of LaTeX for what a name may hold, so that nothing of it is a command."""
     for sign in r"\&%$#_{}":
         text = text.replace(sign, r"\textbackslash " if sign == "\\" else rf"\{sign}")
     signs = {"ε": r"$\varepsilon$", "δ": r"$\delta$", "γ": r"$\gamma$", "∞": r"$\infty$"}
@@ -199,7 +225,7 @@ def _escaped(text: str) -> str:
 
 
 def _plain(text: str) -> Any:
-    """A typed value as an integer or a number, where it is one."""
+    """A typed value as an integer or a number where it is one, else as typed."""
     try:
         if "." in text or "e" in text.lower():
             return float(text)
@@ -209,7 +235,12 @@ def _plain(text: str) -> Any:
 
 
 def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
-    """One entry of ``published.yaml`` beside the settings that have its ``where``."""
+    """One entry of ``published.yaml`` beside the settings that agree with it.
+
+    Args:
+        entry: its ``where`` must be as in a setting, its ``detail`` may differ, and is then named.
+        grouping: the report's settings.
+    """
     matching = []
     differences = {}
     for setting in grouping.settings:
@@ -224,7 +255,9 @@ def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
             if apart:
                 differences[setting.label] = apart
     accuracy = {int(n): float(value) for n, value in entry.get("accuracy", {}).items()}
-    curves = grouping.curves("accuracy") if accuracy else None
+    curves = None
+    if accuracy:
+        curves = grouping.curves("accuracy")
     rows = []
     for setting in matching:
         if curves is not None:
@@ -252,7 +285,10 @@ def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
 
 
 def _same(have: str | None, wanted: Any) -> bool:
-    """Whether a setting's text is the wanted value; numbers are compared as numbers."""
+    """Whether a setting's text is the wanted value.
+
+    Numbers are compared as numbers, to nine digits; what is not set is never the same.
+    """
     if have is None:
         return False
     expected = number(wanted)

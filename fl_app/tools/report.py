@@ -4,6 +4,8 @@
 pictures for papers beside it. ``murmur statement RUN`` prints a run's privacy statement: ``text``
 is for people, ``json`` for programs, ``opendp`` a record for OpenDP's registry of deployments,
 ``markdown`` a label for those whose data it is and the answers to NIST SP 800-226.
+
+Both read run folders only, and may be used while a run goes on.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ _LEDGER = "ledger.sqlite"
 
 
 def report(argv: list[str]) -> int:
-    """Run ``murmur report`` with the words after it.
+    """Write the page that ``argv`` asks for, and tables and a picture beside it.
 
     Returns:
         0, or 1 where files of a run are damaged: the rest is reported all the same.
 
     Raises:
-        ConfigError: there is no run, a swept key is not one, or a file cannot be written.
+        ConfigError: there is no run, a swept key is not one, the extra ``report`` is missing, or a
+            file cannot be written.
     """
     options = _report_parser().parse_args(argv)
     fl_app.require("report", "altair", "jinja2", "pandas", "vl_convert")
@@ -65,7 +68,10 @@ def report(argv: list[str]) -> int:
 
 
 def statement(argv: list[str]) -> int:
-    """Run ``murmur statement`` with the words after it; the exit status.
+    """Print the privacy statement of the run that ``argv`` names, in the form that it asks for.
+
+    Returns:
+        0.
 
     Raises:
         ConfigError: there is no run or no statement, or nobody is named as the curator.
@@ -97,7 +103,11 @@ def statement(argv: list[str]) -> int:
 
 
 def mechanisms(run: Path) -> list[str]:
-    """What the clients' ledger says was charged, each kind of event once; [] without a ledger."""
+    """What the clients' ledger in the folder ``run`` says was charged, each kind of event once.
+
+    Returns:
+        Lines for people, sorted; [] without a ledger.
+    """
     from fl_app.tools.ledger import describe
     from murmur.privacy.ledger import Ledger
 
@@ -109,7 +119,13 @@ def mechanisms(run: Path) -> list[str]:
 
 
 def _write(option: str, out: Path, content: bytes) -> None:
-    """Replace ``out`` as a whole, so that nobody reads half a page."""
+    """Replace ``out`` as a whole, so that nobody reads half a page.
+
+    ``option``: by which the user named it.
+
+    Raises:
+        ConfigError: its folder is missing, or it cannot be written.
+    """
     out = out.absolute()
     try:
         replace_file(out, content)

@@ -47,7 +47,12 @@ def require_linear(trainer: Trainer, user: str) -> None:
 
 
 def to_parameters(trainer: Trainer, weights: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The parameters of ``trainer``'s linear layer with ``weights`` (d, C) and no bias."""
+    """The parameters of a linear layer without a bias.
+
+    Args:
+        trainer: whose model is one linear layer.
+        weights: (d, C).
+    """
     matrix = torch.from_numpy(weights.T.astype(np.float32))
     parts = [
         matrix if part.ndim == 2 else torch.zeros_like(part)

@@ -2,7 +2,9 @@
 
 ``input_shape`` is (channels, height, width). Every model is a plain sequence of layers without
 batch normalisation, whose statistics would leak what the parameters' noise protects. Pooling comes
-before a monotone activation: the same function, on a quarter of the values.
+before a monotone activation: the same function, on a quarter of the values. Each has a file in
+``conf/model``; settings that it does not take, and images too small for it, are refused with a
+ValueError that names them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ InputShape = tuple[int, int, int]
 
 
 class Network(nn.Sequential):
-    """Layers in sequence, and the scheme by which ``murmur.learning.layers`` draws them."""
+    """Layers in sequence, and the scheme by which their parameters are drawn.
+
+    Args:
+        layers: in their order.
+        init: see ``murmur.learning.layers``.
+
+    Raises:
+        ValueError: no such scheme.
+    """
 
     def __init__(self, layers: Sequence[nn.Module], init: str = "torch") -> None:
         check_scheme(init)
@@ -35,7 +45,15 @@ def mlp(
     dropout: float = 0.0,
     init: str = "torch",
 ) -> Network:
-    """Fully connected ReLU layers of the widths ``hidden``; none gives logistic regression."""
+    """Fully connected ReLU layers.
+
+    Args:
+        input_shape: (C, H, W), of whatever kind of input.
+        num_classes: number of logits.
+        hidden: widths of the layers; none gives logistic regression.
+        dropout: share of a layer's outputs that training leaves out.
+        init: see ``murmur.learning.layers``.
+    """
     if any(isinstance(width, bool) or width != int(width) or width < 1 for width in hidden):
         raise ValueError(f"hidden={list(hidden)}: must be integers of at least 1")
     layers = _dense(math.prod(input_shape), hidden, num_classes, dropout)
@@ -54,8 +72,15 @@ def cnn_small(
 ) -> Network:
     """Two 5×5 convolutions with ReLU, made for speed on 28×28 images.
 
-    ``downsample="stride"`` evaluates every second pixel only; ``"pool"`` evaluates all and keeps
-    the largest of four, which takes about three times as long and learns more from little data.
+    Args:
+        input_shape: (C, H, W).
+        num_classes: number of logits.
+        channels: of the two convolutions.
+        downsample: "stride" evaluates every second pixel only; "pool" evaluates all and keeps the
+            largest of four, which takes about three times as long and learns more from little data.
+        hidden: widths of dense layers behind them.
+        dropout: of the dense layers.
+        init: see ``murmur.learning.layers``.
     """
     if downsample not in ("stride", "pool"):
         raise ValueError(f"downsample={downsample!r}: must be stride or pool")
@@ -72,7 +97,15 @@ def cnn_16(
     hidden: Sequence[int] = (),
     init: str = "torch",
 ) -> Network:
-    """Two 3×3 convolutions of 16 channels, pooled by 2, then ReLU: the benchmarks' model."""
+    """Two 3×3 convolutions of 16 channels, pooled by 2, then ReLU: the benchmarks' model.
+
+    Args:
+        input_shape: (C, H, W).
+        num_classes: number of logits.
+        channels: of the two convolutions.
+        hidden: widths of dense layers behind them.
+        init: see ``murmur.learning.layers``.
+    """
     layers, features = _two_blocks("cnn_16", input_shape, channels, 3, 1, nn.ReLU)
     return Network([*layers, *_dense(features, hidden, num_classes)], init)
 
@@ -126,7 +159,19 @@ def cnn_groupnorm(
     hidden: Sequence[int] = (128,),
     init: str = "torch",
 ) -> Network:
-    """Four 3×3 convolutions with group normalisation, pooled by 2 after every second one."""
+    """Four 3×3 convolutions with group normalisation, pooled by 2 after every second one.
+
+    Group normalisation (Wu and He, ECCV 2018) looks at one example at a time, so that DP-SGD can
+    train it.
+
+    Args:
+        input_shape: (C, H, W).
+        num_classes: number of logits.
+        channels: of the convolutions, multiples of ``groups``.
+        groups: of channels that are normalised together.
+        hidden: widths of dense layers behind them.
+        init: see ``murmur.learning.layers``.
+    """
     if len(channels) != 4 or any(width < 1 or width % groups for width in channels):
         raise ValueError(f"channels={list(channels)}: must be four multiples of groups={groups}")
     size = _feature_map("cnn_groupnorm", input_shape, [(3, 1), (3, 1)])
@@ -148,7 +193,23 @@ def _two_blocks(
     activation: type[nn.Module],
     stride: int = 1,
 ) -> tuple[list[nn.Module], int]:
-    """Two convolutions, strided by 2 or pooled by 2, flattened; and the number of features."""
+    """Two convolutions, strided by 2 or pooled by 2, flattened.
+
+    Args:
+        model: its name, for errors.
+        input_shape: (C, H, W).
+        channels: of the two.
+        kernel: side of their filters.
+        padding: around their inputs.
+        activation: behind each.
+        stride: 2, or 1: pooled.
+
+    Returns:
+        The layers, and how many features they give.
+
+    Raises:
+        ValueError: wrong channels, or images too small.
+    """
     if len(channels) != 2 or min(channels) < 1:
         raise ValueError(f"channels={list(channels)}: must be two integers of at least 1")
     height, width = _feature_map(model, input_shape, [(kernel, padding)] * 2, stride)
@@ -167,6 +228,7 @@ def _dense(
     dropout: float = 0.0,
     activation: type[nn.Module] = nn.ReLU,
 ) -> list[nn.Module]:
+    """Dense layers of the widths ``hidden`` with their activations, and one of logits."""
     layers: list[nn.Module] = []
     for width in hidden:
         layers += [nn.Linear(features, width), activation(), *_dropout(dropout)]
@@ -182,7 +244,17 @@ def _dropout(p: float) -> list[nn.Module]:
 def _feature_map(
     model: str, input_shape: InputShape, blocks: Sequence[tuple[int, int]], stride: int = 1
 ) -> tuple[int, int]:
-    """Height and width after blocks of (kernel, padding), each strided by 2 or else pooled by 2."""
+    """Height and width after blocks of convolutions.
+
+    Args:
+        model: its name, for errors.
+        input_shape: (C, H, W).
+        blocks: (kernel, padding), each strided by 2 or else pooled by 2.
+        stride: 2, or 1: pooled.
+
+    Raises:
+        ValueError: nothing is left of the images.
+    """
     height, width = input_shape[1:]
     for kernel, padding in blocks:
         # A stride of 2 rounds the number of places up, pooling after a stride of 1 down.

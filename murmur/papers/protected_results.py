@@ -222,10 +222,9 @@ class ChosenLabel(Protection):
 
     @property
     def _mechanism(self) -> ExponentialMechanism | PermuteAndFlip:
-        chosen = ExponentialMechanism
         if self.permute:
-            chosen = PermuteAndFlip
-        return chosen(self.epsilon, sensitivity=self.change / 2)
+            return PermuteAndFlip(self.epsilon, sensitivity=self.change / 2)
+        return ExponentialMechanism(self.epsilon, sensitivity=self.change / 2)
 
 
 @settings

@@ -196,9 +196,10 @@ class SecureSumSettings:
 
         In a complete graph at least the threshold: no list of fewer is ever confirmed.
         """
-        share = self.minimum
         if self.minimum is None:
             share = self.threshold
+        else:
+            share = self.minimum
         least = max(self.colluders + 2, math.ceil(share * cohort))
         neighbours, threshold = self._graph(cohort)
         if neighbours is None:

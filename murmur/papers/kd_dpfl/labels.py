@@ -75,9 +75,10 @@ class Labelling:
 
         Raises ValueError where there are too few images, or too few teachers.
         """
-        queries = self.queries
         if self.queries is None:
             queries = pool
+        else:
+            queries = self.queries
         if not 1 <= queries <= pool:
             raise ValueError(
                 f"labelling.queries={queries}: must lie in 1..{pool}, the size of the public pool"

@@ -73,10 +73,9 @@ class BinaryRandomizedResponse:
             bits: length of the vector.
             sensitivity_bits: in how many bits two neighbours can differ; all, if not given.
         """
-        changed = sensitivity_bits
         if sensitivity_bits is None:
-            changed = bits
-        return RandomizedBitsEvent(gamma=self.gamma, bits=bits, sensitivity_bits=changed)
+            sensitivity_bits = bits
+        return RandomizedBitsEvent(gamma=self.gamma, bits=bits, sensitivity_bits=sensitivity_bits)
 
     def privatize(self, bits: NDArray[Any], rng: NoiseGenerator) -> NDArray[Any]:
         """Randomise every bit by itself.
@@ -122,9 +121,10 @@ class BinaryRandomizedResponse:
         packed = np.asarray(packed)
         if packed.dtype != np.uint8 or packed.ndim != 1:
             raise ValueError(f"packed of dtype {packed.dtype}, shape {packed.shape}: must be bytes")
-        bits = count
         if count is None:
             bits = 8 * packed.size
+        else:
+            bits = count
         if not 8 * packed.size - 8 < bits <= 8 * packed.size and (bits or packed.size):
             raise ValueError(f"count={count}: {packed.size} bytes cannot hold just that many bits")
         out = np.empty_like(packed)
