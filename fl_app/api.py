@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fl_app
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read, read_run
 from murmur.privacy.statement import Statement
@@ -35,7 +36,10 @@ class Result:
 
     def frame(self) -> pandas.DataFrame:
         """The rows as a pandas frame."""
-        return _pandas().DataFrame(list(self.rows))
+        fl_app.require("report", "pandas")
+        import pandas
+
+        return pandas.DataFrame(list(self.rows))
 
     def weights(self) -> dict[str, Any]:
         """The final model's named weights, NumPy arrays."""
@@ -73,15 +77,9 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
 
 def results(folder: str | Path) -> pandas.DataFrame:
     """A record for each run of a sweep, or of a folder of runs: what differed, and its figures."""
-    frames = _pandas()
+    fl_app.require("report", "pandas")
+    import pandas
+
     from fl_app.report.tables import run_records
 
-    return frames.DataFrame(run_records(read(Path(folder))))
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ConfigError("frames need the package pandas; install it (extra `data`)") from error
-    return pandas
+    return pandas.DataFrame(run_records(read(Path(folder))))
