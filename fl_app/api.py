@@ -27,7 +27,14 @@ __all__ = ["ConfigError", "Result", "results", "run"]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has left: its folder, a row for each round, the last figures, the statement."""
+    """What a run has left.
+
+    Attributes:
+        folder: of the run.
+        rows: one for each round, that of the initial model first.
+        metrics: the last figures.
+        statement: of its privacy.
+    """
 
     folder: Path
     rows: tuple[dict[str, Any], ...]
@@ -35,7 +42,11 @@ class Result:
     statement: Statement
 
     def frame(self) -> pandas.DataFrame:
-        """The rows as a pandas frame."""
+        """The rows as a pandas frame.
+
+        Raises:
+            ConfigError: pandas is not installed (extra ``report``).
+        """
         fl_app.require("report", "pandas")
         import pandas
 
@@ -65,8 +76,10 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
     from fl_app.run.prepare import prepare
     from fl_app.run.progress import LiveProgress
 
-    chosen = any(word.startswith("engine=") for word in overrides)
-    ready = prepare([*overrides] if chosen else [f"engine={engine}", *overrides])
+    words = list(overrides)
+    if not any(word.startswith("engine=") for word in words):
+        words.insert(0, f"engine={engine}")
+    ready = prepare(words)
     rounds = ready.experiment.federation.num_rounds
     with LiveProgress(ready.folder, rounds, Console(quiet=not progress, markup=False, emoji=False)):
         ready.run()
@@ -76,7 +89,14 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
 
 
 def results(folder: str | Path) -> pandas.DataFrame:
-    """A record for each run of a sweep, or of a folder of runs: what differed, and its figures."""
+    """A record for each run of a sweep, or of a folder of runs: what differed, and its figures.
+
+    Args:
+        folder: of a run, a sweep or several runs.
+
+    Raises:
+        ConfigError: it holds no run, or pandas is not installed (extra ``report``).
+    """
     fl_app.require("report", "pandas")
     import pandas
 
