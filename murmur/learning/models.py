@@ -64,6 +64,40 @@ def mlp(
     return Network([Flatten(), *layers], init)
 
 
+class Centred(nn.Module):
+    """A linear layer on directions away from a centre: W v/max(‖v‖, q) + a, v = x/‖x‖ − c.
+
+    c = ``centre`` (d,) is a parameter like others, which an algorithm may release and none trains
+    by gradients; q = ``radius``: of vectors shorter than this only a part of the length is left.
+    """
+
+    init = "zeros"
+
+    def __init__(self, features: int, num_classes: int, radius: float) -> None:
+        super().__init__()
+        self.radius = radius
+        self.centre = nn.Parameter(torch.zeros(features))
+        self.layer = nn.Linear(features, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (N, classes) of features (N, d, 1, 1)."""
+        rows = nn.functional.normalize(x.flatten(1), dim=1) - self.centre
+        lengths = rows.norm(dim=1, keepdim=True)
+        return self.layer(rows / lengths.clamp(min=self.radius))
+
+    @torch.no_grad()
+    def initialise(self, rng: object) -> None:
+        """No centre."""
+        self.centre.zero_()
+
+
+def centred(input_shape: InputShape, num_classes: int, *, radius: float = 0.1) -> Centred:
+    """One linear layer on features less a centre, scaled to unit length; see ``Centred``."""
+    if not radius > 0:
+        raise ValueError(f"radius={radius}: must be above 0")
+    return Centred(math.prod(input_shape), num_classes, radius)
+
+
 def cnn_small(
     input_shape: InputShape,
     num_classes: int,
