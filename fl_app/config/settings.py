@@ -145,6 +145,7 @@ class PrivacySettings:
         secure_sum: the settings of ``SecureSumSettings`` beside its mode.
         sensitivity: for strategies that have a choice there (NbAFL), which check it.
         calibration: the same.
+        unit: the same, of those that can protect a record or a client.
     """
 
     epsilon: int | float  # an integer stays one: statements say what was typed
@@ -157,6 +158,7 @@ class PrivacySettings:
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
     sensitivity: str | None = None
     calibration: str | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta, self.per)

@@ -163,7 +163,7 @@ def findings(
 
     Args:
         strategy: of the run; its participations are those of the whole run afterwards.
-        node: hosts the clients that are attacked; its ledger is charged as in a run.
+        node: hosts the clients that are attacked.
         runs: how often each neighbour is seen; None: by how long one release takes.
         only: one kind of adversary; None: all.
 

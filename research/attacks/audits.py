@@ -42,6 +42,7 @@ COMMON = [
 ]
 LOCAL = ["privacy.threat=local", "privacy.secure_aggregation=off"]
 LINEAR = ["model=linear", "privacy=local"]
+FOUR = "features.components=4"
 CLIPPED = [*LINEAR, "protection=distributed"]
 # Releases of each neighbour: labels and bits; what Gaussian noise is added to; what is trained.
 MANY, FEW, TRAINED = 40_000, 2_000, 1_000
@@ -71,6 +72,12 @@ ALGORITHMS: dict[str, tuple[list[str], int]] = {
         ["strategy=class_statistics", *LINEAR, *LOCAL, "federation.num_rounds=1"],
         FEW,
     ),
+    "gradient rounds": (["strategy=gradient_rounds", *LOCAL, "federation.num_rounds=2"], FEW),
+    "class moments, a client": (
+        ["strategy=class_moments", "privacy.unit=client", *LOCAL, "features=pca", FOUR],
+        FEW,
+    ),
+    "class moments, a record": (["strategy=class_moments", *LOCAL, "features=pca", FOUR], FEW),
     "DP-FedAvg": (["experiment=digits_dp_fedavg", "federation.num_rounds=2"], FEW),
     "DP-FTRL": (["strategy=dp_ftrl", "model=linear", "federation.num_rounds=2"], FEW),
     "NbAFL, a record": (

@@ -29,7 +29,8 @@ SIZES = [300 if client == 3 else 30 for client in range(CLIENTS)]  # client 3 is
 STRICT = """
 expires: 2099-01-01
 servers: any
-algorithms: [privatekt, votes, nbafl, kd_dpfl, dpfl_bnn, dpsgd_fedavg, class_statistics]
+algorithms: [privatekt, votes, nbafl, kd_dpfl, dpfl_bnn, dpsgd_fedavg, class_statistics,
+  class_moments, gradient_rounds]
 mechanisms:
   randomized_response: {max_epsilon: 6.0}
   randomized_bits: {max_gamma: 0.15}
@@ -38,7 +39,7 @@ mechanisms:
   laplace: {min_noise_multiplier: 0.5}
 epsilon_per_release:
   {privatekt: 9, votes: 9, nbafl: 9, kd_dpfl: 9, dpfl_bnn: 1e5, dpsgd_fedavg: 9,
-   class_statistics: 9}
+   class_statistics: 9, class_moments: 9, gradient_rounds: 9}
 epsilon_per_lifetime: 1e6
 unit: record
 assumptions: [bounded_change]

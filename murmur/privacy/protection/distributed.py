@@ -57,6 +57,8 @@ class Distributed(Clipped):
     def calibrate(self) -> float:
         """The smallest z (σ of a sum over 2C) for all rounds in which a client is asked."""
         budget = self.budget
+        if budget.aside:
+            return budget.noise_multiplier(1 - budget.aside, budget.releases)
         return discrete_noise_multiplier(budget.epsilon, budget.delta_of_noise, budget.releases)
 
     @cached_property

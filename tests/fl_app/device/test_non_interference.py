@@ -34,6 +34,16 @@ CASES = {
             "federation.num_rounds=1",
         ]
     ),
+    "class_moments": Case(
+        [
+            *("strategy=class_moments", "features=none", "privacy.threat=local"),
+            "federation.num_rounds=1",
+        ]
+    ),
+    "gradient_rounds": Case(
+        [*("strategy=gradient_rounds", "features=none", "privacy.threat=local", "model=centred")],
+        {"clip": np.ones(1)},
+    ),
     "scaffold": Case(["strategy=scaffold", *SMALL], {"control": np.zeros(310, np.float32)}, OPEN),
     "fedavg, distributed": Case(
         ["strategy=fedavg", *SMALL, "protection=distributed", "privacy=local"],
@@ -130,7 +140,7 @@ def asked(case, words, rng):
             case 0:
                 changed["clients"] = [[3], [7], [3, 7], [3, 99], [3, 3], []][rng.integers(6)]
             case 1:
-                changed["purpose"] = ["train", "label", "evaluate", "x"][rng.integers(4)]
+                changed["purpose"] = ["train", "label", "evaluate", "x", "centre"][rng.integers(5)]
             case 2:
                 changed["arrays"] = {"indices": np.arange(rng.integers(0, POOL + 2))}
             case 3:
@@ -141,7 +151,7 @@ def asked(case, words, rng):
                 changed["extra"] = int(rng.integers(3))
             case _:
                 pass
-    once = "strategy=class_statistics" in words  # whose run has one round
+    once = any(f"strategy={name}" in words for name in ("class_statistics", "class_moments"))
     return honest(case, words, round=1 if once else int(rng.integers(0, 53)), **changed)
 
 

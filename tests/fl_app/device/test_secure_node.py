@@ -163,6 +163,8 @@ LOCAL = ["engine=inline", "federation.num_clients=6", "privacy.noise=seeded"]
         ["strategy=nbafl", "strategy.local.epochs=1"],
         ["strategy=dpsgd_fedavg", "model=mlp"],
         ["strategy=class_statistics"],
+        ["strategy=class_moments", "federation.public=0"],
+        ["strategy=gradient_rounds", "federation.public=0"],
         ["strategy=scaffold", "strategy.local.epochs=1"],
         ["strategy=local_only", "strategy.local.epochs=1"],
     ],
