@@ -1,7 +1,12 @@
 """The `murmur` command.
 
 ``murmur key=value ...`` runs once, ``murmur -m key=a,b ...`` sweeps, ``murmur WORD ...`` opens one
-of the tools below. Each tool is a module with ``main(argv) -> exit status``, imported when called.
+of the tools below. Each tool is a function ``(argv) -> exit status`` of a module in
+``fl_app.tools``, imported when it is called: ``main``, or what ``SHARED`` names where several share
+a module.
+
+Exit statuses: 0, 1 where a run or what a tool looked at failed, 2 where the input is wrong, 130
+after Ctrl-C. What is wrong with the input is one sentence on standard error.
 """
 
 from __future__ import annotations
@@ -59,7 +64,14 @@ SHARED = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; the exit status. What is wrong with the input is said in one sentence."""
+    """Entry point of the command.
+
+    Args:
+        argv: the words after ``murmur``; None: those of this process.
+
+    Returns:
+        The exit status.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = "murmur"
     signal.signal(signal.SIGTERM, _terminate)
@@ -130,7 +142,11 @@ def _hydra(arguments: list[str]) -> int:
 
 
 def _require_known(arguments: list[str]) -> None:
-    """Hydra's parser would answer an unknown option with its whole usage."""
+    """Refuse options that are none of Hydra's, whose parser would answer with its whole usage.
+
+    Raises:
+        ConfigError: names the word, and the nearest option.
+    """
     from hydra._internal.utils import get_args_parser
 
     known = {name for action in get_args_parser()._actions for name in action.option_strings}
@@ -167,7 +183,14 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
 
 
 def _job(overrides: list[str]) -> float:
-    """One job of a sweep, in whatever process the launcher has chosen."""
+    """One job of a sweep, in whatever process the launcher has chosen.
+
+    Args:
+        overrides: the job's own.
+
+    Returns:
+        What a sweeper optimises.
+    """
     from hydra.core.hydra_config import HydraConfig
 
     from fl_app.sweep.sweep import SweepFolder, run_job
@@ -203,7 +226,17 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
 
 
 def run(overrides: list[str]) -> int:
-    """One run from its overrides to its summary; the exit status."""
+    """One run from its overrides to its summary.
+
+    Args:
+        overrides: as typed behind ``murmur``.
+
+    Returns:
+        0; 1 where the run failed or no round was accepted, 130 where it was interrupted.
+
+    Raises:
+        ConfigError: the settings cannot be; nothing has been started.
+    """
     from fl_app.config.building import build
     from fl_app.config.composition import compose
     from murmur.round.task import RunError

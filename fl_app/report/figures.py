@@ -338,7 +338,7 @@ def bytes_figure(grouping: Grouping, score: str) -> Figure | None:
         score: that is drawn.
 
     Returns:
-        None where no round was scored, or none was sent.
+        None where no round was scored, or nothing was sent.
     """
     curves = grouping.curves(score)
     curves = curves[curves["sent"] > 0]

@@ -18,19 +18,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.table import Table
 
 import fl_app
 import fl_app.console
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
+from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants, Shards
 from murmur.papers.nbafl.noise import NbaflNoise
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-    from rich.table import Table
-
-    from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants
 
 # A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
 ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}
@@ -302,8 +300,6 @@ def _advice(
     Raises:
         ValueError: the bound fails for every μ.
     """
-    from murmur.papers.nbafl.convergence import Constants, Curve
-
     noise = setting.noise
     mu = values.pop("proximal_mu", noise.proximal_mu)
     source.setdefault("proximal_mu", "strategy.proximal_mu")
@@ -352,7 +348,6 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
         return setting, trainer.num_classes, None
     from clients.base import LocalData, Task
     from murmur.common import experiment_rng
-    from murmur.papers.nbafl.convergence import EstimatedConstants, Shards
 
     train = people.dataset.train
 
@@ -369,8 +364,6 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
 
 def _constants(advice: Advice) -> Table:
     """Each constant of the bound with its source, and what an estimate measured."""
-    from rich.table import Table
-
     table = Table("constant", "value", "source", title="Constants of the bound")
     for name, words in LETTERS.items():
         value = getattr(advice.constants, name)
@@ -413,8 +406,6 @@ def _over_scheduled(advice: Advice) -> Table:
 
 def _table(advice: Advice, label: str) -> Table:
     """An empty table over ``label``, with a column for each curve."""
-    from rich.table import Table
-
     return Table(label, "noise s", *advice.curves, "", title=f"Over {label}")
 
 

@@ -31,7 +31,7 @@ def clustering_score(metric: str, vectors: NDArray[np.float64], labels: NDArray[
         return math.nan
     from sklearn import metrics
 
-    score = getattr(metrics, "silhouette_score" if metric == "silhouette" else f"{metric}_score")
+    score = getattr(metrics, f"{metric}_score")
     return float(score(vectors, labels))
 
 

@@ -56,11 +56,12 @@ def to_parameters(trainer: Trainer, weights: NDArray[np.float64]) -> NDArray[np.
         weights: (d, C).
     """
     matrix = torch.from_numpy(weights.T.astype(np.float32))
-    parts = [
-        matrix if part.ndim == 2 else torch.zeros_like(part)
-        for part in trainer.state_dict().values()
-    ]
-    return trainer.flatten(dict(zip(trainer.state_dict(), parts, strict=True)))
+    named = {}
+    for name, part in trainer.state_dict().items():
+        named[name] = torch.zeros_like(part)
+        if part.ndim == 2:
+            named[name] = matrix
+    return trainer.flatten(named)
 
 
 def weights_of(trainer: Trainer, parameters: NDArray[np.float32]) -> NDArray[np.float64]:

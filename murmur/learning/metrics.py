@@ -114,7 +114,10 @@ def metrics(
     found: dict[str, Metric] = {}
     for item in names:
         chosen: Mapping[str, Mapping[str, Any]]
-        chosen = {item: {}} if isinstance(item, str) else item
+        if isinstance(item, str):
+            chosen = {item: {}}
+        else:
+            chosen = item
         for path, settings in chosen.items():
             name = path.rpartition(".")[2]
             if name in _OWN or name in found:
@@ -165,10 +168,12 @@ def _metric(name: str, settings: dict[str, Any], classes: int) -> Metric:
     if not name.isidentifier() or not callable(getattr(known, name, None)):
         choices = {n for n in dir(sklearn.metrics) + dir(known) if n[0].islower()}
         near = get_close_matches(name, sorted(choices))
+        meant = ""
+        if near:
+            meant = f"; did you mean {' or '.join(near)}?"
         raise ValueError(
             f"metrics={name}: is neither in sklearn.metrics nor in "
-            "torchmetrics.functional.classification"
-            + (f"; did you mean {' or '.join(near)}?" if near else "")
+            f"torchmetrics.functional.classification{meant}"
         )
     return _torchmetrics(getattr(known, name), settings, classes)
 
@@ -185,7 +190,9 @@ def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
         ValueError: it does not take these settings.
     """
     try:
-        function: Any = thing(**settings) if inspect.isclass(thing) else partial(thing, **settings)
+        function: Any = partial(thing, **settings)
+        if inspect.isclass(thing):
+            function = thing(**settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
     # Copies, for what a user's function does to its arguments must not reach the next score.
@@ -267,12 +274,13 @@ def _torchmetrics(function: Callable[..., Any], settings: dict[str, Any], classe
         import torch
 
         said = _probabilities(logits)
-        given = torch.from_numpy(said[:, 1].copy() if binary else said), torch.from_numpy(labels)
+        if binary:
+            said = said[:, 1].copy()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes that the labels lack
             # It would give 0 for a curve that a single class has not.
             warnings.filterwarnings("error", "No negative samples in targets")
-            found = function(*given, **settings)
+            found = function(torch.from_numpy(said), torch.from_numpy(labels), **settings)
         if one_by_one:
             found = found[torch.from_numpy(np.unique(labels))].mean()
         return float(found)

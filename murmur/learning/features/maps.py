@@ -61,11 +61,11 @@ def _cuts(size: int, count: int) -> list[slice]:
     return [slice(start, start + width) for start in starts]
 
 
-def bins(*, schema: Mapping[str, Any], crossed: Sequence[Sequence[str]] = ()) -> Ready:
+def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] = ()) -> Ready:
     """A table's columns as bins by a public schema (``murmur.learning.features.bins``)."""
     from murmur.learning.features.bins import Bins
 
-    found = Bins(schema, crossed)
+    found = Bins(schema or {}, crossed)
     return Ready(f"bins {found.digest}", found, Known(found.digest, found.width))
 
 
