@@ -14,6 +14,7 @@ All of this needs the extra ``data``; ``own_data`` and ``datasets`` do without.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -107,6 +108,13 @@ class Reading:
         if len(set(inputs)) != len(inputs):
             raise ValueError(f"inputs={inputs}: must not name a column twice")
 
+    @property
+    def named(self) -> list[str] | None:
+        """The inputs that a user names, by themselves or in a schema; None: all columns."""
+        if self.inputs is None and self.schema is None:
+            return None
+        return list(self.inputs or self.schema or [])
+
     def read(
         self,
         frames: Sequence[pandas.DataFrame],
@@ -159,8 +167,8 @@ class Reading:
         """
         known = [name for name in (self.label, self.client) if name is not None]
         left_out: list[str] = []
-        if self.inputs is not None:
-            inputs = list(map(str, self.inputs))
+        if self.named is not None:
+            inputs = list(map(str, self.named))
         else:
             left_out = _unnamed(frames[0], places[0])
             inputs = [name for name in frames[0] if name not in known and name not in left_out]
@@ -170,7 +178,7 @@ class Reading:
                     raise DataError(f"{place}: has no column {name!r}; it has {_listed(frame)}")
             if not len(frame):
                 raise DataError(f"{place}: holds no rows")
-        if self.inputs is None:
+        if self.named is None:
             self._require_inputs(frames, places, known, inputs)
         return inputs, tuple(left_out)
 
@@ -231,16 +239,14 @@ class Reading:
         self, name: str, read: Callable[[pandas.Series, str], Images]
     ) -> Callable[[pandas.Series, str], Images]:
         """``read``, or what reads a column of which the schema lists the values."""
-        listed = (self.schema or {}).get(name, {}).get("list")
-        if listed is None:
-            return read
-        places = {str(value): number for number, value in enumerate(listed)}
-
-        def found(column: pandas.Series, place: str) -> Images:
-            cells = [places.get(str(cell), -1) for cell in _cells(column)]
-            return np.array(cells, np.float32)[:, None, None, None]
-
-        return found
+        known = (self.schema or {}).get(name, {})
+        if "list" in known:
+            places = {str(value): number for number, value in enumerate(known["list"])}
+            return lambda column, place: _column([places.get(str(c), -1) for c in _cells(column)])
+        if "range" in known:
+            low, high = known["range"]
+            return lambda column, place: _column([_or_below(c, low, high) for c in _cells(column)])
+        return read
 
     def _reader(self, columns: Sequence[pandas.Series]) -> Callable[[pandas.Series, str], Images]:
         """What reads the only input column, by what it holds in all parts.
@@ -423,6 +429,21 @@ def _dataset(
     shape = train.images.shape[1:]
     found = Dataset(name, train, test, max(2, len(classes)), shape, owners, split, classes)
     return described(found, *(f"column {name!r}, an index, is left out" for name in first.left_out))
+
+
+def _column(numbers: list[float]) -> Images:
+    return np.array(numbers, np.float32)[:, None, None, None]
+
+
+def _or_below(cell: Any, low: float, high: float) -> float:
+    """The number in ``cell``; what is none is a number below the range."""
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    return low - (high - low)
 
 
 def _by_owners(name: str, part: Part, share: float, split_seed: int) -> Dataset:
