@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -26,9 +27,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, LocalData, Task
 from fl_app.audit.neighbours import Source
-from fl_app.audit.views import Messages, node_data
-from fl_app.device.node import Node
+from fl_app.audit.views import Messages
 from fl_app.engines.inline import InlineGrid, identify
+from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_evaluation import PROTECTED
 from murmur.round.phase import Outcome, Phase
@@ -43,21 +44,17 @@ class SumRefusedError(Exception):
     """No sum came about; the message says who refused it, and why."""
 
 
-class Asked(Node):
-    """A node whose clients release what the attack draws.
+class Asked(SimulatedHost):
+    """A host whose clients release what the attack draws, in one sum after the other."""
 
-    Attributes:
-        draw: (client class, task) -> release; everything before and after is the node's own.
-    """
+    def begin(self, draw: Callable[[Any, Task], NDArray]) -> None:
+        """A run of its own: whoever was asked in an earlier one can be asked again.
 
-    draw: Callable[[Client, Task], NDArray]
-
-    def begin(self) -> None:
-        """A run of its own: whoever was asked in an earlier one can be asked again."""
-        self.settings = replace(self.settings, run=uuid4().hex)
-
-    def _answer_of(self, role: Client, task: Task) -> NDArray:
-        return self.draw(role, task)
+        Args:
+            draw: (client half, task) -> release; everything before and after is the host's own.
+        """
+        self.home = replace(self.home, run=uuid4().hex)
+        self.train = lambda half, task, data, noise: draw(half, task)
 
 
 class SecureSum:
@@ -112,7 +109,7 @@ class SecureSum:
     def data_of(self, client: int) -> LocalData:
         """What ``client`` holds."""
         if client not in self._data:
-            self._data[client] = node_data(self._host(client), client)
+            self._data[client] = self._host(client).data.of(client)
         return self._data[client]
 
     def _host(self, client: int) -> Asked:
@@ -135,16 +132,15 @@ class SecureSum:
         """
         drawn: dict[int, NDArray] = {}
 
-        def draw(role: Client, task: Task) -> NDArray:
-            part = self.parts.setdefault(task.client, Messages(role, task))
+        def draw(half: Client, task: Task) -> NDArray:
+            part = self.parts.setdefault(task.client, Messages(half, task))
             own = source if task.client == self.victim else self.data_of(task.client)
             release = part.release(own, noise)
             drawn[task.client] = part.integers(release)
             return release
 
         for node in (self.node, self.others):
-            node.begin()
-            node.draw = draw
+            node.begin(draw)
         strategy = self.strategy
         strategy.restore(self._fresh)
         strategy.round = Outcome(0)
@@ -183,7 +179,7 @@ class SecureSum:
         return messages, strategy.phase
 
     @staticmethod
-    def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
+    def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:
         """Of the clients that are asked."""
         return {int(client): node.client.weight(int(client)) for client in strategy.cohort(1)}
 
@@ -216,7 +212,7 @@ class EvaluationSums(SecureSum):
         return protected, evaluation.phases[PROTECTED]
 
     @staticmethod
-    def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
+    def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:
         """Everybody counts alike."""
         assert strategy.evaluation is not None
         return dict.fromkeys(map(int, strategy.evaluation.cohort(strategy.evaluation.every)), 1)

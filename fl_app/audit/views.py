@@ -14,19 +14,12 @@ from numpy.typing import NDArray
 
 from clients.base import Client, Task
 from fl_app.audit.neighbours import Source
-from fl_app.device.node import Node
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.accounting import Threat
 from murmur.privacy.noise import NoiseGenerator
 from strategies.base import CohortStrategy
 
 View = Callable[[Source, NoiseGenerator], NDArray[np.float64]]
-
-
-def node_data(node: Node, client: int) -> LocalData:
-    """What ``client`` holds in the simulated population of ``node``."""
-    train = node.population.dataset.train
-    return LocalData(train.images, train.labels, node.population.shards[client])
 
 
 class Messages:

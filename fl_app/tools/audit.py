@@ -35,18 +35,18 @@ from fl_app.audit.sums import (
     with_sums,
     without_noise,
 )
-from fl_app.audit.views import Messages, View, added, node_data, view_of
+from fl_app.audit.views import Messages, View, added, view_of
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Guarantee, Statement
+from murmur.round.host import SimulatedHome
 from murmur.round.report import with_evaluation
 from strategies.base import CohortStrategy
 
@@ -138,7 +138,7 @@ def main(argv: list[str]) -> int:
     strategy = Experiment(config).strategy
     broken = False
     with tempfile.TemporaryDirectory() as scratch:
-        node = Node(config, NodeSettings.simulation(Path(scratch)))
+        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, options.runs):
             _show(exposure, bound, found)
             if found is not None and statement is not None and bound.releases == 1:
@@ -157,7 +157,7 @@ def main(argv: list[str]) -> int:
 
 
 def findings(
-    strategy: CohortStrategy, node: Node, runs: int | None, only: Threat | None = None
+    strategy: CohortStrategy, node: SimulatedHost, runs: int | None, only: Threat | None = None
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
     """Attack every adversary of the run, sums and evaluations as well.
 
@@ -231,7 +231,11 @@ def findings(
 
 
 def _sums(
-    kind: type[SecureSum], node: Node, exposure: Exposure, statement: Statement, runs: int | None
+    kind: type[SecureSum],
+    node: SimulatedHost,
+    exposure: Exposure,
+    statement: Statement,
+    runs: int | None,
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
     """Attack sums in which the heaviest and the lightest client take part, beside what they charge.
 
@@ -264,10 +268,10 @@ def _sums(
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
             seen = replace(exposure, adversary=who)
             place = Path(folder) / f"{victim}{bool(lie)}"
-            own = Asked(config, NodeSettings.simulation(place / "own"))
+            own = Asked(config, SimulatedHome.of(place / "own"))
             others = own
             if lie:
-                others = Asked(asked_for[lie], NodeSettings.simulation(place / "others"))
+                others = Asked(asked_for[lie], SimulatedHome.of(place / "others"))
             try:
                 summed = kind(strategy, own, others, victim)
             except SumRefusedError as refused:
@@ -301,7 +305,7 @@ def _summed(
         yield exposure, bound, found
 
 
-def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, Messages]]:
+def _further(strategy: CohortStrategy, node: SimulatedHost) -> Iterator[tuple[Exposure, Messages]]:
     """What clients release beside the rounds' answers: before the rounds, and evaluations.
 
     Yields:
@@ -334,7 +338,7 @@ def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
     return Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {}), messages
 
 
-def _pairs(node: Node, messages: Messages, exposure: Exposure) -> list[Pair]:
+def _pairs(node: SimulatedHost, messages: Messages, exposure: Exposure) -> list[Pair]:
     """Neighbours by the claim of a release.
 
     They are made of the data of the client that is attacked. Where a client is protected, two
@@ -347,7 +351,7 @@ def _pairs(node: Node, messages: Messages, exposure: Exposure) -> list[Pair]:
     """
     claim = next(releases(exposure.per_round))
     client = messages.client
-    data = node_data(node, messages.task.client)
+    data = node.data.of(messages.task.client)
     pairs = candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
     if isinstance(client, EvaluationClient):
         one, other = client.apart()

@@ -357,7 +357,7 @@ def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
         folder: where their keys lie.
     """
     from fl_app.device.node_settings import OwnerSettings
-    from fl_app.device.secure_node import identity_file
+    from murmur.round.host import identity_file
     from murmur.secure_sum import identity_in, public_identity
 
     for client in OwnerSettings.of(config).clients:

@@ -26,11 +26,11 @@ from benchmarks.pictures import save
 from benchmarks.runs import RunFile, print_table, run_once
 from fl_app.audit.attack import Finding
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import findings
 from murmur.privacy.accounting import Threat
+from murmur.round.host import SimulatedHome
 
 COMMON = [
     "engine=inline",
@@ -108,7 +108,7 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
     config, found = compose(list(words)), {}
     with tempfile.TemporaryDirectory() as scratch:
         strategy = Experiment(config).strategy
-        node = Node(config, NodeSettings.simulation(Path(scratch)))
+        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         threat = Threat(config.privacy.threat)
         for exposure, bound, finding in findings(strategy, node, runs, threat):
             if finding is not None:

@@ -11,15 +11,16 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-import fl_app.device.node
+import fl_app.run.hosts
 from fl_app.client_app import app
 from fl_app.config.run_config import to_run_config
 from fl_app.device import pool_digest
 from fl_app.device.agreement import device_config
-from fl_app.device.node_settings import OwnerSettings, error_log
+from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_model
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.ledger import Ledger
+from murmur.round.task import error_log
 
 MINE = (3, 7)  # ids of the clients that live here, out of CLIENTS
 CLIENTS, POOL = 12, 20
@@ -111,7 +112,7 @@ class Device:
     ) -> Message:
         """What comes back through the ClientApp; ``fresh``: from a process as good as new."""
         if fresh:
-            fl_app.device.node._local.__dict__.clear()
+            fl_app.run.hosts._local.__dict__.clear()
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         message = Message(content, dst_node_id=1, message_type=kind, group_id="1")
         message.metadata.__dict__["_message_id"] = "m1"

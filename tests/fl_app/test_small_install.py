@@ -75,7 +75,7 @@ def test_a_device_loads_no_report_sweep_or_planner():
 import importlib
 for tool in {tools}:
     importlib.import_module("fl_app.tools." + tool)
-import fl_app.client_app, fl_app.device.node
+import fl_app.client_app, fl_app.device.hosts
 print([name for name in sys.modules if name.startswith({NOT_LOADED})])
 """
     done = run(body, [*SIMULATION_ONLY, *MODULES])
@@ -83,7 +83,9 @@ print([name for name in sys.modules if name.startswith({NOT_LOADED})])
 
 
 def test_client_app_and_node_import_without_the_servers_packages():
-    done = run("import fl_app.client_app, fl_app.device.node, fl_app.tools.doctor", SIMULATION_ONLY)
+    done = run(
+        "import fl_app.client_app, fl_app.device.hosts, fl_app.tools.doctor", SIMULATION_ONLY
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -99,7 +101,7 @@ for name in groups()["strategy"]:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["fl_app.client_app", "fl_app.device.secure_node"])
+@pytest.mark.parametrize("module", ["fl_app.client_app", "murmur.round.host"])
 def test_phases_that_compute_nothing_do_not_wait_for_pytorch(module):
     done = run(f"import {module}", [*SIMULATION_ONLY, "torch", "opacus", "sklearn"])
     assert done.returncode == 0, done.stderr

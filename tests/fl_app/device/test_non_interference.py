@@ -11,9 +11,9 @@ import shutil
 import numpy as np
 import pytest
 
-from fl_app.device.node import Node
 from murmur.learning.codec import LabelCodec
 from murmur.papers.privatekt import OwnLabelCodec
+from murmur.round.host import Host
 from murmur.round.task import REFUSED
 from tests.fl_app.device import test_hostile_server
 from tests.fl_app.device.test_hostile_server import SMALL, Case, honest
@@ -85,7 +85,7 @@ def pairs(tmp_path, monkeypatch):
 
     Its last record is another one; or, where sizes are not published, there is one more.
     """
-    monkeypatch.setattr(Node, "_answer_of", constant)
+    monkeypatch.setattr(Host, "_answer_of", constant)
     made = {}
     for policy, published in ((p, s) for p in (STRICT, OPEN) for s in (True, False)):
         twins = []
