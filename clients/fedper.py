@@ -57,7 +57,7 @@ class FedPerClient(FedAvgClient):
             return WeightCodec(1, bound=1.0)
         return super().codec(task)
 
-    def event(self, task: Task) -> Event | None:
+    def event(self, task: Task) -> Event | None:  # type: ignore[override]
         """What the protection leaves of the update; nothing for a report, which devices refuse."""
         if task.purpose == EVALUATE:
             self.require_model(task)

@@ -92,7 +92,8 @@ class Robust(FedAvg):
         step = self.codec().grid
         if self.protection.bound is not None:
             step = self.protection.clip / CLIP_STEPS
-        return self.apply(number, model, {"update": self.aggregate(rows * step)})
+        aggregate = self.aggregate(rows.astype(np.float64) * step)
+        return self.apply(number, model, {"update": aggregate})
 
     def noise_facts(self) -> dict[str, float]:
         """None: what leads over the noise of a sum says nothing of a median."""

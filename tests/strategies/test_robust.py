@@ -22,6 +22,7 @@ SMALL = [
     *("model=mlp", "model.hidden=[8]", "tracking=none", "federation.num_rounds=2"),
 ]
 CENTRAL = ["protection=rows", "privacy=local", "privacy.threat=central"]
+ADAPTIVE = ["protection.clipping.adaptive=true", "protection.clipping.bit_noise=5"]
 RULES = ["median", "trimmed_mean", "krum"]
 
 
@@ -98,7 +99,7 @@ def test_noise_made_for_a_mean_is_refused(protection):
     [
         (["protection=distributed", "privacy=local", "privacy.threat=secure_aggregation"], "local"),
         (["privacy.secure_aggregation=on"], "each client's own contribution"),
-        ([*CENTRAL, "protection.clipping.adaptive=true"], "clipping.adaptive"),
+        ([*CENTRAL, *ADAPTIVE], "clipping.adaptive"),
         ([*CENTRAL, "federation.schedule=poisson", "federation.clients_per_round=4"], "poisson"),
         (["strategy.aggregation=krum", "strategy.malicious=3"], "malicious=3"),
         (["strategy.aggregation=mean"], "median"),
