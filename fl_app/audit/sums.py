@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, LocalData, Task
-from fl_app.audit.neighbours import Source
-from fl_app.audit.views import Messages
+from fl_app.audit.attack import Messages, Source
 from fl_app.engines.inline import InlineGrid, identify
 from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.noise import NoiseGenerator

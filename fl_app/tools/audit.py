@@ -1,8 +1,8 @@
 """``murmur audit``: attack the releases of a configuration or a run, and say what ε that measured.
 
 Every adversary of the privacy statement is given what it sees: a client's message (labels and
-evaluations as well), a secure sum, or the next model (``fl_app.audit.views``), for two neighbours
-of the claim's own unit and adjacency (``fl_app.audit.neighbours``). Each is attacked twice: one
+evaluations as well), a secure sum, or the next model (``fl_app.audit.attack``), for two neighbours
+of the claim's own unit and adjacency (``Pair``). Each is attacked twice: one
 release, and all of a client's over the run, of models the last one. What it achieves is a lower
 bound on ε with 99.9% confidence: above the proven figure it shows a broken mechanism or proof, far
 below it an attack that is not the worst one; above what a paper claims it refutes the paper.
@@ -25,17 +25,8 @@ from pathlib import Path
 
 from clients.base import Task, has_canaries
 from clients.protected_evaluation import PROTECTED, EvaluationClient
-from fl_app.audit.attack import Finding, attack
-from fl_app.audit.neighbours import Pair, candidate_pairs, results_apart
-from fl_app.audit.sums import (
-    Asked,
-    EvaluationSums,
-    SecureSum,
-    SumRefusedError,
-    with_sums,
-    without_noise,
-)
-from fl_app.audit.views import Messages, View, added, view_of
+from fl_app.audit import attack, sums
+from fl_app.audit.attack import Finding, Messages, Pair, View
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
@@ -181,16 +172,16 @@ def findings(
     fresh = strategy.state()
     exposures = strategy.exposures()
     assumed = ("the other clients of every sum are honest",)
-    sums = Exposure(
+    of_sums = Exposure(
         Threat.SECURE_AGGREGATION, "a server that sees only sums", release, {}, assumptions=assumed
     )
-    if strategy.setup.secure_sums.is_on and sums.threat not in {e.threat for e in exposures}:
-        exposures.append(sums)  # which a ledger charges, whatever the statement is about
+    if strategy.setup.secure_sums.is_on and of_sums.threat not in {e.threat for e in exposures}:
+        exposures.append(of_sums)  # which a ledger charges, whatever the statement is about
     for exposure in exposures:
         if only not in (None, exposure.threat):
             continue
         if exposure.threat is Threat.SECURE_AGGREGATION:
-            yield from _sums(SecureSum, node, exposure, statement, runs)
+            yield from _sums(sums.SecureSum, node, exposure, statement, runs)
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
@@ -198,7 +189,7 @@ def findings(
         threat = exposure.threat
         for count in _releases(strategy, task, threat):
             strategy.restore(fresh)
-            view = view_of(threat, strategy, messages, count)
+            view = attack.view_of(threat, strategy, messages, count)
             bound = Bound.of(exposure, statement, count)
             found = None
             if view is not None and threat is Threat.CENTRAL and count > 1:
@@ -213,7 +204,7 @@ def findings(
             continue
         own = replace(statement, unit=next(releases(exposure.per_round)).unit)
         pairs = _pairs(node, asked, exposure)
-        view = view_of(exposure.threat, strategy, asked, 1)
+        view = attack.view_of(exposure.threat, strategy, asked, 1)
         bound = Bound.of(exposure, own, 1)
         found = None
         if view is not None and math.isfinite(bound.epsilon):
@@ -227,11 +218,11 @@ def findings(
         adversary = "a server that sees sums of protected evaluations only"
         seen = Exposure(Threat.SECURE_AGGREGATION, adversary, event, {})
         seen = with_evaluation(seen, event, {0: 1})
-        yield from _sums(EvaluationSums, node, seen, statement, runs)
+        yield from _sums(sums.EvaluationSums, node, seen, statement, runs)
 
 
 def _sums(
-    kind: type[SecureSum],
+    kind: type[sums.SecureSum],
     node: SimulatedHost,
     exposure: Exposure,
     statement: Statement,
@@ -250,7 +241,7 @@ def _sums(
         As ``findings``; None for a sum that does not come about, with the reason in the adversary's
         name.
     """
-    config = with_sums(node.config)
+    config = sums.with_sums(node.config)
     with tempfile.TemporaryDirectory() as folder:
         try:
             strategy = Experiment(config).strategy
@@ -263,18 +254,21 @@ def _sums(
         chosen = ordered[:1]
         if len(set(weights.values())) > 1:
             chosen = [ordered[-1], ordered[0]]
-        asked_for = {"": config, ", all others being asked for no noise": without_noise(config)}
+        asked_for = {
+            "": config,
+            ", all others being asked for no noise": sums.without_noise(config),
+        }
         for victim, lie in product(chosen, asked_for):
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
             seen = replace(exposure, adversary=who)
             place = Path(folder) / f"{victim}{bool(lie)}"
-            own = Asked(config, SimulatedHome.of(place / "own"))
+            own = sums.Asked(config, SimulatedHome.of(place / "own"))
             others = own
             if lie:
-                others = Asked(asked_for[lie], SimulatedHome.of(place / "others"))
+                others = sums.Asked(asked_for[lie], SimulatedHome.of(place / "others"))
             try:
                 summed = kind(strategy, own, others, victim)
-            except SumRefusedError as refused:
+            except sums.SumRefusedError as refused:
                 seen = replace(seen, adversary=f"{who}; no sum comes about ({refused})")
                 yield seen, Bound.of(seen, statement, 1), None
                 continue
@@ -283,7 +277,7 @@ def _sums(
 
 def _summed(
     strategy: CohortStrategy,
-    summed: SecureSum,
+    summed: sums.SecureSum,
     exposure: Exposure,
     statement: Statement,
     runs: int | None,
@@ -300,7 +294,7 @@ def _summed(
         bound = Bound.of(exposure, statement, count)
         found = None
         if math.isfinite(bound.epsilon):
-            view = added(summed, count)
+            view = attack.added(summed, count)
             found = _attack(exposure, part, view, pairs, statement.delta, runs, count)
         yield exposure, bound, found
 
@@ -352,12 +346,12 @@ def _pairs(node: SimulatedHost, messages: Messages, exposure: Exposure) -> list[
     claim = next(releases(exposure.per_round))
     client = messages.client
     data = node.data.of(messages.task.client)
-    pairs = candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
+    pairs = attack.candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
     if isinstance(client, EvaluationClient):
         one, other = client.apart()
         pairs.append(Pair("two results as far apart as they can be", one, other))
     elif messages.trains_alone and claim.unit is Unit.CLIENT and has_canaries(client):
-        apart = results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
+        apart = attack.results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
         if exposure.threat is Threat.CENTRAL:  # in a model the direction is not that of messages
             apart = replace(apart, direction=None)
         pairs.append(apart)
@@ -384,7 +378,7 @@ def _attack(
         often = RUNS
         scouts = SCOUTS
     seen = runs or max(LEAST, often // count)
-    return attack(view, pairs, delta, seen, scouts, exposure.per_round)
+    return attack.attack(view, pairs, delta, seen, scouts, exposure.per_round)
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
