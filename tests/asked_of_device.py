@@ -205,10 +205,11 @@ class Asked:
     def neighbours(self):
         """The data with a record far away, or all of them, as the release's unit has it."""
         whole = self.release.unit is Unit.CLIENT
+        victim = min(VICTIM, len(self.labels) - 1)  # a client may have one record
         for pixel, label in FAR:
             images, labels = self.images.copy(), self.labels.copy()
-            images[slice(None) if whole else VICTIM] = pixel
-            labels[slice(None) if whole else VICTIM] = label
+            images[slice(None) if whole else victim] = pixel
+            labels[slice(None) if whole else victim] = label
             yield self._held(images, labels)
 
     def train_badly(self, patch, far):

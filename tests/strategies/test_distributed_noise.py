@@ -18,7 +18,6 @@ CHOICES = {
     "fedprox": ["strategy.proximal_mu=0.1"],
     "fedadam": [],
     "scaffold": [],
-    "fedper": ["strategy.personal_layers=1"],
     "clustering": ["federation.public=100"],
 }
 

@@ -52,7 +52,6 @@ STRATEGIES = {
     "clustering": ["strategy=clustering", "model.hidden=[4]"],
     "local_only": ["strategy=local_only", *SMALL],
     "fedper": ["strategy=fedper", *SMALL],
-    "robust": ["strategy=robust", *SMALL],
 }
 
 
