@@ -234,8 +234,9 @@ class SecureClient:
         survivors = part_ids(message, self.terms.clients)
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
-        self._require_minimum(len(survivors))
-        self._require_holders(len(self._known(survivors)) + 1)
+        known = self._known(survivors)
+        self._require_holders(len(known) + 1)
+        self._require_minimum(survivors, known)
         self.survivors = survivors
         return sign(self.identity, self._word_of(self.me))
 
@@ -320,8 +321,9 @@ class SecureClient:
         included = part_ids(message, self.terms.clients)
         if self.me not in included:
             raise SecureSumError("this client is to mask for a sum that it is not in")
-        self._require_minimum(len(included))
-        self._require_holders(len(self._known(included)) + 1)
+        known = self._known(included)
+        self._require_holders(len(known) + 1)
+        self._require_minimum(included, known)
         return included
 
     def _known(self, clients: Sequence[int]) -> list[int]:
@@ -337,9 +339,16 @@ class SecureClient:
                 "are needed to remove its masks"
             )
 
-    def _require_minimum(self, count: int) -> None:
-        """SecureSumError where ``count`` clients are too few for their sum to be revealed."""
+    def _require_minimum(self, listed: Sequence[int], known: Sequence[int]) -> None:
+        """SecureSumError where the clients ``listed`` are too few for their sum to be revealed.
+
+        In a complete graph whose key has not come does not count: nobody masks with it, so that
+        nothing shows whether its vector is in the sum.
+        """
         least = self.terms.minimum
+        count = len(listed)
+        if self.terms.neighbours is None:
+            count = len(known) + 1
         if count < least:
             raise SecureSumError(
                 f"{count} clients are left; the sum of fewer than {least} stays masked"
