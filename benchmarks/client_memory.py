@@ -139,7 +139,7 @@ def answer(folder: Path) -> dict[str, float]:
     from flwr.app import Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
-    import fl_app.device.node  # noqa: F401 - what the first message that computes imports
+    import fl_app.device.hosts  # noqa: F401 - what the first message that computes imports
     from fl_app.client_app import app
 
     imported = memory("VmRSS")

@@ -66,6 +66,12 @@ RUNS = {
     "distributed sums": ["strategy=fedavg", "protection=distributed", "privacy=local", *SUMS],
     "dpsgd_fedavg": ["strategy=dpsgd_fedavg", "model=mlp"],
     "class_statistics": ["strategy=class_statistics", *LINEAR, *SUMS, "federation.num_rounds=1"],
+    "gradient_rounds": ["strategy=gradient_rounds", "privacy.epsilon=8", *SUMS],
+    "gradient_rounds centred": [
+        *("strategy=gradient_rounds", "model=centred", "strategy.average=0.5"),
+        *("server_step=momentum", "privacy.epsilon=8", *SUMS),
+    ],
+    "class_moments": ["strategy=class_moments", *SUMS, "federation.num_rounds=1"],
     "clustering": ["strategy=clustering", "model=clustering", "privacy.epsilon=inf"],
     "rows of clients": [
         "strategy=clustering",

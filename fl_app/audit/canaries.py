@@ -34,13 +34,26 @@ from strategies.base import CohortStrategy
 
 
 class CanaryClients:
-    """``count`` canaries of a run; ValueError where they cannot say anything about its claim."""
+    """The canaries of a run.
+
+    Args:
+        client: the run's client class, which clips, noises and packs what a canary sends.
+        strategy: whose sums they join.
+        count: how many.
+
+    Raises:
+        ValueError: they cannot say anything about the run's claim; the text says why, and what to
+            do.
+    """
 
     def __init__(self, client: Client, strategy: CohortStrategy, count: int) -> None:
-        self.client, self.strategy, self.count = client, strategy, count
+        self.client = client
+        self.strategy = strategy
+        self.count = count
         if count < LEAST_CANARIES:
             raise ValueError(f"canaries={count}: must be at least {LEAST_CANARIES}, or 0")
-        setup, name = strategy.setup, strategy.algorithm
+        setup = strategy.setup
+        name = strategy.algorithm
         if not has_canaries(client):
             raise ValueError(
                 f"canaries={count}: {name} has no canaries, since its noise goes into training or "
@@ -74,20 +87,25 @@ class CanaryClients:
     def join(self, task: Task, total: Sum) -> None:
         """Add the releases of those who take part in this round; score messages and sums.
 
-        ``task``: what a client of the cohort is asked. Each canary stands beside it, and is asked
-        and weighed as that one is.
+        Args:
+            task: what a client of the cohort is asked. Each canary stands beside it, and is asked
+                and weighed as that one is.
+            total: the sum of the clients that answered; canaries are added to it.
         """
         self.others = total.total.astype(np.float64)
         self.task = task
         number = task.round
-        codec, weight = self.client.codec(self.task), self.client.weight(self.task.client)
+        codec = self.client.codec(self.task)
+        weight = self.client.weight(self.task.client)
         self.directions: dict[int, NDArray[np.int8]] = {}
         for name in self._joining(number):
             canary = self._canary(name)
             self.directions[name] = canary.direction
-            result = canary.result if self.inside[name] else canary.opposite
-            if not self.inside[name] and self.strategy.adjacency is Adjacency.ADD_REMOVE:
-                continue
+            result = canary.result
+            if not self.inside[name]:
+                if self.strategy.adjacency is Adjacency.ADD_REMOVE:
+                    continue
+                result = canary.opposite
             noise = self.strategy.setup.noise(f"canary {name}", number)
             packed = codec.pack(self.client.privatize(result, self.task, noise))
             if self.threat is Threat.LOCAL:  # the message says it all; the sum is left alone
@@ -102,6 +120,9 @@ class CanaryClients:
         """Score what the server publishes of the round's sum, where that is what is seen.
 
         Whoever knows all other clients knows their sum, and looks past it.
+
+        Args:
+            mean: (d,), noised, as it is published.
         """
         if self.threat is Threat.CENTRAL:
             known = self.others[: len(mean)]
@@ -114,26 +135,33 @@ class CanaryClients:
                 self._score(name, direction[: len(mean)], unknown)
 
     def state(self) -> dict[str, NDArray]:
-        """The scores so far."""
+        """The scores so far, for a checkpoint."""
         return {"scores": self.scores}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The scores so far."""
+        """Take up the scores of a checkpoint."""
         self.scores = np.array(state["scores"])
 
     def compose(self, exposures: Sequence[Exposure]) -> list[Exposure]:
-        """What was measured of the adversary that the budget is meant for; that they took part."""
+        """The exposures of a statement, with what was measured.
+
+        It is written beside the adversary that the budget is meant for, with the note that canaries
+        took part.
+        """
         if not self.scores.any():
             return list(exposures)
         delta = self.strategy.setup.budget.delta
         found = CanaryAudit.of(self.scores, self.inside, delta, self.is_gaussian)
-        note = f"{self.count} canary clients of an audit took part, "
-        local = self.threat is Threat.LOCAL
-        note += "whose messages are in no sum" if local else "which disturb the model"
-        return [
-            replace(e, canaries=found, notes=(*e.notes, note)) if e.threat == self.threat else e
-            for e in exposures
-        ]
+        effect = "which disturb the model"
+        if self.threat is Threat.LOCAL:
+            effect = "whose messages are in no sum"
+        note = f"{self.count} canary clients of an audit took part, {effect}"
+        composed = []
+        for exposure in exposures:
+            if exposure.threat == self.threat:
+                exposure = replace(exposure, canaries=found, notes=(*exposure.notes, note))
+            composed.append(exposure)
+        return composed
 
     def _joining(self, number: int) -> list[int]:
         """Who takes part in this round: as secretly drawn as clients are, or as often as any."""
@@ -151,7 +179,9 @@ class CanaryClients:
         self.scores[name] += float(direction.ravel().astype(np.float64) @ seen.ravel())
 
     def _is_private(self, exposure: Exposure) -> bool:
-        strategy, delta = self.strategy, self.strategy.setup.budget.delta
+        """Whether ``exposure`` has a finite ε in a round, proven or assumed."""
+        strategy = self.strategy
+        delta = strategy.setup.budget.delta
         found = Guarantee.of(exposure, delta, strategy.unit, strategy.adjacency)
         rounds = (found.proven_per_round, found.assumed_per_round)
         return any(epsilon is not None and math.isfinite(epsilon) for epsilon in rounds)

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fl_app.device import DeviceTerms
-from murmur.common import Count, settings
 from murmur.privacy.budget import Budget
 from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import SecureSumSettings
+from murmur.settings import Count, settings
 
 LEAST_EPSILON = 1e-9
 
@@ -145,6 +145,7 @@ class PrivacySettings:
         secure_sum: the settings of ``SecureSumSettings`` beside its mode.
         sensitivity: for strategies that have a choice there (NbAFL), which check it.
         calibration: the same.
+        unit: the same, of those that can protect a record or a client.
     """
 
     epsilon: int | float  # an integer stays one: statements say what was typed
@@ -157,6 +158,7 @@ class PrivacySettings:
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
     sensitivity: str | None = None
     calibration: str | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta, self.per)

@@ -26,7 +26,7 @@ from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
 from murmur.learning.features import Components, Features, fit
-from murmur.learning.features.dataset import with_components
+from murmur.learning.features.components import with_components
 
 
 def device_population(

@@ -4,7 +4,7 @@ An answer is one vector of float64. In training it is the change of all floats t
 in the order of the model's arrays, and after it each named metric; in an evaluation the metrics
 alone. The change is clipped to the L2 norm C = ``Ask.clip``; a metric in [low, high] becomes a
 number in [-1, 1] times ``Ask.metric_scale``. So the norm of the whole is at most ``Ask.radius``,
-which is 2^20 steps of the grid on which the noise is added (``mechanisms.clipped_grid``).
+which is 2^20 steps of the grid on which the noise is added (``mechanisms.clipping``).
 
 Everything in an ``Ask`` comes from the server, so a client checks all of it. Its digest is a part
 of the codec, and so of the terms of the secure sum (``release_digest``): clients that were asked
@@ -26,12 +26,12 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Count, Positive, Share, settings
 from murmur.learning.array_file import array_from_bytes
 from murmur.learning.codec import GridCodec
 from murmur.privacy.events import Assumption, Release
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from murmur.settings import Count, Positive, Share, settings
 
 ALGORITHM = "flower"  # as owners' policies name it
 KIND = "query.murmur"  # Flower's type of the protocol's messages
@@ -254,4 +254,3 @@ def refused_for(kind: str) -> str:
         f"this client answers through Murmur only and was asked for `{kind}` without it; wrap the "
         "server's strategy: strategy = private(...)"
     )
-

@@ -44,8 +44,7 @@ from murmur.flower.ask import (
 )
 from murmur.privacy.events import Event
 from murmur.privacy.ledger import Ledger
-from murmur.privacy.mechanisms.clipped_grid import truncate
-from murmur.privacy.mechanisms.clipping import clip_l2
+from murmur.privacy.mechanisms.clipping import clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
@@ -70,9 +69,7 @@ class ClientApp(FlowerClientApp):
         return protect(message, context, super().__call__)
 
 
-def protect(
-    message: Message, context: Context, call_next: App, guarded: bool = False
-) -> Message:
+def protect(message: Message, context: Context, call_next: App, guarded: bool = False) -> Message:
     """The protected reply to ``message``.
 
     ``call_next`` is called at most once, and only where the answer is charged. ``guarded``: whether
@@ -102,7 +99,7 @@ def _error(message: Message, reason: str) -> Message:
     return Message(error, reply_to=message)
 
 
-# Whose device this is ------------------------------------------------------------------------------
+# Whose device this is --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ def _trial_folder(run: str, node: int) -> Path:
     return folder
 
 
-# Answering -------------------------------------------------------------------------------------------
+# Answering -------------------------------------------------------------------------------------
 
 
 def _answer(message: Message, context: Context, call_next: App, device: Device) -> RecordDict:
@@ -227,12 +224,12 @@ class _Owner(SecureParties):
         return StateFile(self.home.folder / "sum.json")
 
     def identity(self, client: int) -> bytes:
-        """This device's own key, by which its peers know it."""
+        """The device's own key, by which its peers know it."""
         return identity_in(self.home.folder / "identity.key")
 
 
 def _parties(device: Device, content: RecordDict) -> _Owner:
-    """This device in a message's sum, at the place that the message names."""
+    """The device in a message's sum, at the place that the message names."""
     record = content.config_records.get(RECORD) or content.config_records.get(ASKED) or {}
     clients = record.get("clients")
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
@@ -307,7 +304,7 @@ class _Asked:
         if still:
             log(
                 logging.WARNING,
-                "training has not changed %s; named in private(..., frozen=[...]) it takes no noise",
+                "training has not changed %s; named in frozen=[...] it takes no noise",
                 ", ".join(still[:8]),
             )
 

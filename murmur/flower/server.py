@@ -182,9 +182,7 @@ class _Terms:
     def sums(self) -> SecureSumSettings:
         """How a cohort sums."""
         mode = "simulated" if self.simulated else "on"
-        return SecureSumSettings(
-            mode, threshold=None, minimum=_MINIMUM, colluders=COLLUDERS
-        )
+        return SecureSumSettings(mode, threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
 
     def ask(self, purpose: str, number: int, minimum: int) -> Ask:
         """What round ``number`` asks of each client."""
@@ -367,14 +365,15 @@ class PrivateGrid(GridAround):
         purpose = kind.partition(".")[0]
         if purpose == "evaluate" and not self.terms.metrics["evaluate"]:
             if not self.rounds["evaluate"]:
-                log(INFO, "no evaluation on clients: name what it releases, with its range: "
-                    "private(..., evaluate={'accuracy': (0, 1)})")
+                log(
+                    INFO,
+                    "no evaluation on clients: name what it releases, with its range: "
+                    "private(..., evaluate={'accuracy': (0, 1)})",
+                )
             self.rounds["evaluate"] += 1
             return []
         if purpose not in self.rounds:
-            raise RunError(
-                f"`{kind}`: private(...) protects train and evaluate; nothing was asked"
-            )
+            raise RunError(f"`{kind}`: private(...) protects train and evaluate; nothing was asked")
         self.rounds[purpose] += 1
         number = self.rounds[purpose]
         if number > self.terms.rounds:
@@ -524,8 +523,13 @@ class PrivateGrid(GridAround):
         """A reply for each survivor, real but for its content; errors where the sum is lost."""
         for place, why in outcome.failed.items():
             if not why.startswith(_OF_THE_SUM):
-                log(WARNING, "round %d, node %d: %s", ask.round, asked[place].metadata.dst_node_id,
-                    why)
+                log(
+                    WARNING,
+                    "round %d, node %d: %s",
+                    ask.round,
+                    asked[place].metadata.dst_node_id,
+                    why,
+                )
         if not (outcome.answered and outcome.counted):
             lost = _lost(ask, outcome)
             log(WARNING, lost)
@@ -613,7 +617,7 @@ def _lost(ask: Ask, outcome: Outcome) -> str:
     return f"round {ask.round} was lost: {printable_line(reason)}"
 
 
-# What it costs, and what it does -------------------------------------------------------------------
+# What it costs, and what it does ----------------------------------------------------------------
 
 
 def forecast(ask: Ask, size: int, clients: int) -> list[str]:
@@ -633,9 +637,11 @@ def forecast(ask: Ask, size: int, clients: int) -> list[str]:
     needed = clients
     while needed < 10**7:
         settings = SecureSumSettings("on", threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
-        if math.sqrt(size / ((settings.least_survivors(needed) - COLLUDERS) * needed)) * (
-            per_number
-        ) <= _LOUD:
+        if (
+            math.sqrt(size / ((settings.least_survivors(needed) - COLLUDERS) * needed))
+            * (per_number)
+            <= _LOUD
+        ):
             break
         needed += max(1, needed // 500)
     numbers = int((_LOUD / per_number) ** 2 * honest * clients)
@@ -702,12 +708,10 @@ def state(
     )
 
 
-# Whether a strategy averages -----------------------------------------------------------------------
+# Whether a strategy averages --------------------------------------------------------------------
 
 
-def probe(
-    strategy: Strategy, model: _Model, metrics: Sequence[tuple[str, float, float]]
-) -> None:
+def probe(strategy: Strategy, model: _Model, metrics: Sequence[tuple[str, float, float]]) -> None:
     """RunError unless ``strategy`` does no more with its replies than average them.
 
     Two copies of it take two rounds of six replies each: six that differ, and six that all hold

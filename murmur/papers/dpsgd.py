@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import Count, Positive, settings
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
+from murmur.settings import Count, Positive, settings
 
 
 @settings
@@ -79,7 +79,9 @@ def train_privately(
 
     def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
         noisy = mechanism.perturb(total, noise)
-        return noisy if drift is None else noisy + drift()
+        if drift is None:
+            return noisy
+        return noisy + drift()
 
     descent.train(
         trainer,

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import log_softmax, softmax
 
-from murmur.common import Count, Positive, Share, experiment_rng, settings
+from murmur.common import experiment_rng
 from murmur.learning.codec import (
     Codec,
     GridCodec,
@@ -48,6 +48,7 @@ from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse, project_simplex
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.noise import NoiseGenerator
+from murmur.settings import Count, Positive, Share, settings
 
 AGREEMENT = 0.5  # the share of clients' labels that are taken to be right before noise
 ABSTAINED = -1  # a label that is no vote
@@ -123,7 +124,9 @@ class SharedLabels(Answers):
     @property
     def keep(self) -> float:
         """β, the share of labels that are kept; 1 without protection."""
-        return 1.0 if self.mechanism is None else self.mechanism.keep
+        if self.mechanism is None:
+            return 1.0
+        return self.mechanism.keep
 
     def event(self) -> Event:
         """K labels at ε/K each."""
@@ -204,7 +207,9 @@ class Votes(Answers):
 
     def event(self) -> Event:
         """One noised vector of K votes."""
-        return NonPrivateEvent() if self.noise is None else self.noise.release()
+        if self.noise is None:
+            return NonPrivateEvent()
+        return self.noise.release()
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
         """The votes in grid steps, noised; ``ABSTAINED`` is a zero row."""

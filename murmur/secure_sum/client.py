@@ -256,14 +256,19 @@ class SecureClient:
         self._require_holders(confirmed + 1)
         revealed = {}
         for v in self.shares.keys() & set(self.included):
-            place = SEED if v in self.survivors else KEY
+            place = KEY
+            if v in self.survivors:
+                place = SEED
             revealed[v] = piece(self.shares[v], place)
         return join(revealed, self.terms.holders_of(self.me))
 
     def require_due(self, phase: Phase) -> None:
         """SecureSumError unless ``phase`` is the next one."""
         if self.done != _ORDER.index(phase):
-            due = "nothing more" if self.is_finished else f"phase {_ORDER[self.done]}"
+            if self.is_finished:
+                due = "nothing more"
+            else:
+                due = f"phase {_ORDER[self.done]}"
             raise SecureSumError(
                 f"phase {phase} was asked for, {due} is due: each is answered once"
             )

@@ -164,7 +164,9 @@ class SeenPeers:
 
     def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
         """A client keeps the key that it was first seen with, and nobody else may have it."""
-        known = read_peers(self.path) if self.path.exists() else {}
+        known = {}
+        if self.path.exists():
+            known = read_peers(self.path)
         if any(known.get(client, key) != key for client, key in found.items()):
             raise SecureSumError("a client has another key than when it was first seen")
         both = {**known, **found}

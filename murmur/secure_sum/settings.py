@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from murmur.common import Count, settings
 from murmur.secure_sum.identity import PinnedKeys, PinnedPeers, keys_digest, read_peers
 from murmur.secure_sum.terms import HONEST, LYING, PRIVACY_BITS, Server, Terms, ring_for
+from murmur.settings import Count, settings
 
 _Mode = Literal["off", "simulated", "on"]
 MODES: tuple[str, ...] = get_args(_Mode)
@@ -110,7 +110,9 @@ class SecureSumSettings:
         """
         if not self.is_on:
             return ["it forgot what it summed (simulated: in this run it saw every message)"]
-        found = [self.graph_assumption(cohort)] if self.failure_probability(cohort) else []
+        found = []
+        if self.failure_probability(cohort):
+            found = [self.graph_assumption(cohort)]
         if self.server == HONEST or self.peers is None:
             return [
                 *found,
@@ -166,7 +168,9 @@ class SecureSumSettings:
                 f"all {size} clients of a sum share secrets with each other, {threshold} of them "
                 f"restore one; at most {self.colluders} side with the server, which may lie"
             )
-        whom = "follows the protocol" if self.server == HONEST else "may lie"
+        whom = "may lie"
+        if self.server == HONEST:
+            whom = "follows the protocol"
         return (
             f"each of a sum's {size} clients shares secrets with {neighbours} others by lot, "
             f"{threshold} restore one; at most {self.colluders} side with the server, which "

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from murmur.common import Count, Positive, settings
+from murmur.settings import Count, Positive, settings
 
 
 @settings

@@ -1,4 +1,4 @@
-"""Principal components of a feature map, fitted on public images alone.
+"""Principal components of a feature map, fitted on public images alone, and data sets of them.
 
 Each coordinate of the map is standardised by the pool's mean and deviation; then come the pool's
 first principal components, whitened, and every image's vector is scaled to unit length. What was
@@ -10,22 +10,35 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.cache import cache_folder, publish_folder
+from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.process import one_thread
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 _BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
+_FORMAT = 1  # of kept features: raise it when their computation changes
+_LARGE = 2**24  # bytes of images from which on reading is quicker than computing
 _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """``mean`` (D,) of the map over the pool, ``projection`` (d, D): scale, axes and whitening."""
+    """What was fitted on the pool.
+
+    Attributes:
+        mean: (D,), of the map over the pool.
+        projection: (d, D): scale, axes and whitening.
+
+    Raises:
+        ValueError: they are not finite float32 arrays of one map.
+    """
 
     mean: NDArray[np.float32]
     projection: NDArray[np.float32]
@@ -39,7 +52,7 @@ class Components:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of both arrays."""
+        """SHA-256 of both arrays, by which a device knows what the run's features are."""
         state = hashlib.sha256(repr(self.projection.shape).encode())
         for values in (self.mean, self.projection):
             state.update(np.ascontiguousarray(values).tobytes())
@@ -51,7 +64,11 @@ class Components:
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray]) -> Components | None:
-        """The inverse of ``arrays``; None where they are not there."""
+        """The inverse of ``arrays``; None where they are not there.
+
+        Raises:
+            ValueError: they are not what was fitted.
+        """
         if "features_mean" not in arrays or "features_projection" not in arrays:
             return None
         return cls(arrays["features_mean"], arrays["features_projection"])
@@ -61,7 +78,13 @@ class Components:
 class Features:
     """A feature map and how many of its principal components are kept.
 
-    ``name`` says what the map is, all of its settings included: equal names are equal maps.
+    Attributes:
+        name: what the map is, all of its settings included: equal names are equal maps.
+        map: images (N, C, H, W) to features (N, ...).
+        components: d, at least 1.
+
+    Raises:
+        ValueError: ``components`` is below 1.
     """
 
     name: str
@@ -73,7 +96,15 @@ class Features:
             raise ValueError(f"components={self.components}: must be at least 1")
 
     def apply(self, fitted: Components, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features (N, d, 1, 1) of ``images`` (N, C, H, W), each of length 1."""
+        """Features of images, each of length 1.
+
+        Args:
+            fitted: on a pool, with this map.
+            images: (N, C, H, W).
+
+        Returns:
+            (N, d, 1, 1).
+        """
         out = np.empty((len(images), len(fitted.projection), 1, 1), np.float32)
         with one_thread():
             for start, rows in _blocks(self.map, images):
@@ -84,11 +115,16 @@ class Features:
 
 
 def fit(features: Features, pool: NDArray[np.float32]) -> Components:
-    """The standardised, whitened components of ``features.map`` over ``pool`` (P, C, H, W).
+    """The standardised, whitened components of a map over a pool.
 
     At most P − 1 of them, and as many as the map's coordinates are independent.
 
-    Raises ValueError where the pool holds fewer than two images.
+    Args:
+        features: the map, and how many are wanted.
+        pool: (P, C, H, W), public images.
+
+    Raises:
+        ValueError: the pool holds fewer than two images.
     """
     if len(pool) < 2:
         raise ValueError(f"public={len(pool)}: features are fitted on a public pool of two or more")
@@ -122,9 +158,97 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
     return Components(mean.astype(np.float32), projection.astype(np.float32))
 
 
+def featured(
+    dataset: Dataset,
+    features: Features,
+    public: NDArray[np.int64],
+    cache: str | Path | None = None,
+) -> tuple[Dataset, Components]:
+    """``dataset`` with features (d, 1, 1) for images.
+
+    Large ones are kept on disk, under what they were computed from.
+
+    Args:
+        dataset: of images.
+        features: the map and the number of components.
+        public: indices of the training images that they are fitted on.
+        cache: see ``murmur.learning.data.cache.cache_folder``.
+
+    Returns:
+        The data set, and what was fitted.
+
+    Raises:
+        ValueError: the images do not suit the features.
+        DataError: the cache cannot be written or is damaged.
+    """
+    pool = dataset.train.images[public]
+    if dataset.train.images.nbytes < _LARGE:
+        fitted = fit(features, pool)
+        return _with(dataset, fitted, *_both(dataset, features, fitted)), fitted
+    folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"
+    if not folder.is_dir():
+        fitted = fit(features, pool)
+        with publish_folder(folder) as temporary:
+            np.savez(temporary / "fitted.npz", allow_pickle=False, **fitted.arrays())
+            for part, values in zip(
+                ("train", "test"), _both(dataset, features, fitted), strict=True
+            ):
+                np.save(temporary / f"{part}.npy", values)
+    try:
+        with np.load(folder / "fitted.npz", allow_pickle=False) as arrays:
+            known = Components.of(arrays)
+        parts = [
+            np.asarray(np.load(folder / f"{part}.npy", mmap_mode="r")) for part in ("train", "test")
+        ]
+        if known is None:
+            raise ValueError("what was fitted is missing")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"the cache folder {folder} is damaged ({error}); delete it and run again"
+        ) from error
+    return _with(dataset, known, *parts), known
+
+
+def with_components(dataset: Dataset, features: Features, fitted: Components) -> Dataset:
+    """``dataset`` with the features of components that somebody has fitted."""
+    return _with(dataset, fitted, *_both(dataset, features, fitted))
+
+
+def _both(
+    dataset: Dataset, features: Features, fitted: Components
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Features of the training images and of the test images."""
+    return (
+        features.apply(fitted, dataset.train.images),
+        features.apply(fitted, dataset.test.images),
+    )
+
+
+def _with(
+    dataset: Dataset, fitted: Components, train: NDArray[np.float32], test: NDArray[np.float32]
+) -> Dataset:
+    """``dataset`` with these features for images."""
+    return replace(
+        dataset,
+        train=Examples(train, dataset.train.labels),
+        test=Examples(test, dataset.test.labels),
+        input_shape=(len(fitted.projection), 1, 1),
+    )
+
+
+def _digest(dataset: Dataset, features: Features, pool: NDArray[np.float32]) -> str:
+    """What names the kept features: the map and every image."""
+    state = hashlib.sha256(f"{_FORMAT} {features.name} {features.components}".encode())
+    for images in (pool, dataset.train.images, dataset.test.images):
+        state.update(repr(images.shape).encode())
+        state.update(np.ascontiguousarray(images).data)
+    return state.hexdigest()[:16]
+
+
 def _blocks(
     mapping: FeatureMap, images: NDArray[np.float32]
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """(first row, features (B, D)) of every block of images; blocks are always of the same size."""
     for start in range(0, len(images), _BLOCK):
         block = np.ascontiguousarray(images[start : start + _BLOCK])
         yield start, mapping(block).reshape(len(block), -1)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Count, experiment_rng, settings
+from murmur.common import experiment_rng
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
@@ -39,6 +39,7 @@ from murmur.privacy.events import (
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.search import decreasing_root
+from murmur.settings import Count, settings
 
 Floats = NDArray[np.floating]
 
@@ -88,7 +89,9 @@ class WeightBits:
     @property
     def sensitivity(self) -> int:
         """In how many bits two neighbours can differ."""
-        return self.uploaded if self.hamming is None else min(2 * self.hamming, self.uploaded)
+        if self.hamming is None:
+            return self.uploaded
+        return min(2 * self.hamming, self.uploaded)
 
     def event(self) -> Event:
         """What one release does."""
@@ -208,7 +211,10 @@ class ReleaseSettings:
                 f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises "
                 "one; set privacy=fixed"
             )
-        gamma = self.gamma if self.noise else None
+        if self.noise:
+            gamma = self.gamma
+        else:
+            gamma = None
         bits = WeightBits(weights, gamma, self.upload, self.budget.hamming, self.budget.mask)
         if self.flip == "tensor" and (bits.sensitivity < weights or self.upload != "sign"):
             raise ValueError(

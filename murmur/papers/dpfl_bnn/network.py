@@ -55,7 +55,10 @@ _PLANS_KEPT = 8
 
 def sign(x: Tensor, out: Tensor | None = None) -> Tensor:
     """±1 with 0 → +1, where PyTorch's own sign gives 0; into ``out`` if given, without a copy."""
-    out = torch.sign(x) if out is None else torch.sign(x, out=out)
+    if out is None:
+        out = torch.sign(x)
+    else:
+        out = torch.sign(x, out=out)
     return torch.sign(out.add_(0.5), out=out)
 
 
@@ -88,7 +91,10 @@ class BinaryLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) to (N, out)."""
-        bias = None if self.bias is None else _binary(self.bias)
+        if self.bias is None:
+            bias = None
+        else:
+            bias = _binary(self.bias)
         return F.linear(x, _binary(self.weight), bias)
 
 
@@ -168,7 +174,10 @@ class SignStage(Stage):
 
     def __init__(self, shape: tuple[int, ...], like: Tensor, out: Tensor | None) -> None:
         # Never in place: the activation before needs its own output again.
-        self._out = like.new_empty(shape) if out is None else out
+        if out is None:
+            self._out = like.new_empty(shape)
+        else:
+            self._out = out
 
     def forward(self, x: Tensor) -> Tensor:
         """The signs of ``x``."""
@@ -183,7 +192,8 @@ class ScaleStage(Stage):
     """``Scale``."""
 
     def __init__(self, factor: float, out: Tensor | None) -> None:
-        self._factor, self.input = factor, out
+        self._factor = factor
+        self.input = out
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` · factor, in place where it can be."""
@@ -204,7 +214,9 @@ class BatchNormStage(Stage):
     """
 
     def __init__(self, layer: BatchNorm, target: Tensor, out: Tensor | None) -> None:
-        self._layer, self._target, self._out = layer, target, out
+        self._layer = layer
+        self._target = target
+        self._out = out
         self._saved: tuple[Tensor, Tensor, Tensor] | None = None
         self._by_batch = True
 
@@ -226,7 +238,9 @@ class BatchNormStage(Stage):
         )
         self._saved = (seen, mean, inverse_deviation)
         y = _channels_last(y)
-        return y if self._out is None else self._out.copy_(y)
+        if self._out is None:
+            return y
+        return self._out.copy_(y)
 
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
         """The gradient with respect to the batch; that of scale and shift into the target."""
@@ -271,7 +285,8 @@ class BinaryBackend(StagedBackend):
         for norm, view in zip(self._norms, self._local_views(self._local), strict=True):
             view[0].copy_(norm.weight)
             view[1].copy_(norm.bias)
-            norm.weight.data, norm.bias.data = view[0], view[1]
+            norm.weight.data = view[0]
+            norm.bias.data = view[1]
         self._shapes = self._trace()
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
@@ -330,7 +345,8 @@ class BinaryBackend(StagedBackend):
         # From the last layer to the first, since each says where it wants its input.
         for index, (name, layer) in reversed(list(enumerate(layers))):
             shape = (batch, *self._shapes[index])
-            own, moved = _affine(weights, name), _affine(targets, name)
+            own = _affine(weights, name)
+            moved = _affine(targets, name)
             stage = self._stage(layer, own, moved, shape, out, norms, index == 0)
             stages.insert(0, stage)
             out = stage.input
@@ -371,11 +387,15 @@ def _affine(views: dict[str, Tensor], layer: str) -> Affine:
 
 
 def _channels_second(x: Tensor) -> Tensor:
-    return x if x.dim() == 2 else x.permute(0, 3, 1, 2)
+    if x.dim() == 2:
+        return x
+    return x.permute(0, 3, 1, 2)
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    return x if x.dim() == 2 else x.permute(0, 2, 3, 1)
+    if x.dim() == 2:
+        return x
+    return x.permute(0, 2, 3, 1)
 
 
 # The network ------------------------------------------------------------------------------------
@@ -457,4 +477,6 @@ def refresh_statistics(trainer: Trainer, images: NDArray[np.float32]) -> None:
 
 
 def _normalisation(bn: str, inputs: int, outputs: int) -> nn.Module:
-    return BatchNorm(outputs) if bn == "local" else Scale(1 / math.sqrt(inputs))
+    if bn == "local":
+        return BatchNorm(outputs)
+    return Scale(1 / math.sqrt(inputs))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     FedAdagrad,
     FedAdam,
@@ -12,7 +13,7 @@ from flwr.serverapp.strategy import (
     FedProx,
     FedYogi,
 )
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
@@ -66,13 +67,13 @@ def test_a_model_is_its_base_plus_the_mean_of_clipped_changes(monkeypatch, clip)
 def test_without_clipping_it_is_fedavg_with_equal_weights(monkeypatch):
     without_noise(monkeypatch)
     alike = app_of(metrics={"num-examples": 1})
-    plain = app_of(make=__import__("flwr.clientapp").clientapp.ClientApp,
-                   metrics={"num-examples": 1})
+    plain = app_of(make=ClientApp, metrics={"num-examples": 1})
     one = started(Nodes(alike), clip=100.0)
     other = FedAvg().start(Nodes(plain), record(MODEL), num_rounds=1, timeout=1)
     for name, values in arrays(other).items():
         if MODEL[name].dtype.kind == "f":
-            assert_allclose(arrays(one)[name], values, atol=2e-4 if name == "half" else 2e-4)
+            ulp = 2.0**-11 if name == "half" else 0.0  # float16 at 0.5 rounds by so much
+            assert_allclose(arrays(one)[name], values, atol=2e-4 + ulp)
 
 
 def test_integers_truth_values_and_what_is_frozen_are_the_bases_bytes():
@@ -87,8 +88,6 @@ def test_integers_truth_values_and_what_is_frozen_are_the_bases_bytes():
 )
 def test_strategies_that_average_give_their_plain_model(monkeypatch, make):
     without_noise(monkeypatch)
-    from flwr.clientapp import ClientApp
-
     floats = {name: a for name, a in MODEL.items() if a.dtype == np.float32}
     alike = {"num-examples": 1}
     one = started(Nodes(app_of(metrics=alike)), make(), rounds=2, model=floats, clip=10.0)
@@ -138,8 +137,13 @@ def test_a_lost_round_leaves_the_model_costs_once_and_the_next_counts(tmp_path, 
     strategy = FedAvg()
     grid = Nodes(app_of(), 10, devices=tmp_path / "devices", spoil=silent)
     own = private(strategy, **BUDGET)
-    own.start(grid, record(MODEL), num_rounds=2, timeout=0.5,
-              evaluate_fn=lambda number, model: models.append(model))
+    own.start(
+        grid,
+        record(MODEL),
+        num_rounds=2,
+        timeout=0.5,
+        evaluate_fn=lambda number, model: models.append(model),
+    )
     assert "round 1 was lost: 4 of 10 clients are left, a sum needs 7" in caplog.text
     assert models[1]["weights"].data == models[0]["weights"].data
     assert models[2]["weights"].data != models[1]["weights"].data
@@ -179,15 +183,12 @@ def test_the_same_message_gets_the_same_bytes_and_trains_once(tmp_path):
 
     grid = Nodes(app_of(counted), devices=tmp_path, spoil=keep)
     started(grid)
-    replies = {id(m): r for (m, _), r in zip(kept, grid.replies, strict=True)} if False else None
-    assert replies is None
-    message, node = next(
-        (m, n) for m, n in kept if m.metadata.message_type == "train" and n == 2
-    )
+    message, node = next((m, n) for m, n in kept if m.metadata.message_type == "train" and n == 2)
     contexts = list(grid._contexts.values())
     again = [grid.app(message, contexts[node]) for _ in range(2)]
     first = next(
-        r for r in grid.replies
+        r
+        for r in grid.replies
         if r.metadata.message_type == "train" and r.metadata.src_node_id == contexts[node].node_id
     )
     bytes_of = [r.content["contribution"]["masked"].data for r in (first, *again)]
