@@ -143,8 +143,9 @@ class Device:
         if guarded:
             granted.add(HONEST_APP.name)
         policy = replace(policy, assumptions=sorted(granted))
-        home = DeviceHome(folder, run, policy)
-        return cls(home, OwnerRules(colluders=1, peers=pinned), owned=True, guarded=guarded)
+        owned = DeviceHome(folder, run, policy)
+        rules = OwnerRules(colluders=1, peers=pinned)
+        return cls(owned, rules, owned=True, guarded=guarded)
 
     def facts(self) -> dict[str, bool]:
         """What a server is told of it, for the statement."""
@@ -230,8 +231,8 @@ class _Owner(SecureParties):
 
 def _parties(device: Device, content: RecordDict) -> _Owner:
     """The device in a message's sum, at the place that the message names."""
-    record = content.config_records.get(RECORD) or content.config_records.get(ASKED) or {}
-    clients = record.get("clients")
+    records = content.config_records
+    clients: Any = records.get(RECORD, records.get(ASKED, ConfigRecord())).get("clients")
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
         raise RequestError("clients: must be a list of one place")
     return _Owner(device.home, clients, device.rules, is_on=True, place=clients[0])
@@ -246,7 +247,7 @@ class _Asked:
         self.ask = ask
         self.content = content
         self.place = place
-        self.purposes = (ask.purpose,)
+        self.purposes: tuple[str, ...] = (ask.purpose,)
         self.name, self.record = array_record(content)
         self.base = arrays_of(self.record)
         self.layout = Layout(self.base, ask.frozen)
@@ -283,8 +284,8 @@ class _Asked:
         if reply.has_error():
             raise ValueError(f"the app's reply is an error: {reply.error.reason}")
         found: dict[str, object] = {}
-        for record in reply.content.metric_records.values():
-            found.update(record)
+        for named in reply.content.metric_records.values():
+            found.update(named)
         metrics = self.ask.metric_vector(found)
         if self.ask.purpose == "evaluate":
             return metrics
@@ -312,11 +313,11 @@ class _Asked:
 class _AppsOwn:
     """The data of somebody else's app: it opens them itself."""
 
-    def of(self, client: int) -> None:
-        """Nothing is known of them."""
+    def of(self, client: int) -> Any:
+        """None: nothing is known of them."""
 
     def blank(self, client: int) -> None:
-        """``_Training`` releases a zero by itself."""
+        """None: ``_Training`` releases a zero by itself."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +333,7 @@ class _Training:
     call_next: App
     device: Device
 
-    def __call__(self, client: Any, task: Task, data: None, noise: NoiseGenerator) -> NDArray:
+    def __call__(self, client: Any, task: Task, data: Any, noise: NoiseGenerator) -> NDArray:
         asked: _Asked = client
         vector = np.zeros(asked.codec(task).size)
         try:

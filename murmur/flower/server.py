@@ -137,7 +137,8 @@ def private(
 
 def _ranges(given: Ranges | None) -> tuple[tuple[str, float, float], ...]:
     """Names and ranges as an ask has them, in the order of names."""
-    return tuple((name, *map(float, ends)) for name, ends in sorted((given or {}).items()))
+    ranges = sorted((given or {}).items())
+    return tuple((name, float(low), float(high)) for name, (low, high) in ranges)
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,10 @@ class _Terms:
     @property
     def sums(self) -> SecureSumSettings:
         """How a cohort sums."""
-        mode = "simulated" if self.simulated else "on"
-        return SecureSumSettings(mode, threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
+        sums = SecureSumSettings("on", threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
+        if self.simulated:
+            return replace(sums, mode="simulated")
+        return sums
 
     def ask(self, purpose: str, number: int, minimum: int) -> Ask:
         """What round ``number`` asks of each client."""
@@ -308,7 +311,11 @@ class _Setup:
     query: str = KIND
     seed: int = 0
     seeded_noise: bool = False
-    round_timeout: float = PHASE_SECONDS
+
+    @property
+    def round_timeout(self) -> float:
+        """Seconds for each phase of the protocol."""
+        return PHASE_SECONDS
 
     @property
     def num_clients(self) -> int:
@@ -503,7 +510,7 @@ class PrivateGrid(GridAround):
             if reply.has_error():
                 unprotected += _NO_FUNCTION in str(reply.error.reason)
                 continue
-            record = reply.content.config_records.get(DEVICE, {})
+            record = reply.content.config_records.get(DEVICE, ConfigRecord())
             self.known[node] = {name: record.get(name) is True for name in FACTS}
         if unprotected:
             raise RunError(
