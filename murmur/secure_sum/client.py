@@ -235,8 +235,8 @@ class SecureClient:
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
         known = self._known(survivors)
-        self._require_holders(len(known) + 1)
         self._require_minimum(survivors, known)
+        self._require_holders(len(known) + 1)
         self.survivors = survivors
         return sign(self.identity, self._word_of(self.me))
 
