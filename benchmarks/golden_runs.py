@@ -54,6 +54,12 @@ RUNS = {
     "scaffold": ["strategy=scaffold", "privacy.epsilon=inf"],
     "centralised": ["strategy=centralised"],
     "local_only": ["strategy=local_only"],
+    "fedper": ["strategy=fedper"],
+    "robust median": ["strategy=robust"],
+    "robust krum, noised rows": [
+        *("strategy=robust", "strategy.aggregation=krum", "protection=rows", "privacy=local"),
+        *("privacy.threat=central", "privacy.epsilon=50"),
+    ],
     "dp_fedavg": ["strategy=dp_fedavg"],
     "dp_fedavg poisson": ["experiment=digits_dp_fedavg", "federation.num_rounds=2"],
     "dp_ftrl": ["strategy=dp_ftrl"],

@@ -16,16 +16,14 @@ from omegaconf import OmegaConf
 
 from clients.base import LocalData, Task
 from clients.dpfl_bnn import DPFLBNNClient
-from fl_app.config.building import build
 from fl_app.config.composition import SERVER_MAY_SET, installed
 from fl_app.config.groups import groups
 from fl_app.config.run_config import to_run_config
 from fl_app.device.agreement import CHOICES, device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_client, build_evaluator, build_trainer
-from fl_app.run.population import Population
+from fl_app.run.population import Population, build_features
 from murmur.learning.data.datasets import Dataset, Examples
-from murmur.learning.features import fit
 from murmur.learning.features.components import with_components
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.class_moments import CENTRE
@@ -164,9 +162,9 @@ class Asked:
         public = np.random.default_rng(0).random((POOL, *SHAPE), np.float32)
         nothing = Examples(np.zeros((0, *SHAPE), np.float32), np.zeros(0, np.int64))
         dataset = Dataset("own", nothing, nothing, CLASSES, SHAPE)
-        features, self.seen = build(config.features, "features"), np.asarray
+        features, self.seen = build_features(config.features), np.asarray
         if features is not None:
-            fitted = fit(features, public)
+            fitted = features.fit(public)
             dataset = with_components(dataset, features, fitted)
             self.seen = functools.partial(features.apply, fitted)
         people = Population(dataset, self.seen(public), {}, sizes, np.zeros(0, np.int64))
@@ -207,10 +205,11 @@ class Asked:
     def neighbours(self):
         """The data with a record far away, or all of them, as the release's unit has it."""
         whole = self.release.unit is Unit.CLIENT
+        victim = min(VICTIM, len(self.labels) - 1)  # a client may have one record
         for pixel, label in FAR:
             images, labels = self.images.copy(), self.labels.copy()
-            images[slice(None) if whole else VICTIM] = pixel
-            labels[slice(None) if whole else VICTIM] = label
+            images[slice(None) if whole else victim] = pixel
+            labels[slice(None) if whole else victim] = label
             yield self._held(images, labels)
 
     def train_badly(self, patch, far):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fl_app.device import DeviceTerms
+from fl_app.config.device_terms import DeviceTerms
 from murmur.privacy.budget import Budget
 from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import SecureSumSettings

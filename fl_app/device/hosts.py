@@ -10,7 +10,7 @@ from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import NodeSettings
 from fl_app.run.clients import build_trainer, require_usable
 from fl_app.run.hosts import values_of
-from murmur.learning.features import Features
+from fl_app.run.population import build_features
 from murmur.learning.process import has_compiler
 from murmur.round.host import Host
 
@@ -28,7 +28,7 @@ class DeviceHost(Host):
         federation: FederationSettings = build(config.federation, "federation")
         terms = federation.device_terms()
         assert terms is not None
-        features: Features | None = build(config.features, "features")
+        features = build_features(config.features)
         self.population = device_population(owner, terms, features)
         data = OwnData(owner, terms, home.folder / "cache", features, self.population.fitted)
         compute = ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)

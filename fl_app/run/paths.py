@@ -14,6 +14,7 @@ PATHS = (
     "dataset.cache",
     "dataset.test_path",
     "dataset.tokenizer",
+    "features.encoder",
     "features.weights",
     "model.base.weights",
     "model.start",
@@ -22,14 +23,17 @@ PATHS = (
     "federation.peers",
     "privacy.policy",
 )
+# Of these, what may be a name instead: on the hub of Hugging Face, of a package, or a word.
+NAMES = ("dataset.path", "dataset.tokenizer", "features.encoder", "model.start")
 
 
 def absolute_paths(config: DictConfig, base: Path) -> list[str]:
     """Overrides that pin the paths which the user typed: the apps run in another folder."""
     typed = {key: OmegaConf.select(config, key) for key in PATHS}
     found = {key: base / path for key, path in typed.items() if path is not None}
-    if "dataset.path" in found and not found["dataset.path"].exists():
-        del found["dataset.path"]  # a name on the hub of Hugging Face
+    for key in NAMES:
+        if key in found and not found[key].exists():
+            del found[key]
     return [f"{key}={quoted(path)}" for key, path in found.items()]
 
 

@@ -132,6 +132,17 @@ def metrics(
     return found
 
 
+def over_owners(owners: NDArray[np.int64]) -> Metric:
+    """Accuracy as the mean over ``owners`` (N,) of each one's own: every owner counts alike."""
+    _, whose, counts = np.unique(owners, return_inverse=True, return_counts=True)
+
+    def score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+        right = (logits.argmax(axis=1) == labels).astype(np.float64)
+        return float((np.bincount(whose, right) / counts).mean())
+
+    return score
+
+
 def _metric(name: str, settings: dict[str, Any], classes: int) -> Metric:
     """A score by its name in scikit-learn, or else in torchmetrics.
 

@@ -55,6 +55,8 @@ RUNS = {
     "fedprox": [],
     "centralised": ["federation.num_clients=1"],
     "local_only": [],
+    "fedper": [],
+    "robust": ["strategy.aggregation=trimmed_mean"],
     "votes": [],
 }
 

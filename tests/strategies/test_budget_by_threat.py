@@ -41,7 +41,7 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
             "secure_aggregation": DISTRIBUTED,
             "central": ["privacy=local", "protection=central"],
         }
-        for name in ("fedavg", "fedprox", "fedadam", "scaffold", "clustering")
+        for name in ("fedavg", "fedprox", "fedadam", "fedper", "scaffold", "clustering")
     },
     "class_moments": {
         threat: [*GRADIENTS, "federation.clients_per_round=20", "federation.num_rounds=1"]
@@ -52,6 +52,7 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
         "secure_aggregation": [*GRADIENTS, "model=centred"],
         "central": [*GRADIENTS, "protection=central"],
     },
+    "robust": {"local": DISTRIBUTED, "central": ["privacy=local", "protection=rows"]},
     "dp_fedavg": {"central": []},
     "dp_ftrl": {"central": []},
     "dpfl_bnn": {

@@ -51,6 +51,7 @@ STRATEGIES = {
     "fedavg": ["strategy=fedavg", *SMALL],
     "clustering": ["strategy=clustering", "model.hidden=[4]"],
     "local_only": ["strategy=local_only", *SMALL],
+    "fedper": ["strategy=fedper", *SMALL],
 }
 
 

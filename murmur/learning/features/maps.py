@@ -7,28 +7,66 @@ None of them has parameters that private data have moved: the pixels, a fixed ne
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.features.components import Features
+from murmur.learning.features.components import Features, Known, Ready
 
 
 def none() -> None:
     """The images as they are."""
 
 
-def pca(*, components: int = 50) -> Features:
+def pca(*, components: int = 50, power: float = 1.0) -> Features:
     """Principal components of the pixels; ``components``: how many are kept."""
-    return Features("pca", lambda images: images, components)
+    return Features("pca", lambda images: images, components, power)
 
 
-def scattering(*, components: int = 400) -> Features:
-    """Principal components of the scattering transform; ``components``: how many are kept."""
+def scattering(
+    *, components: int = 400, power: float = 1.0, windows: int | None = None
+) -> Features:
+    """Principal components of the scattering transform; ``components``: how many are kept.
+
+    ``windows``: into how many overlapping windows a side the transform is averaged; None: as it is.
+    """
     from murmur.learning.features.wavelets import scatter
 
-    return Features("scattering", scatter, components)
+    if windows is None:
+        return Features("scattering", scatter, components, power)
+    if windows < 1:
+        raise ValueError(f"windows={windows}: must be at least 1, or null")
+
+    def averaged(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        return _windows(scatter(images), windows)
+
+    return Features(f"scattering {windows}", averaged, components, power)
+
+
+def _windows(maps: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """Means over count² windows (N, C·count²) of ``maps`` (N, C, H, W), which overlap by one."""
+    parts = []
+    for rows in _cuts(maps.shape[2], count):
+        for columns in _cuts(maps.shape[3], count):
+            parts.append(maps[:, :, rows, columns].mean(axis=(2, 3)))
+    return np.concatenate(parts, axis=1)
+
+
+def _cuts(size: int, count: int) -> list[slice]:
+    width = -(-size // count)
+    starts = np.linspace(0, size - width, count).round().astype(int)
+    return [slice(start, start + width) for start in starts]
+
+
+def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] = ()) -> Ready:
+    """A table's columns as bins by a public schema (``murmur.learning.features.bins``)."""
+    from murmur.learning.features.bins import Bins
+
+    found = Bins(schema or {}, crossed)
+    return Ready(f"bins {found.digest}", found, Known(found.digest, found.width))
 
 
 def backbone(

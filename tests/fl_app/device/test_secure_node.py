@@ -167,6 +167,7 @@ LOCAL = ["engine=inline", "federation.num_clients=6", "privacy.noise=seeded"]
         ["strategy=gradient_rounds", "federation.public=0"],
         ["strategy=scaffold", "strategy.local.epochs=1"],
         ["strategy=local_only", "strategy.local.epochs=1"],
+        ["strategy=fedper", "strategy.local.epochs=1"],
     ],
     ids=lambda words: " ".join(words),
 )

@@ -30,7 +30,7 @@ def test_what_is_unknown_or_out_of_range_has_bins_of_its_own():
     assert bins.places(rows([0, 24.1])[:, :, 0, 0]).tolist() == [[0, 3 + 5]]
     assert bins.places(rows([0, 24])[:, :, 0, 0]).tolist() == [[0, 3 + 3]]
     assert bins.columns[0].labels() == ["AA", "UA", "any other"]
-    assert bins.columns[1].labels()[-2:] == ["below 0", "above 24"]
+    assert bins.columns[1].labels()[-2:] == ["below 0, or missing", "above 24"]
 
 
 def test_a_row_depends_on_itself_alone():
