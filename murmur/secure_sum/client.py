@@ -235,8 +235,7 @@ class SecureClient:
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
         known = self._known(survivors)
-        self._require_minimum(survivors, known)
-        self._require_holders(len(known) + 1)
+        self._require_listed(survivors, known)
         self.survivors = survivors
         return sign(self.identity, self._word_of(self.me))
 
@@ -327,8 +326,7 @@ class SecureClient:
         if self.me not in included:
             raise SecureSumError("this client is to mask for a sum that it is not in")
         known = self._known(included)
-        self._require_holders(len(known) + 1)
-        self._require_minimum(included, known)
+        self._require_listed(included, known)
         return included
 
     def _known(self, clients: Sequence[int]) -> list[int]:
@@ -344,16 +342,20 @@ class SecureClient:
                 "are needed to remove its masks"
             )
 
-    def _require_minimum(self, listed: Sequence[int], known: Sequence[int]) -> None:
-        """SecureSumError where the clients ``listed`` are too few for their sum to be revealed.
+    def _require_listed(self, listed: Sequence[int], known: Sequence[int]) -> None:
+        """SecureSumError where a sum of the clients ``listed`` could not, or must not, be revealed.
 
-        In a complete graph whose key has not come does not count: nobody masks with it, so that
-        nothing shows whether its vector is in the sum.
+        In a complete graph a client whose key has not come does not count: nobody masks with it, so
+        that nothing shows whether its vector is in the sum.
         """
-        least = self.terms.minimum
-        count = len(listed)
+        self._require_minimum(len(listed))
+        self._require_holders(len(known) + 1)
         if self.terms.neighbours is None:
-            count = len(known) + 1
+            self._require_minimum(len(known) + 1)
+
+    def _require_minimum(self, count: int) -> None:
+        """SecureSumError where ``count`` clients are too few for their sum to be revealed."""
+        least = self.terms.minimum
         if count < least:
             raise SecureSumError(
                 f"{count} clients are left; the sum of fewer than {least} stays masked"

@@ -106,8 +106,8 @@ def test_a_server_without_murmur_is_answered_with_one_sentence(kind):
 
 def test_more_rounds_than_the_noise_was_made_for():
     class Goes(FedAvg):
-        def start(self, grid, initial_arrays, num_rounds=3, timeout=1.0):
-            return super().start(grid, initial_arrays, num_rounds=num_rounds + 1, timeout=timeout)
+        def start(self, grid, initial_arrays, num_rounds=3, timeout=1.0, *others):  # type: ignore
+            return super().start(grid, initial_arrays, num_rounds + 1, timeout, *others)
 
     with pytest.raises(RunError) as refused:
         started(Nodes(app_of()), Goes(), rounds=2)
