@@ -25,14 +25,14 @@ MORE_THAN_A_MEAN = [
     flower.FedTrimmedAvg,
     flower.Krum,
     flower.MultiKrum,
-    flower.Bulyan,
+    lambda: flower.Bulyan(num_malicious_nodes=1),  # with none it is the mean of all
     lambda: flower.QFedAvg(client_learning_rate=0.1),
     flower.FedXgbBagging,
     flower.FedXgbCyclic,
     lambda: flower.DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 1.0, 6),
     lambda: flower.DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1.0, 1.0, 6),
-    lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(FedAvg(), 1.0, 6),
-    lambda: flower.DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(), 1.0, 6),
+    lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(FedAvg(), 1.0, 100),
+    lambda: flower.DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(), 1.0, 100),
 ]
 
 
