@@ -303,9 +303,15 @@ class Host:
         """
         if self.secure.answers(content):
             return self.secure.answer(content)
+        terms = self.terms
         try:
             self.home.policy.require_valid(datetime.now(UTC))
-            return self._answer(content)
+            request = digest(self.home.run, terms.algorithm, terms.noise, content)
+            stored = self.ledger.reply(request, self._allow)
+            if stored is None:
+                reply = encode_reply(self._computed(content, request))
+                stored = self.ledger.store_reply(request, reply, self._allow)
+            return decode_reply(stored)
         except (Refusal, LedgerError) as refusal:
             # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
             reason = self.home.reason("everything", refusal)
@@ -314,19 +320,14 @@ class Host:
 
     # Parse
 
-    def _answer(self, content: RecordDict) -> RecordDict:
-        terms = self.terms
-        request = digest(self.home.run, terms.algorithm, terms.noise, content)
-        stored = self.ledger.reply(request, self._allow)
-        if stored is not None:
-            return decode_reply(stored)
+    def _computed(self, content: RecordDict, request: str) -> RecordDict:
+        """The reply to a message that was not answered before; ``request`` is its digest."""
         tasks = self._tasks(content)
         collector = self._collector(content, self._half(tasks[0]))
         refused: dict[int, str] = {}
         admitted = self._charged(tasks, request, collector, refused)
         self._release_all(admitted, collector, refused)
-        reply = encode_reply(_reply(collector, refused))
-        return decode_reply(self.ledger.store_reply(request, reply, self._allow))
+        return _reply(collector, refused)
 
     def _tasks(self, content: RecordDict) -> list[Task]:
         return self.parse(content, len(self.hosted))
