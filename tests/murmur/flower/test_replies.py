@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -95,6 +96,7 @@ def _shape(reply):
     return shape
 
 
+@pytest.mark.long
 def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path):
     """Each case is a client of a sum of its own, in its own folder, that is asked to train."""
     one = _Whatever()
@@ -118,8 +120,7 @@ def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path):
             return one.app(message, context)
 
         grid = Nodes(app, 10, devices=tmp_path / str(cases))
-        grid._pool._max_workers = 1
-        grid._pool.submit(lambda: None).result()
+        grid._pool = ThreadPoolExecutor(1)  # ``one`` does what is next, one node after the other
         started(grid)
         for reply in grid.replies:
             if reply.metadata.message_type == "train":
