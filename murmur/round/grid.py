@@ -84,7 +84,10 @@ class _RepeatingGrid(GridAround):
         begin = time.monotonic()
         open_ids = self._send(list(messages))
         names = {id(message): name for name, message in open_ids.items()}
-        repeat_after = None if timeout is None else AGAIN * timeout
+        if timeout is None:
+            repeat_after = None
+        else:
+            repeat_after = AGAIN * timeout
         replies = []
         while open_ids:
             for reply in self._grid.pull_messages(list(open_ids)):
