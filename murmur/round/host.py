@@ -80,6 +80,9 @@ Train = Callable[[Client, Task, LocalData, NoiseGenerator], NDArray]
 Noise = Callable[[Task], NoiseGenerator]
 """Where the noise of one client's release comes from."""
 
+Account = Callable[[int], int]
+"""Under which id the ledger counts what a client releases."""
+
 Parse = Callable[[RecordDict, int], list[Task]]
 """A message's tasks, for at most so many clients; raises RequestError if it is malformed."""
 
@@ -272,6 +275,9 @@ class Host:
         What trains; see the head of this file.
     parse : callable
         Gives a message's tasks.
+    account : callable
+        Under which id the ledger counts what a client releases, where messages name clients by
+        their places in a cohort.
     stack : int
         How many clients train at once.
     """
@@ -287,6 +293,7 @@ class Host:
     noise: Noise = noise_of_this_thread
     train: Train = answer_of_client
     parse: Parse = parse_tasks
+    account: Account = int
     stack: int = 1
 
     def answer(self, content: RecordDict) -> RecordDict:
@@ -344,7 +351,7 @@ class Host:
         self, tasks: list[Task], request: str, collector: Collector, refused: dict[int, str]
     ) -> list[Task]:
         """Those of ``tasks`` that may be computed, all paid for in one durable commit."""
-        charges: list[Charge] = []
+        charges: dict[int, Charge] = {}
         admitted = set()
         for task in tasks:
             try:
@@ -355,15 +362,15 @@ class Host:
             if charge is None:
                 admitted.add(task.client)
             else:
-                charges.append(charge)
-        outcomes = self.ledger.charge(charges, admit=self._admit)
-        for charge, outcome in zip(charges, outcomes, strict=True):
+                charges[task.client] = charge
+        outcomes = self.ledger.charge(list(charges.values()), admit=self._admit)
+        for (client, charge), outcome in zip(charges.items(), outcomes, strict=True):
             if outcome.may_compute:
-                admitted.add(int(charge.client))
+                admitted.add(client)
             else:
-                about = f"round {charge.round}, client {charge.client}"
+                about = f"round {charge.round}, client {client}"
                 why = Refusal(outcome.reason, outcome.code)
-                refused[int(charge.client)] = self.home.reason(about, why)
+                refused[client] = self.home.reason(about, why)
         return [task for task in tasks if task.client in admitted]
 
     def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
@@ -391,7 +398,8 @@ class Host:
             seeded=terms.seeded,
         )
         event = collector.event(task.client, planned)
-        return Charge(task.client, self.home.run, task.round, task.purpose, request, event)
+        account = self.account(task.client)
+        return Charge(account, self.home.run, task.round, task.purpose, request, event)
 
     def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
         """Asked under the ledger's lock: the owner's policy, then the data; raises Refusal."""
@@ -749,6 +757,10 @@ class SecureParties:
             raise SecureSumError(f"client {client} is not hosted here")
         return StateFile(secure_folder(self.home.folder) / f"{client}.json")
 
+    def identity(self, client: int) -> bytes:
+        """The long-term private key of ``client``, which is made where there is none."""
+        return identity_in(identity_file(self.home.folder, client))
+
     def _answer(self, request: Request, client: int, message: bytes) -> bytes:
         """One client's part of a phase, on its disk before it leaves: no phase has two answers."""
         if not self.is_on:
@@ -763,8 +775,7 @@ class SecureParties:
             terms = request.terms(message)
             message = b""
             self.rules.accept(terms)
-            identity = identity_in(identity_file(self.home.folder, client))
-            party = SecureClient.join(terms, client, identity)
+            party = SecureClient.join(terms, client, self.identity(client))
             file.begin(party)
         else:
             party = file.load(request.run, request.round)

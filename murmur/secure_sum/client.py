@@ -234,8 +234,8 @@ class SecureClient:
         survivors = part_ids(message, self.terms.clients)
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
-        self._require_minimum(len(survivors))
-        self._require_holders(len(self._known(survivors)) + 1)
+        known = self._known(survivors)
+        self._require_listed(survivors, known)
         self.survivors = survivors
         return sign(self.identity, self._word_of(self.me))
 
@@ -325,8 +325,8 @@ class SecureClient:
         included = part_ids(message, self.terms.clients)
         if self.me not in included:
             raise SecureSumError("this client is to mask for a sum that it is not in")
-        self._require_minimum(len(included))
-        self._require_holders(len(self._known(included)) + 1)
+        known = self._known(included)
+        self._require_listed(included, known)
         return included
 
     def _known(self, clients: Sequence[int]) -> list[int]:
@@ -341,6 +341,17 @@ class SecureClient:
                 f"{count} clients hold shares of this one's secrets; {self.terms.threshold} "
                 "are needed to remove its masks"
             )
+
+    def _require_listed(self, listed: Sequence[int], known: Sequence[int]) -> None:
+        """SecureSumError where a sum of the clients ``listed`` could not, or must not, be revealed.
+
+        In a complete graph a client whose key has not come does not count: nobody masks with it, so
+        that nothing shows whether its vector is in the sum.
+        """
+        self._require_minimum(len(listed))
+        self._require_holders(len(known) + 1)
+        if self.terms.neighbours is None:
+            self._require_minimum(len(known) + 1)
 
     def _require_minimum(self, count: int) -> None:
         """SecureSumError where ``count`` clients are too few for their sum to be revealed."""
