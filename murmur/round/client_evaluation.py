@@ -30,7 +30,8 @@ from murmur.round.report import with_evaluation
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
 
-PROTECTED, CLEAN = "evaluate", "evaluate without protection"
+PROTECTED = "evaluate"
+CLEAN = "evaluate without protection"
 
 
 class ClientEvaluation(ABC):
@@ -59,7 +60,9 @@ class ClientEvaluation(ABC):
                 "model: keeps statistics that stay with each client, so there is no global model "
                 "to evaluate; choose a model without batch normalisation, or evaluation=none"
             )
-        self.setup, self.every, self.show_clean = setup, every, show_clean
+        self.setup = setup
+        self.every = every
+        self.show_clean = show_clean
         self.clients = min(clients, setup.num_clients)
         sure = setup.secure_sums.least_survivors(self.clients)
         if self.summed and sure < setup.least_survivors:
@@ -184,7 +187,9 @@ class ClientEvaluation(ABC):
     def spent(self) -> list[Event]:
         """What the most exposed client has released here; empty before the first evaluation."""
         most = max(self.participations.values(), default=0)
-        return [RepeatedEvent(self.seen(self.setup.budget.threat), most)] if most else []
+        if most:
+            return [RepeatedEvent(self.seen(self.setup.budget.threat), most)]
+        return []
 
     def seen(self, threat: str) -> Event:
         """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one."""
@@ -208,8 +213,11 @@ class ClientEvaluation(ABC):
 
     def costs(self, delta: float) -> tuple[float, float]:
         """Proven ε of one result, at δ = 0 if it can be, and of the most exposed client's all."""
-        threat = Threat(self.setup.budget.threat) if self.summed else Threat.LOCAL
-        one, all_of_it = self.seen(threat), ComposedEvent(tuple(self.spent()))
+        threat = Threat.LOCAL
+        if self.summed:
+            threat = Threat(self.setup.budget.threat)
+        one = self.seen(threat)
+        all_of_it = ComposedEvent(tuple(self.spent()))
         alone = epsilon(one, 0.0, threat).epsilon
         if math.isinf(alone):
             alone = epsilon(one, delta, threat).epsilon

@@ -52,7 +52,9 @@ class ClientState:
         On disk when this returns, with the latest state of an earlier round.
         """
         rounds = self._rounds(client)
-        first = self._read(client, rounds[0])[1] if rounds else number
+        first = number
+        if rounds:
+            first = self._read(client, rounds[0])[1]
         path = self._path(client, number)
         private_folder(path.parent)
         facts = {"client": client, "round": number, "first_round": min(first, number)}

@@ -83,7 +83,10 @@ class Schedule:
 
     def cohorts(self) -> Cohorts:
         """What accounting needs to know of them."""
-        rate = self.size / self.clients if self.kind == "poisson" else None
+        if self.kind == "poisson":
+            rate = self.size / self.clients
+        else:
+            rate = None
         return Cohorts(self.clients, self.size, rate, lambda: self.patterns, self.includes)
 
 

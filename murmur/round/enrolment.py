@@ -49,7 +49,8 @@ class Enrolment:
 
     def with_node(self, key: str, clients: Iterable[int]) -> Enrolment:
         """One node more; ValueError where its key or one of its clients is there already."""
-        pem, ids = pem_of(key), tuple(clients)
+        pem = pem_of(key)
+        ids = tuple(clients)
         if pem in self.clients:
             hosted = ",".join(map(str, self.clients[pem]))
             raise ValueError(f"this key is enrolled already, for clients {hosted}")

@@ -91,7 +91,10 @@ class _RepeatingGrid(GridAround):
         begin = time.monotonic()
         open_ids = self._send(list(messages))
         names = {id(message): name for name, message in open_ids.items()}
-        repeat_after = None if timeout is None else AGAIN * timeout
+        if timeout is None:
+            repeat_after = None
+        else:
+            repeat_after = AGAIN * timeout
         replies = []
         look = self._first_look or LOOK_SECONDS
         while open_ids:

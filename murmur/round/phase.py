@@ -217,8 +217,11 @@ class Phase:
         quorum: float = 0.0,
         guests: Guests | None = None,
     ) -> None:
-        self.question, self.sums, self.setup = question, sums, setup
-        self.quorum, self.guests = quorum, guests
+        self.question = question
+        self.sums = sums
+        self.setup = setup
+        self.quorum = quorum
+        self.guests = guests
         self.summation = sums.begin(question)
         self.outcome = Outcome(question.number)
         self._waiting: dict[tuple[str, int], list[int]] = {}  # by group and node
@@ -228,7 +231,8 @@ class Phase:
 
         Clients without an online node are reported and not charged.
         """
-        question, outcome = self.question, self.outcome
+        question = self.question
+        outcome = self.outcome
         cohort = self.summation.members(question.cohort)
         placement = self.setup.placement.place(grid, cohort)
         outcome.asked = placement.asked
@@ -286,7 +290,8 @@ class Phase:
 
     def _read(self, clients: list[int], reply: Message) -> None:
         """Take one node's reply: an error, a contribution, refusals, or what no node may send."""
-        outcome, question = self.outcome, self.question
+        outcome = self.outcome
+        question = self.question
         if reply.has_error():
             reason = printable_line(reply.error.reason)
             self._lose(clients, f"node failed: {reason}", reply.error.code)

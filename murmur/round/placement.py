@@ -86,7 +86,9 @@ class DevicePlacement:
     """
 
     def __init__(self, enrolment: Enrolment, quorum: float, timeout: float) -> None:
-        self.enrolment, self.quorum, self.timeout = enrolment, quorum, timeout
+        self.enrolment = enrolment
+        self.quorum = quorum
+        self.timeout = timeout
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
         """The nodes of ``clients``; empty where too few are online before the deadline."""

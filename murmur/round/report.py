@@ -110,7 +110,10 @@ class PrivacyReport:
 
     def spent_in_all(self) -> Event:
         """What the most exposed client has released, its evaluations included."""
-        evaluation = [] if self.of.evaluation is None else self.of.evaluation.spent()
+        if self.of.evaluation is None:
+            evaluation = []
+        else:
+            evaluation = self.of.evaluation.spent()
         return ComposedEvent((self.of.spent(), *evaluation))
 
     def exposures(self) -> list[Exposure]:

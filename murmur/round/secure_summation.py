@@ -112,7 +112,10 @@ class Sums:
                 "secure_aggregation=on: clients then release nothing but masked sums, and here "
                 "each client's own contribution is needed; set privacy.secure_aggregation=off"
             )
-        self.setup, self.usual, self.stream, self.rows = setup, usual, stream, rows
+        self.setup = setup
+        self.usual = usual
+        self.stream = stream
+        self.rows = rows
         self.run = uuid.uuid4().hex
         self.blame = Blame(int(self.settings.liars * setup.num_clients))
         self.journal: Path | None = None
@@ -145,7 +148,9 @@ class Sums:
     @property
     def least_summed(self) -> int:
         """The fewest clients that a sum must be over for its noise to suffice; 0: any number."""
-        return 0 if self.rows else self.setup.least_survivors
+        if self.rows:
+            return 0
+        return self.setup.least_survivors
 
     def groups(self, cohort: Sequence[int], number: int) -> list[list[int]]:
         """Who sums with whom in round ``number``, drawn by the run's seed."""
@@ -210,7 +215,9 @@ class SecureSummation:
     """The secure sums of one phase, one for each group; see ``Summation`` for the methods."""
 
     def __init__(self, sums: Sums, release: Release, number: int) -> None:
-        self.sums, self.release, self.number = sums, release, number
+        self.sums = sums
+        self.release = release
+        self.number = number
         self.total = Sum(release.codec)
         self.journal = Journal(number, sums.journal)
         self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
@@ -307,7 +314,9 @@ class SecureSummation:
 
     def _terms(self) -> list[Terms]:
         """The terms of each group's sum; ValueError where the cohort is too small for them."""
-        sums, release, weights = self.sums, self.release, self.release.weights
+        sums = self.sums
+        release = self.release
+        weights = self.release.weights
         groups = sums.groups(self.outcome.clients, self.number)
         sums.require_enough(groups)
         terms = []
@@ -397,8 +406,12 @@ class Exchange:
         journal: Journal,
         kind: str = "query",
     ) -> None:
-        self.run, self.outcome, self.grid = run, outcome, grid
-        self.timeout, self.journal, self.kind = timeout, journal, kind
+        self.run = run
+        self.outcome = outcome
+        self.grid = grid
+        self.timeout = timeout
+        self.journal = journal
+        self.kind = kind
         self.nodes = {c: node for node, clients in outcome.asked.items() for c in clients}
 
     def ask(self, phase: Phase, requests: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -472,7 +485,9 @@ def _list(value: object, kind: type) -> list:
     return value
 
 
-_FACTS, _TOTAL = "facts", "total"  # JSON as bytes, beside the arrays
+# JSON as bytes, beside the arrays
+_FACTS = "facts"
+_TOTAL = "total"
 _KEPT = ("away", "failed", "accused", "bytes_up", "bytes_down")  # of an outcome
 
 
@@ -498,7 +513,8 @@ class Journal:
     """
 
     def __init__(self, number: int, path: Path | None) -> None:
-        self.number, self.path = number, path
+        self.number = number
+        self.path = path
         self.terms: list[Terms] = []
         self.replies: dict[Phase, dict[int, bytes]] = {}
         self.masked: list[tuple[list[int], NDArray]] | None = None
@@ -530,7 +546,8 @@ class Journal:
     ) -> None:
         """Phase MASK is over: whoever answered it has released something."""
         if self.path is not None:
-            self.masked, self.asked = masked, asked
+            self.masked = masked
+            self.asked = asked
             self._released = outcome.possibly_released
             self._keep(self.path, outcome)
 

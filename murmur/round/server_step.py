@@ -69,7 +69,9 @@ class Yogi(Sgd):
 
     def direction(self, update: Moment) -> Moment:
         """m/(√v + τ)."""
-        beta, moments, square = self.betas[0], self.moments, update**2
+        beta = self.betas[0]
+        moments = self.moments
+        square = update**2
         moments["m"] = beta * moments.get("m", np.zeros_like(update)) + (1 - beta) * update
         moments["v"] = self.second(moments.get("v", np.zeros_like(update)), square)
         return moments["m"] / (np.sqrt(moments["v"]) + self.tau)

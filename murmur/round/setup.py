@@ -98,7 +98,9 @@ class ServerSetup:
     def least_survivors(self) -> int:
         """The fewest clients whose shared noise keeps the budget; 0 where none is shared."""
         honest = self.budget.honest_clients
-        return honest + self.secure_sums.colluders if honest > 1 else 0
+        if honest > 1:
+            return honest + self.secure_sums.colluders
+        return 0
 
     def noise(self, purpose: str, number: int) -> NoiseGenerator:
         """Where the server itself must add noise in round ``number``."""

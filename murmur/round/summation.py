@@ -87,7 +87,8 @@ class Plain:
         groups: Callable[[Sequence[int]], Sequence[Sequence[int]]],
     ) -> None:
         self.total = forms.Sum(codec)
-        self.weights, self.groups = weights, groups
+        self.weights = weights
+        self.groups = groups
 
     def members(self, cohort: Sequence[int]) -> list[int]:
         """All of them."""
