@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fl_app.config.job_key import PRECISION
+from fl_app.config.composition import PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import show_epsilon
 

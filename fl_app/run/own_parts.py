@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from fl_app.config.errors import ConfigError
-from fl_app.config.plugins import own_part
+from fl_app.config.own_classes import own_part
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.metrics import Metric, metrics
 from murmur.learning.training.trainer import Trainer

@@ -11,7 +11,7 @@ import argparse
 
 from fl_app.cli import TOOLS
 from fl_app.config.composition import known_keys
-from fl_app.config.groups import groups
+from fl_app.config.conf_files import groups
 
 _BASH = """\
 _murmur() {

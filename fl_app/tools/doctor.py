@@ -190,7 +190,7 @@ def ledger(folder: Path) -> Check:
 
 
 def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
-    from fl_app.device import DeviceTerms
+    from fl_app.config.settings import DeviceTerms
     from fl_app.device.node_settings import OwnerSettings
 
     own = OwnerSettings.of(config)

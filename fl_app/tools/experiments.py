@@ -14,7 +14,7 @@ import yaml
 from rich.table import Table
 
 import fl_app.console
-from fl_app.config.help_text import CONF
+from fl_app.config.conf_files import CONF
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from omegaconf import OmegaConf
 from fl_app.cli import run
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.plugins import VARIABLE
+from fl_app.config.overrides import new_run_dir, quoted
+from fl_app.config.own_classes import VARIABLE
 from fl_app.report.settings import flat
-from fl_app.run.paths import new_run_dir, quoted
 from fl_app.run.provenance import read
 from fl_app.run.results import RunFolder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from fl_app.cli import run
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.run.paths import quoted
+from fl_app.config.overrides import quoted
 from fl_app.run.results import RunFolder
 
 

@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fl_app.device.node
 from fl_app.client_app import app
-from fl_app.config.run_config import to_run_config
+from fl_app.config.overrides import to_run_config
 from fl_app.device import pool_digest
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings, error_log

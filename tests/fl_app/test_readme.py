@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import clients
-import fl_app.config.groups
+import fl_app.config.conf_files
 import strategies
 from fl_app.cli import TOOLS
 from fl_app.config.composition import compose
-from fl_app.config.groups import groups
+from fl_app.config.conf_files import groups
 from tests.fl_app.running import run_inline
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -28,13 +28,13 @@ BLOCK = re.compile(r"```(?:python|yaml)\n# ((?:strategies|clients|conf)/\S+)\n(.
 @pytest.fixture
 def three_files(tmp_path, monkeypatch):
     """The blocks as files of a copy of the tree, importable under their own names."""
-    shutil.copytree(fl_app.config.groups.CONF, tmp_path / "conf")
+    shutil.copytree(fl_app.config.conf_files.CONF, tmp_path / "conf")
     blocks = dict(BLOCK.findall(NEW_ALGORITHM))
     for name, text in blocks.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(fl_app.config.groups, "CONF", tmp_path / "conf")
+    monkeypatch.setattr(fl_app.config.conf_files, "CONF", tmp_path / "conf")
     for package in (strategies, clients):
         monkeypatch.setattr(
             package, "__path__", [*package.__path__, str(tmp_path / package.__name__)]
