@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import LocalData, Task
-from murmur.common import Count, Positive, settings
 from murmur.learning.codec import WeightCodec
 from murmur.learning.training.batches import count_steps
 from murmur.learning.training.stack import Share
@@ -24,6 +23,7 @@ from murmur.papers.dpsgd import LocalDpSgd, train_privately
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.noise import NoiseGenerator
+from murmur.settings import Count, Positive, settings
 
 Shares = Callable[[Task, LocalData], Share]
 """One client's part of a training: start (d,), rows, the order's generator, and a correction."""

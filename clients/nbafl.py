@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_training import LocalSgd, LocalTraining
-from murmur.common import Positive, settings
 from murmur.learning.codec import GridCodec
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.stack import Share
@@ -33,6 +32,7 @@ from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import clip_l2, quantize_nearest
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
+from murmur.settings import Positive, settings
 
 
 @settings

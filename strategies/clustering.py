@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import Count, experiment_rng
+from murmur.common import experiment_rng
 from murmur.learning.clustering import (
     assignments,
     clustering_accuracy,
@@ -29,6 +29,7 @@ from murmur.learning.clustering import (
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
+from murmur.settings import Count
 from strategies.base import Parameters
 from strategies.fedavg import FedAvg
 

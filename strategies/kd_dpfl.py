@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Positive, experiment_rng, settings
+from murmur.common import experiment_rng
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.learning.voting import plurality
@@ -38,6 +38,7 @@ from murmur.privacy.mechanisms import project_simplex
 from murmur.privacy.statement import Exposure
 from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
+from murmur.settings import Positive, settings
 from strategies.base import CohortStrategy, Parameters
 from strategies.record_paths import RecordPaths
 

@@ -16,7 +16,7 @@ begins with the setting: ``"clients_per_round=99: must lie in 1..40"``. All of i
 
 A knob is written once. What a constructor takes by the name of a knob of its group it gets, so that
 conf/ needs no line ``K: ${strategy.K}`` for it. A parameter whose type is a class of settings
-(``murmur.common.settings``) is made of the mapping of that name, or, where there is none, of the
+(``murmur.settings.settings``) is made of the mapping of that name, or, where there is none, of the
 knobs that its fields are named for. What the yaml gives by itself goes before.
 """
 
@@ -34,7 +34,7 @@ from pydantic.dataclasses import is_pydantic_dataclass as is_settings
 
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.own_classes import is_own, own_part
-from murmur.common import allowed_by, field_hints
+from murmur.settings import allowed_by, field_hints
 
 # How a component's error for a setting begins: the setting's name, mostly with its value.
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")

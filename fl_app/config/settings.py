@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from murmur.common import Count, settings
 from murmur.privacy.budget import Budget
 from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import SecureSumSettings
+from murmur.settings import Count, settings
 
 LEAST_EPSILON = 1e-9
 

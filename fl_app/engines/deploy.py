@@ -27,9 +27,9 @@ from fl_app.device import pool_digest
 from fl_app.device.agreement import overrides_for_devices
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
-from murmur.common import settings
 from murmur.learning.array_file import private
 from murmur.round.task import RunError
+from murmur.settings import settings
 
 PROJECT = CONF.parent
 _FLWR = str(Path(sys.executable).parent / "flwr")

@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from fl_app.config.overrides import to_run_config
 from fl_app.device.node_settings import SIMULATED, NodeSettings, error_log
 from fl_app.run.results import RunFolder
-from murmur.common import Count, settings
+from murmur.settings import Count, settings
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
 Answer = Callable[[Message, Context], Message]  # what stands for the ClientApp

@@ -15,7 +15,7 @@ from fl_app.config import own_classes
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import Head, naming_address, require_named_cluster, start_ray
 from fl_app.run.results import RunFolder
-from murmur.common import Count, NotNegative, settings
+from murmur.settings import Count, NotNegative, settings
 
 # Times that a message goes to a worker again after one died with it; its clients pay once, since
 # a client that has answered finds its answer in its ledger.

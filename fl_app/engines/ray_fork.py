@@ -9,6 +9,7 @@ The template must not have imported ray, whose threads do not survive a fork, an
 file, so this module imports nothing of the project at its head.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -50,6 +51,8 @@ def _become_template(listener: socket.socket) -> None:
     """Let go of all that is `murmur`'s, then fork a worker for each request; never returns."""
     from fl_app.engines.processes import die_with_parent
 
+    # What murmur had opened keeps its numbers; collected here, it would close others' files.
+    gc.freeze()
     die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import log_softmax, softmax
 
-from murmur.common import Count, Positive, Share, experiment_rng, settings
+from murmur.common import experiment_rng
 from murmur.learning.codec import (
     Codec,
     GridCodec,
@@ -48,6 +48,7 @@ from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse, project_simplex
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.noise import NoiseGenerator
+from murmur.settings import Count, Positive, Share, settings
 
 AGREEMENT = 0.5  # the share of clients' labels that are taken to be right before noise
 ABSTAINED = -1  # a label that is no vote

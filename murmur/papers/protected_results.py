@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from murmur.common import Positive, Share, require_positive, require_probability, settings
+from murmur.common import require_positive, require_probability
 from murmur.learning.codec import LARGEST, GridCodec
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit
@@ -43,6 +43,7 @@ from murmur.privacy.mechanisms.discrete_laplace import laplace_scale
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.mechanisms.uniform import uniform_below
 from murmur.privacy.noise import NoiseGenerator
+from murmur.settings import Positive, Share, settings
 
 Rows = NDArray[np.int64]
 

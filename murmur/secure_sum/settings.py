@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from murmur.common import Count, settings
 from murmur.secure_sum.identity import PinnedPeers, keys_digest, read_peers
 from murmur.secure_sum.terms import HONEST, LYING, PRIVACY_BITS, Server, Terms, ring_for
+from murmur.settings import Count, settings
 
 _Mode = Literal["off", "simulated", "on"]
 MODES: tuple[str, ...] = get_args(_Mode)

@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Count, framed, settings
+from murmur.common import framed
 from murmur.privacy.events import Event, Hiding
+from murmur.settings import Count, settings
 
 Server = Literal["honest", "lying"]
 HONEST: Server = "honest"  # a server that follows the protocol

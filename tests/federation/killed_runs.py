@@ -44,6 +44,7 @@ RUNS = {
     "fedprox": [],
     "centralised": ["federation.num_clients=1"],
     "local_only": [],
+    "votes": [],
 }
 
 

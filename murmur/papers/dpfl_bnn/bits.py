@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import Count, experiment_rng, settings
+from murmur.common import experiment_rng
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
@@ -39,6 +39,7 @@ from murmur.privacy.events import (
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.search import decreasing_root
+from murmur.settings import Count, settings
 
 Floats = NDArray[np.floating]
 

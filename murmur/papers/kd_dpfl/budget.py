@@ -26,12 +26,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from murmur.common import require_positive, settings
+from murmur.common import require_positive
 from murmur.papers.dpsgd import Lots
 from murmur.papers.kd_dpfl.labels import Labelling, NoisyModel
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
+from murmur.settings import settings
 
 _ROUNDING = 1e-9
 Amount = float | Sequence[float] | None  # an ε, or one for each client

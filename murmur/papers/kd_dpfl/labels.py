@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from murmur.common import Count, Positive, settings
 from murmur.learning.codec import Codec, GridCodec, LabelCodec, WeightCodec
 from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import DpSgd
@@ -45,6 +44,7 @@ from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
+from murmur.settings import Count, Positive, settings
 
 FEWEST_TEACHERS = 50
 _SENSITIVITY = 2.0 * CLIP_STEPS  # of a clipped model, in grid steps

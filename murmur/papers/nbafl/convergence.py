@@ -30,8 +30,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import NotNegative, Positive, settings
 from murmur.learning.training.trainer import Trainer
+from murmur.settings import NotNegative, Positive, settings
 
 Parameters = NDArray[np.float32]
 Local = Callable[[int, int, Parameters], Parameters]

@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
-from murmur.common import Count, NotNegative, Positive, settings
 from murmur.privacy.accounting import gaussian
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.accounting.gaussian import classical_constant
@@ -45,6 +44,7 @@ from murmur.privacy.events import (
 )
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.search import decreasing_root
+from murmur.settings import Count, NotNegative, Positive, settings
 
 Sensitivity = Literal["paper", "worst", "erm", "dpsgd"]
 

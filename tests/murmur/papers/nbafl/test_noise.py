@@ -152,7 +152,7 @@ def test_integers_on_the_grid_fit_32_bits_and_resolve_the_noise():
         ({"smallest_dataset": 0}, "smallest_dataset=0: every client needs an example"),
         ({"clip": 0.0}, "clip=0.0: must be finite and above 0"),
         ({"clip": math.nan}, "clip=nan: must be finite and above 0"),
-        ({"clip": "wide"}, "clip=wide: must be a number finite and above 0"),
+        ({"clip": "wide"}, "clip=wide: must be a finite number above 0"),
         ({"sensitivity": "none"}, "sensitivity=none: must be one of paper, worst, erm, dpsgd"),
         ({"calibration": "none"}, "calibration=none: must be one of paper, proven"),
         ({"sensitivity": "dpsgd"}, "calibration='paper': the paper has no formula"),
