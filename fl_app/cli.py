@@ -127,10 +127,10 @@ def _require_known(arguments: list[str]) -> None:
 def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
     from fl_app.config.overrides import quoted
+    from fl_app.sweep.on_ray import run_jobs
     from fl_app.sweep.progress import SweepProgress
     from fl_app.sweep.sweep import Sweep, is_hydra
     from fl_app.sweep.table import show_sweep
-    from fl_app.sweep.workers import run_jobs
 
     console, sweep = fl_app.console.console(), Sweep.plan(words)
     sweep.begin()
@@ -167,6 +167,7 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     from hydra.errors import HydraException
 
     from fl_app.config.conf_files import CONF
+    from fl_app.sweep.on_ray import register_launcher
 
     def task(_: DictConfig) -> Any:
         started.append(True)
@@ -176,6 +177,7 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     more = [f"file://{folder}" for folder in own_classes.conf_folders(CONF)]
     if more:
         arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
+    register_launcher()
     sys.argv = [sys.argv[0], *arguments]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra prints errors itself, and exits
     try:

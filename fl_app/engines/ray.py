@@ -95,12 +95,18 @@ class RayPool:
     def shared(cls, workers: int, gpus: float) -> "RayPool":
         """The pool of this process; started anew for another size or other folders of classes."""
         kind = (workers, gpus, os.environ.get(own_classes.VARIABLE, ""))
-        if cls._shared is not None and cls.kind != kind:
-            cls._shared.stop()
+        if cls.kind != kind:
+            cls.end()
         if cls._shared is None:
             cls._shared = cls(workers, gpus)
             cls.kind = kind
         return cls._shared
+
+    @classmethod
+    def end(cls) -> None:
+        """Stop the pool of this process, if there is one."""
+        if cls._shared is not None:
+            cls._shared.stop()
 
     def __init__(self, workers: int, gpus: float) -> None:
         # Not a cluster that happens to run on this machine: only one that was named.
