@@ -344,7 +344,7 @@ def own_model(folder: Path, monkeypatch, padding: str) -> list[str]:
     name = f"padded_{padding}"
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / f"{name}.py").write_text(OWN.replace("PADDING", repr(padding)))
-    text = f"# A model.\n_target_: {name}.Reflected\n_partial_: true\n"
+    text = f"# A model.\n_target_: .{name}.Reflected\n_partial_: true\n"
     (folder / "conf" / "model" / f"{name}.yaml").write_text(text)
     monkeypatch.setenv(own_classes.VARIABLE, str(folder))
     return [*SMALL, *PRIVATE, f"model={name}"]
