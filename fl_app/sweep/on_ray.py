@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
@@ -184,8 +185,12 @@ class RayLauncher(Launcher):
 def register_launcher() -> None:
     """Let Hydra know ``hydra/launcher=ray``, without a folder where it looks for plugins.
 
-    It instantiates classes of the package ``hydra_plugins`` only, by the name they were registered
-    with, so that is what ours says it is from.
+    It instantiates classes of the package ``hydra_plugins`` only, which it imports by their names.
+    So this module gets a second name there, once Hydra has looked for installed plugins.
     """
+    plugins = Plugins.instance()
+    package = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
+    setattr(package, "murmur", sys.modules[__name__])  # noqa: B010
+    sys.modules["hydra_plugins.murmur"] = sys.modules[__name__]
     RayLauncher.__module__ = "hydra_plugins.murmur"
-    Plugins.instance().register(RayLauncher)
+    plugins.register(RayLauncher)
