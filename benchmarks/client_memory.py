@@ -100,7 +100,7 @@ def prepare(folder: Path, words: list[str]) -> None:
     """What the owner and the server would have put there: data, pool, policy, run, message."""
     from fl_app.config.building import build
     from fl_app.config.composition import choices, compose
-    from fl_app.device import pool_digest
+    from fl_app.config.device_terms import pool_digest
     from fl_app.device.agreement import overrides_for_devices
     from fl_app.run.population import population
     from murmur.learning.training.trainer import Trainer
@@ -139,7 +139,7 @@ def answer(folder: Path) -> dict[str, float]:
     from flwr.app import Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
-    import fl_app.device.node  # noqa: F401 - what the first message that computes imports
+    import fl_app.device.hosts  # noqa: F401 - what the first message that computes imports
     from fl_app.client_app import app
 
     imported = memory("VmRSS")

@@ -54,6 +54,12 @@ RUNS = {
     "scaffold": ["strategy=scaffold", "privacy.epsilon=inf"],
     "centralised": ["strategy=centralised"],
     "local_only": ["strategy=local_only"],
+    "fedper": ["strategy=fedper"],
+    "robust median": ["strategy=robust"],
+    "robust krum, noised rows": [
+        *("strategy=robust", "strategy.aggregation=krum", "protection=rows", "privacy=local"),
+        *("privacy.threat=central", "privacy.epsilon=50"),
+    ],
     "dp_fedavg": ["strategy=dp_fedavg"],
     "dp_fedavg poisson": ["experiment=digits_dp_fedavg", "federation.num_rounds=2"],
     "dp_ftrl": ["strategy=dp_ftrl"],
@@ -66,6 +72,12 @@ RUNS = {
     "distributed sums": ["strategy=fedavg", "protection=distributed", "privacy=local", *SUMS],
     "dpsgd_fedavg": ["strategy=dpsgd_fedavg", "model=mlp"],
     "class_statistics": ["strategy=class_statistics", *LINEAR, *SUMS, "federation.num_rounds=1"],
+    "gradient_rounds": ["strategy=gradient_rounds", "privacy.epsilon=8", *SUMS],
+    "gradient_rounds centred": [
+        *("strategy=gradient_rounds", "model=centred", "strategy.average=0.5"),
+        *("server_step=momentum", "privacy.epsilon=8", *SUMS),
+    ],
+    "class_moments": ["strategy=class_moments", *SUMS, "federation.num_rounds=1"],
     "clustering": ["strategy=clustering", "model=clustering", "privacy.epsilon=inf"],
     "rows of clients": [
         "strategy=clustering",

@@ -21,15 +21,15 @@ from unittest import mock
 
 from benchmarks.machine import describe_machine
 from clients.privatekt import PrivateKTClient
-from fl_app.device import node
 from fl_app.engines.inline import InlineEngine
 from fl_app.run import experiment
 from fl_app.run.results import RunFolder
 from murmur.privacy.ledger import Ledger
+from murmur.round.host import Host
 
 PARTS: dict[str, list[tuple[type, str]]] = {
     "mechanism": [(PrivateKTClient, "privatize")],
-    "policy": [(node.Node, "_admit")],
+    "policy": [(Host, "_admit")],
     "ledger": [(Ledger, "charge"), (Ledger, "reply"), (Ledger, "store_reply")],
     "accounting": [(experiment.Experiment, "_spent")],
 }

@@ -1,9 +1,8 @@
-"""Size and opening time of a report: python -m benchmarks.report RUN_OR_SWEEP [--plotly].
+"""Size and opening time of a report: python -m benchmarks.report RUN_OR_SWEEP.
 
-Opening: from the start of navigation to the frame after the load event in headless Chromium, page
+Opening: from the start of navigation until every chart is drawn in headless Chromium, page
 read from the disk, a fresh browser context for each of five openings. Processor time is that of all
-of Chromium's processes meanwhile: on a busy machine it says more than the clock. ``--plotly`` opens
-for comparison a page with plotly.js inlined (Python package plotly) that draws the same charts.
+of Chromium's processes meanwhile: on a busy machine it says more than the clock.
 """
 
 from __future__ import annotations
@@ -19,19 +18,14 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import describe_machine
 from fl_app.report import page as report
-from fl_app.report.privacy_figures import epsilon_figure, spend_figure
-from fl_app.report.reading import Source, read
-from fl_app.report.scales import byte_count
-from fl_app.report.score_figures import bytes_figure, rounds_figure
-from fl_app.report.settings import group
+from fl_app.report.figures import byte_count
+from fl_app.report.reading import read
 
 if TYPE_CHECKING:
     from playwright.sync_api import CDPSession
 
 FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
 FLAGS += "--disable-component-update --disable-sync"
-OPENED = """() => new Promise(done => requestAnimationFrame(() => setTimeout(() => done(
-    performance.now()), 0)))"""
 
 
 def main() -> int:
@@ -43,8 +37,6 @@ def main() -> int:
         return 2
     source = read(Path(options.folder))
     pages = {"murmur report": report.page(source, datetime.now())}
-    if options.plotly:
-        pages["the same charts by plotly.js"] = plotly_page(source)
     print(describe_machine("playwright"))
     for name, html in pages.items():
         times, work = zip(*opening_times(chromium, html, options.times), strict=True)
@@ -71,7 +63,8 @@ def opening_times(chromium: str, html: str, times: int) -> list[tuple[float, flo
             tab = context.new_page()
             before = processor_times(session)
             tab.goto(path.as_uri(), timeout=300_000)
-            clock = tab.evaluate(OPENED)
+            tab.wait_for_selector("html[data-drawn]", timeout=300_000)
+            clock = tab.evaluate("() => performance.now()")
             after = processor_times(session)
             work = sum(spent - before.get(process, 0) for process, spent in after.items())
             found.append((clock, 1000 * work))
@@ -86,34 +79,10 @@ def processor_times(session: CDPSession) -> dict[int, float]:
     return {process["id"]: process["cpuTime"] for process in listed}
 
 
-def plotly_page(source: Source) -> str:
-    """The report's charts, nothing else, as plotly.js would draw them."""
-    import plotly.graph_objects as go
-    from plotly.offline import get_plotlyjs
-
-    grouping = group(source.runs)
-    figures = [
-        rounds_figure(grouping, "accuracy"),
-        epsilon_figure(grouping, "accuracy"),
-        bytes_figure(grouping, "accuracy"),
-        spend_figure(grouping),
-    ]
-    parts = []
-    for panel in (panel for figure in figures if figure for panel in figure.panels):
-        drawn = go.Figure()
-        for line in panel.chart.lines:
-            mode = "lines" if line.joined else "markers"
-            xs, ys = [p.x for p in line.points], [p.y for p in line.points]
-            drawn.add_scatter(x=xs, y=ys, mode=mode, name=line.name)
-        parts.append(drawn.to_html(full_html=False, include_plotlyjs=False))
-    return f"<!DOCTYPE html><script>{get_plotlyjs()}</script>{''.join(parts)}"
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", metavar="RUN_OR_SWEEP")
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--plotly", action="store_true", help="needs `pip install plotly`")
     return parser.parse_args()
 
 

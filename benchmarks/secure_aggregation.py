@@ -44,11 +44,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine
-from fl_app.device.node_settings import NodeSettings
-from fl_app.device.secure_node import SecureNode
 from murmur.learning.codec import BitCodec
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.cohorts import ALIKE
+from murmur.round.host import SecureParties, SimulatedHome
 from murmur.round.phase import Outcome
 from murmur.round.secure_summation import Release, SecureSummation, Sums
 from murmur.secure_sum import SecureSumSettings
@@ -113,7 +112,9 @@ def ours(
     )
     n, codec = len(vectors), BitCodec(vectors.shape[1])
     nodes = {
-        c: SecureNode(settings, NodeSettings.simulation(folder / str(c)), lambda client: True)
+        c: SecureParties(
+            SimulatedHome.of(folder / str(c)), range(n), settings.owner_rules(), settings.is_on
+        )
         for c in range(n)
     }
     grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id - 1].answer(

@@ -1,6 +1,6 @@
 """What every client class has in common: the shape of one round on the client's side.
 
-The host (``fl_app.device.node``) drives each client through the same steps, in this order:
+The host (``murmur.round.host``) drives each client through the same steps, in this order:
 
 1. ``event``: what would answering the server's task release? Checked against the device's policy
    and charged in the device's ledger before anything else happens.
@@ -104,7 +104,7 @@ class Client(ABC):
     summed: bool = True
     threats: tuple[str, ...] = ("local",)
     keeps_statistics: ClassVar[bool] = False
-    purposes: ClassVar[tuple[str, ...]] = ("train",)
+    purposes: tuple[str, ...] = ("train",)
 
     def __init__(self, setup: ClientSetup) -> None:
         setup.budget.require_threat(type(self).__name__, self.threats)

@@ -23,26 +23,16 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Protection
 
 
-class FedAvgClient(Client):
-    """Answers with the update w_i − w of local training, as the protection leaves it.
+class ProtectedClient(Client):
+    """Answers with a vector that a protection bounds, noises and prices; ``train`` is left open.
 
-    Algorithms that train differently, but whose answers are protected and paid for in the same way,
-    derive from it: they override ``share`` (what training starts from), ``train`` or ``parts``
-    (which arrays leave), and nothing else.
+    ``parts``: which arrays the vector holds; all parameters unless a class says otherwise.
     """
 
-    def __init__(
-        self,
-        setup: ClientSetup,
-        *,
-        local: LocalSgd,
-        protection: Callable[..., Protection],
-        proximal_mu: float = 0.0,
-    ) -> None:
+    def __init__(self, setup: ClientSetup, protection: Callable[..., Protection]) -> None:
         self.protection = protection(setup.budget, setup.cohorts)
         self.threats = self.protection.threats
         super().__init__(setup)
-        self.training = LocalTraining(self.trainer, local, proximal_mu)
         self.parts = Parts(update=self.trainer.num_parameters)
 
     def codec(self, task: Task) -> Codec:
@@ -55,19 +45,6 @@ class FedAvgClient(Client):
         self.require_model(task)
         self._clip(task)
         return self.protection.release_event()
-
-    def share(self, task: Task, data: LocalData) -> Share:
-        """From what, and on which rows, this client trains."""
-        rng = self.rng(task, "local training")
-        return Share(self.require_model(task), data.indices, rng)
-
-    def train(self, task: Task, data: LocalData) -> NDArray:
-        """The update (d,) of local training."""
-        return self.training.train(task, data, self.share).astype(np.float64) - task.model
-
-    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
-        """See ``Client``."""
-        self.training.train_ahead(asked, self.share)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """What the protection leaves of it, within what an unprotected answer can carry."""
@@ -96,3 +73,36 @@ class FedAvgClient(Client):
         if not (clip[0] > 0 and math.isfinite(clip[0])):
             raise TaskError(f"clip={clip[0]}: must be finite and above 0")
         return float(clip[0])
+
+
+class FedAvgClient(ProtectedClient):
+    """Answers with the update w_i − w of local training, as the protection leaves it.
+
+    Algorithms that train differently, but whose answers are protected and paid for in the same way,
+    derive from it: they override ``share`` (what training starts from), ``train`` or ``parts``
+    (which arrays leave), and nothing else.
+    """
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        local: LocalSgd,
+        protection: Callable[..., Protection],
+        proximal_mu: float = 0.0,
+    ) -> None:
+        super().__init__(setup, protection)
+        self.training = LocalTraining(self.trainer, local, proximal_mu)
+
+    def share(self, task: Task, data: LocalData) -> Share:
+        """From what, and on which rows, this client trains."""
+        rng = self.rng(task, "local training")
+        return Share(self.require_model(task), data.indices, rng)
+
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """The update (d,) of local training."""
+        return self.training.train(task, data, self.share).astype(np.float64) - task.model
+
+    def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
+        """See ``Client``."""
+        self.training.train_ahead(asked, self.share)

@@ -36,8 +36,8 @@ class EvaluationClient(Client):
     """
 
     threats = THREATS  # its own budget stands beside the run's
-    purposes = (PROTECTED, CLEAN)
-    summed = False
+    purposes: tuple[str, ...] = (PROTECTED, CLEAN)
+    summed: bool = False
 
     def __init__(self, setup: ClientSetup, *, every: int) -> None:
         super().__init__(setup)

@@ -23,6 +23,17 @@ def version() -> str:
     return metadata.version(DISTRIBUTION)
 
 
+def require(extra: str, *modules: str) -> None:
+    """ConfigError that names ``extra`` where one of its top-level ``modules`` is not installed."""
+    from fl_app.config.errors import ConfigError
+
+    for module in modules:
+        if find_spec(module) is None:
+            raise ConfigError(
+                f"the package {module} is not installed: pip install '{DISTRIBUTION}[{extra}]'"
+            )
+
+
 def _require_own_packages() -> None:
     """ImportError where a user's folder has the name of one of ours and is found first."""
     home = Path(__file__).resolve().parents[1]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fl_app
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read, read_run
-from fl_app.report.tables import run_records
 from murmur.privacy.statement import Statement
 
 if TYPE_CHECKING:
@@ -27,7 +27,14 @@ __all__ = ["ConfigError", "Result", "results", "run"]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has left: its folder, a row for each round, the last figures, the statement."""
+    """What a run has left.
+
+    Attributes:
+        folder: of the run.
+        rows: one for each round, that of the initial model first.
+        metrics: the last figures.
+        statement: of its privacy.
+    """
 
     folder: Path
     rows: tuple[dict[str, Any], ...]
@@ -35,8 +42,15 @@ class Result:
     statement: Statement
 
     def frame(self) -> pandas.DataFrame:
-        """The rows as a pandas frame."""
-        return _pandas().DataFrame(list(self.rows))
+        """The rows as a pandas frame.
+
+        Raises:
+            ConfigError: pandas is not installed (extra ``report``).
+        """
+        fl_app.require("report", "pandas")
+        import pandas
+
+        return pandas.DataFrame(list(self.rows))
 
     def weights(self) -> dict[str, Any]:
         """The final model's named weights, NumPy arrays."""
@@ -62,8 +76,10 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
     from fl_app.run.prepare import prepare
     from fl_app.run.progress import LiveProgress
 
-    chosen = any(word.startswith("engine=") for word in overrides)
-    ready = prepare([*overrides] if chosen else [f"engine={engine}", *overrides])
+    words = list(overrides)
+    if not any(word.startswith("engine=") for word in words):
+        words.insert(0, f"engine={engine}")
+    ready = prepare(words)
     rounds = ready.experiment.federation.num_rounds
     with LiveProgress(ready.folder, rounds, Console(quiet=not progress, markup=False, emoji=False)):
         ready.run()
@@ -73,13 +89,17 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
 
 
 def results(folder: str | Path) -> pandas.DataFrame:
-    """A record for each run of a sweep, or of a folder of runs: what differed, and its figures."""
-    return _pandas().DataFrame(run_records(read(Path(folder))))
+    """A record for each run of a sweep, or of a folder of runs: what differed, and its figures.
 
+    Args:
+        folder: of a run, a sweep or several runs.
 
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ConfigError("frames need the package pandas; install it (extra `data`)") from error
-    return pandas
+    Raises:
+        ConfigError: it holds no run, or pandas is not installed (extra ``report``).
+    """
+    fl_app.require("report", "pandas")
+    import pandas
+
+    from fl_app.report.tables import run_records
+
+    return pandas.DataFrame(run_records(read(Path(folder))))

@@ -1,7 +1,12 @@
 """The `murmur` command.
 
 ``murmur key=value ...`` runs once, ``murmur -m key=a,b ...`` sweeps, ``murmur WORD ...`` opens one
-of the tools below. Each tool is a module with ``main(argv) -> exit status``, imported when called.
+of the tools below. Each tool is a function ``(argv) -> exit status`` of a module in
+``fl_app.tools``, imported when it is called: ``main``, or what ``SHARED`` names where several share
+a module.
+
+Exit statuses: 0, 1 where a run or what a tool looked at failed, 2 where the input is wrong, 130
+after Ctrl-C. What is wrong with the input is one sentence on standard error.
 """
 
 from __future__ import annotations
@@ -27,18 +32,16 @@ if TYPE_CHECKING:
 
 NEWLINE = "\n"
 TOOLS = {
-    "advise": "say what to choose and what accuracy to expect, by pilots on public data",
+    "advise": "what to choose: settings, rounds, a budget, the ε of a result",
     "audit": "attack a release and measure its epsilon",
     "completion": "a script with which your shell completes murmur's words",
     "device": "answer a SuperNode with the code that is installed here, and with no other",
     "doctor": "check a device or a server, and say what is missing",
     "export": "write the public pool that devices need a copy of",
     "enrol": "enter a device's key and its clients into the server's table",
-    "epsilon": "the ε at which protected evaluation results stay close to the true ones",
     "experiments": "list the settings that are ready to run, with time and expected result",
     "ledger": "print or verify a device's ledger",
     "onnx": "write a run's model as ONNX",
-    "plan": "share a total budget in KD-DPFL, and say why",
     "predict": "what a run's model says of pictures",
     "report": "show a run or a sweep as one HTML page",
     "rerun": "do a run again, and compare its bits",
@@ -47,9 +50,28 @@ TOOLS = {
     "supernode": "Flower's SuperNode for a device: runs nothing that it is sent, never gives up",
 }
 
+# Tools that share a module: word -> module:function.
+SHARED = {
+    "completion": "menu:completion",
+    "experiments": "menu:list_experiments",
+    "onnx": "export:onnx",
+    "predict": "export:predict",
+    "report": "report:report",
+    "rerun": "repeat:rerun",
+    "resume": "repeat:resume",
+    "statement": "report:statement",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; the exit status. What is wrong with the input is said in one sentence."""
+    """Entry point of the command.
+
+    Args:
+        argv: the words after ``murmur``; None: those of this process.
+
+    Returns:
+        The exit status.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = "murmur"
     signal.signal(signal.SIGTERM, _terminate)
@@ -58,10 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = fl_app.console.take_option(own_classes.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
         name = "murmur" if tool is None else f"murmur {tool}"
-        if tool is None:
-            status = _hydra(arguments)
-        else:
-            status = importlib.import_module(f"fl_app.tools.{tool}").main(arguments[1:])
+        status = _hydra(arguments) if tool is None else _tool(tool)(arguments[1:])
         sys.stdout.flush()
         return status
     except ConfigError as error:
@@ -77,6 +96,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
     return 2
+
+
+def _tool(word: str) -> Callable[[list[str]], int]:
+    """What a word opens: ``main`` of its module, or its own function of a shared one."""
+    module, _, function = SHARED.get(word, f"{word}:main").partition(":")
+    opened: Callable[[list[str]], int] = getattr(
+        importlib.import_module(f"fl_app.tools.{module}"), function
+    )
+    return opened
 
 
 def _terminate(number: int, _: object) -> None:
@@ -114,7 +142,11 @@ def _hydra(arguments: list[str]) -> int:
 
 
 def _require_known(arguments: list[str]) -> None:
-    """Hydra's parser would answer an unknown option with its whole usage."""
+    """Refuse options that are none of Hydra's, whose parser would answer with its whole usage.
+
+    Raises:
+        ConfigError: names the word, and the nearest option.
+    """
     from hydra._internal.utils import get_args_parser
 
     known = {name for action in get_args_parser()._actions for name in action.option_strings}
@@ -151,7 +183,14 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
 
 
 def _job(overrides: list[str]) -> float:
-    """One job of a sweep, in whatever process the launcher has chosen."""
+    """One job of a sweep, in whatever process the launcher has chosen.
+
+    Args:
+        overrides: the job's own.
+
+    Returns:
+        What a sweeper optimises.
+    """
     from hydra.core.hydra_config import HydraConfig
 
     from fl_app.sweep.sweep import SweepFolder, run_job
@@ -189,7 +228,17 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
 
 
 def run(overrides: list[str]) -> int:
-    """One run from its overrides to its summary; the exit status."""
+    """One run from its overrides to its summary.
+
+    Args:
+        overrides: as typed behind ``murmur``.
+
+    Returns:
+        0; 1 where the run failed or no round was accepted, 130 where it was interrupted.
+
+    Raises:
+        ConfigError: the settings cannot be; nothing has been started.
+    """
     from fl_app.config.building import build
     from fl_app.config.composition import compose
     from murmur.round.task import RunError

@@ -20,18 +20,12 @@ from fl_app.config.composition import from_run_config
 from fl_app.config.overrides import run_folder_path
 from fl_app.config.own_classes import forget
 from fl_app.config.settings import PrivacySettings
-from fl_app.device.node_settings import (
-    NodeSettings,
-    device_folder,
-    is_simulated,
-    log_error,
-)
-from murmur.round.task import REFUSED
+from fl_app.device.node_settings import NodeSettings, device_folder, is_simulated
+from murmur.round.task import REFUSED, log_error
 
 if TYPE_CHECKING:
     from fl_app.device.health import Health
-    from fl_app.device.node import Node
-    from fl_app.device.secure_node import SecureNode
+    from murmur.round.host import Host, SecureParties
 
 app = ClientApp()
 
@@ -48,9 +42,9 @@ def answer(message: Message, context: Context) -> Message:
     health = Health(context.node_config)
     code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION  # tells the server that no client was touched
     try:
-        node = _on_device(message.content, context, health)
+        answering = _on_device(message.content, context, health)
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-        reply = Message(node.answer(message.content), reply_to=message)
+        reply = Message(answering.answer(message.content), reply_to=message)
     except Exception as error:
         log_error(device_folder(context.node_config), f"run {context.run_id}", error)
         reply = Message(Error(code=code, reason=REFUSED), reply_to=message)
@@ -62,31 +56,30 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
     config = from_run_config(context.run_config)
     folder = run_folder_path(config.run_dir, config.results_dir, context.run_id)
     name = folder.name if config.run_name is None else str(config.run_name)
-    from fl_app.device.node import node_for
+    from fl_app.run.hosts import SimulatedHost, host_for
+    from murmur.round.host import SimulatedHome
 
-    settings = NodeSettings.simulation(folder, config.privacy.policy, name)
-    return node_for(config, settings).answer(content)
+    home = SimulatedHome.of(folder, config.privacy.policy, name)
+    return host_for(config, home, SimulatedHost).answer(content)
 
 
-def _on_device(content: RecordDict, context: Context, health: Health) -> Node | SecureNode:
+def _on_device(content: RecordDict, context: Context, health: Health) -> Host | SecureParties:
     """What answers here, once the policy holds and the device agrees to the run."""
     forget()  # a device runs what its owner has installed
-    settings = NodeSettings.device(context.node_config, f"run-{context.run_id}")
-    settings.require_policy()
+    home = NodeSettings.device(context.node_config, f"run-{context.run_id}")
+    home.require_policy()
     from fl_app.device.agreement import device_config, run_name
 
-    settings = replace(settings, run=run_name(context.run_config, context.run_id))
-    assert settings.owner is not None
-    config = device_config(context.run_config, settings.owner)
+    home = replace(home, run=run_name(context.run_config, context.run_id))
+    config = device_config(context.run_config, home.owner)
     privacy: PrivacySettings = build(config.privacy, "privacy")
-    from fl_app.device.secure_node import SecureNode
-
-    secure = SecureNode(privacy.secure_sums(), settings, settings.owner.clients.__contains__)
+    secure = home.parties(privacy.secure_sums())
     if secure.answers(content):
         # No phase but the masking one is charged, and so asks the policy.
-        settings.policy.require_algorithm(str(config.strategy.name), datetime.now(UTC))
+        home.policy.require_algorithm(str(config.strategy.name), datetime.now(UTC))
         return secure
-    from fl_app.device.node import node_for
+    from fl_app.device.hosts import DeviceHost
+    from fl_app.run.hosts import host_for
 
-    health.node = node_for(config, settings)
-    return health.node
+    health.host = host_for(config, home, DeviceHost)
+    return health.host

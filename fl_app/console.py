@@ -15,7 +15,14 @@ _wide = False
 
 
 def take_option(arguments: list[str]) -> list[str]:
-    """``arguments`` without ``--wide``, which keeps the terminal from cutting tables."""
+    """Take ``--wide`` out of a command, which keeps the terminal from cutting tables.
+
+    Args:
+        arguments: as typed.
+
+    Returns:
+        The others.
+    """
     global _wide
     _wide = OPTION in arguments
     return [word for word in arguments if word != OPTION]
@@ -33,9 +40,12 @@ def console(highlight: bool = True) -> Console:
 
     Square brackets and colons are no markup: a user's values are shown as they are.
 
-    ``highlight``: whether figures and names have colours.
+    Args:
+        highlight: whether figures and names have colours.
     """
     from rich.console import Console  # `murmur --help` needs no library
 
-    width = _UNCUT if _wide or not sys.stdout.isatty() else None
+    width = None
+    if _wide or not sys.stdout.isatty():
+        width = _UNCUT
     return Console(width=width, highlight=highlight, markup=False, emoji=False)

@@ -1,6 +1,7 @@
 """Figures in Prometheus' text format, for node_exporter's textfile collector (deploy/README.md).
 
-The file is replaced as a whole, so that no reader meets half of it.
+The file is replaced as a whole, so that no reader meets half of it. Runs (``fl_app.run.health``)
+and devices (``fl_app.device.health``) each write one.
 """
 
 from __future__ import annotations
@@ -17,25 +18,39 @@ NAME = "metrics.prom"
 
 
 class Figures(Collector):
-    """``values`` by name, each explained in ``meanings``; names ending in ``_total`` only grow."""
+    """Values that Prometheus reads.
+
+    Args:
+        meanings: name -> what it says, for each value.
+        values: by name; names ending in ``_total`` only grow.
+        label: name and value of the label that all of them carry: whose they are.
+    """
 
     def __init__(
         self, meanings: Mapping[str, str], values: Mapping[str, float], label: tuple[str, str]
     ) -> None:
-        self.meanings, self.values, self.label = meanings, values, label
+        self.meanings = meanings
+        self.values = values
+        self.label = label
 
     def collect(self) -> Iterator[Metric]:
         """One family for each value."""
         name, whose = self.label
         for figure, value in self.values.items():
-            kind = CounterMetricFamily if figure.endswith("_total") else GaugeMetricFamily
+            kind: type[CounterMetricFamily | GaugeMetricFamily] = GaugeMetricFamily
+            if figure.endswith("_total"):
+                kind = CounterMetricFamily
             family = kind(figure, self.meanings[figure], labels=[name])
             family.add_metric([whose], value)
             yield family
 
 
 def write(path: Path, figures: Figures) -> None:
-    """Replace the file at ``path``; OSError where that is not possible."""
+    """Replace the file at ``path``.
+
+    Raises:
+        OSError: that is not possible.
+    """
     registry = CollectorRegistry()
     registry.register(figures)
     write_to_textfile(str(path), registry)

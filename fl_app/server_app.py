@@ -1,4 +1,8 @@
-"""The Flower ServerApp: one run, from its configuration to its folder."""
+"""The Flower ServerApp: one run, from its configuration to its folder.
+
+Flower imports ``app`` by name (pyproject.toml), in a simulation and on a SuperLink; engines of our
+own call ``main`` through it as well.
+"""
 
 import traceback
 from collections.abc import Iterable
@@ -27,7 +31,14 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run what the run-config describes; what ends it early is noted in the run's folder."""
+    """Run what the run-config describes.
+
+    What ends it early is noted in the run's folder, and raised.
+
+    Args:
+        grid: by which nodes are reached.
+        context: holds the run-config and the run's id.
+    """
     keep_heap()
     limit_replies()
     if hasattr(grid, "pull_interval"):
@@ -61,9 +72,16 @@ def without_lost_nodes(grid: Grid) -> Grid:
 
 
 class _WholeGrid(GridAround):
+    """A grid of a simulation, which counts a lost node as the end of the run."""
+
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
+        """Send ``messages`` and wait for replies, at most ``timeout`` seconds.
+
+        Raises:
+            RunError: a reply is an error of Flower's own runtime.
+        """
         replies = list(self._grid.send_and_receive(messages, timeout=timeout))
         for reply in replies:
             if reply.has_error() and reply.error.code == ErrorCode.UNKNOWN:

@@ -15,8 +15,7 @@ from pathlib import Path
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import band, canvas, curve, save
 from fl_app.report.reading import Run, read
-from fl_app.report.series import final
-from fl_app.report.settings import value_of
+from fl_app.report.settings import final, value_of
 from fl_app.run.progress import show_epsilon
 
 

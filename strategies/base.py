@@ -44,6 +44,7 @@ Parameters = NDArray[np.float32]
 
 PATIENCE = 3  # rounds without a single answer after which a run ends
 _COHORT = "cohort"  # of a snapshot: the next round's number, and its clients
+_BEFORE = "before"  # clients and how often they answered before the rounds
 _EVALUATION = "evaluation."  # begins the names of its part of a snapshot
 _CANARIES = "canaries."
 
@@ -74,6 +75,8 @@ class CohortStrategy(Strategy, ABC):
         Whether rounds can be added to a run; False where all share their noise.
     participations : Counter
         How often each client may have released something.
+    before : Counter
+        Of these, how often before the rounds; kept where ``event_before`` says what that costs.
     round : Outcome
         The last round's training, and what its evaluation and stages add to the round's row.
     report : PrivacyReport
@@ -97,6 +100,7 @@ class CohortStrategy(Strategy, ABC):
         self.sums = Sums(setup, setup.cohort_size, "secure groups", rows=not self.summed)
         self.report = PrivacyReport(self)
         self.participations: Counter[int] = Counter()
+        self.before: Counter[int] = Counter()
         self.first_round = 0  # rounds already done by an interrupted run
         self.round = Outcome(0)
         self.phase: Phase | None = None
@@ -134,6 +138,13 @@ class CohortStrategy(Strategy, ABC):
 
         Asked again after each answer to it, so ``learn`` must bring it on. A question may depend on
         what was learned from those before.
+        """
+        return None
+
+    def event_before(self) -> Event | None:
+        """What an answer before the rounds releases, where rounds release something else.
+
+        None: nothing is asked before the rounds, or the algorithm says itself what it costs.
         """
         return None
 
@@ -299,6 +310,9 @@ class CohortStrategy(Strategy, ABC):
     def snapshot(self) -> dict[str, NDArray]:
         """All that a checkpoint holds beside model and participations."""
         state = {**self.state(), **self.sums.state(), **self._next_cohort()}
+        if self.before:
+            pairs = sorted(self.before.items())
+            state[_BEFORE] = np.array(pairs, np.int64)
         for part, prefix in ((self.evaluation, _EVALUATION), (self.canaries, _CANARIES)):
             if part is not None:
                 state |= {f"{prefix}{name}": values for name, values in part.state().items()}
@@ -311,6 +325,9 @@ class CohortStrategy(Strategy, ABC):
         if _COHORT in state:
             number, *clients = state.pop(_COHORT).tolist()
             self.drawn = (number, np.array(clients, np.int64))
+        if _BEFORE in state:
+            pairs = state.pop(_BEFORE).tolist()
+            self.before = Counter(dict(pairs))
         for part, prefix in ((self.evaluation, _EVALUATION), (self.canaries, _CANARIES)):
             names = [name for name in state if name.startswith(prefix)]
             own = {name.removeprefix(prefix): state.pop(name) for name in names}
@@ -327,6 +344,8 @@ class CohortStrategy(Strategy, ABC):
         outcome = Phase(question, sums, self.setup, self.setup.quorum).run(grid, timeout)
         self.round.add(outcome)
         self.participations.update(outcome.possibly_released)
+        if self.event_before() is not None:
+            self.before.update(outcome.possibly_released)
         self.sums.remember(outcome.sizes)
         if not outcome.answered or not outcome.counted:
             client, reason = next(iter(outcome.failed.items()))

@@ -16,18 +16,17 @@ from omegaconf import OmegaConf
 
 from clients.base import LocalData, Task
 from clients.dpfl_bnn import DPFLBNNClient
-from fl_app.config.building import build
 from fl_app.config.composition import SERVER_MAY_SET, installed
 from fl_app.config.conf_files import groups
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import CHOICES, device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_client, build_evaluator, build_trainer
-from fl_app.run.population import Population
+from fl_app.run.population import Population, build_features
 from murmur.learning.data.datasets import Dataset, Examples
-from murmur.learning.features import fit
-from murmur.learning.features.dataset import with_components
+from murmur.learning.features.components import with_components
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.class_moments import CENTRE
 from murmur.privacy.events import Adjacency, Unit, releases
 from tests.charge_tape import charged, losses
 
@@ -38,8 +37,10 @@ RESULTS = (1.0, 1e30)  # how far out the results of training lie
 TINY = ("model=mlp", "model.hidden=[4]")
 SMALL = {
     "class_statistics": ("features=pca", "features.components=4"),
+    "class_moments": ("model=centred",),
     "clustering": ("model.hidden=[4]",),
     "dpfl_bnn": ("model.channels=[]", "model.hidden=4"),
+    "gradient_rounds": ("model=centred",),
 }
 
 
@@ -66,9 +67,13 @@ def offered(group):
 
 @dataclass(frozen=True)
 class Case:
-    """``words`` choose what is asked; ``values``: what else a server may set, by key."""
+    """``words`` choose what is asked; ``values``: what else a server may set, by key.
+
+    ``purpose``: what for; None: the last that the client knows.
+    """
 
     words: tuple[str, ...]
+    purpose: str | None = None
 
     @functools.cached_property
     def values(self):
@@ -110,6 +115,8 @@ def cases():
             if kind not in seen:
                 seen.add(kind)
                 found[" ".join([name, *chosen[:1]])] = case
+                if CENTRE in get_object(client["_target_"]).purposes:
+                    found[f"{name} {CENTRE}"] = Case(case.words, CENTRE)
     for name in offered("evaluation"):
         if name != "none":
             found[f"evaluation={name}"] = Case(("strategy=clustering", f"evaluation={name}"))
@@ -136,8 +143,9 @@ def own_keys(name):
 class Asked:
     """One question to a client of a device, and its data; an error where it is refused."""
 
-    def __init__(self, words, folder, sizes=SIZES):
+    def __init__(self, words, folder, sizes=SIZES, purpose=None):
         self.sizes = SIZES if sizes is None else sizes
+        self.purpose = purpose
         self.role = self._built(words, folder, sizes)
         self.task, self.event = self._question()
         (self.release,) = releases(self.event)
@@ -154,9 +162,9 @@ class Asked:
         public = np.random.default_rng(0).random((POOL, *SHAPE), np.float32)
         nothing = Examples(np.zeros((0, *SHAPE), np.float32), np.zeros(0, np.int64))
         dataset = Dataset("own", nothing, nothing, CLASSES, SHAPE)
-        features, self.seen = build(config.features, "features"), np.asarray
+        features, self.seen = build_features(config.features), np.asarray
         if features is not None:
-            fitted = fit(features, public)
+            fitted = features.fit(public)
             dataset = with_components(dataset, features, fitted)
             self.seen = functools.partial(features.apply, fitted)
         people = Population(dataset, self.seen(public), {}, sizes, np.zeros(0, np.int64))
@@ -179,7 +187,7 @@ class Asked:
                 "frequencies": np.ones(trainer.num_classes),
                 "coordinates": self.role.setup.public.reshape(POOL, -1),
             }
-            for purpose in reversed(self.role.purposes):
+            for purpose in [self.purpose] if self.purpose else reversed(self.role.purposes):
                 for client in range(2):
                     task = Task(1, client, model, arrays, {}, purpose)
                     try:
@@ -197,10 +205,11 @@ class Asked:
     def neighbours(self):
         """The data with a record far away, or all of them, as the release's unit has it."""
         whole = self.release.unit is Unit.CLIENT
+        victim = min(VICTIM, len(self.labels) - 1)  # a client may have one record
         for pixel, label in FAR:
             images, labels = self.images.copy(), self.labels.copy()
-            images[slice(None) if whole else VICTIM] = pixel
-            labels[slice(None) if whole else VICTIM] = label
+            images[slice(None) if whole else victim] = pixel
+            labels[slice(None) if whole else victim] = label
             yield self._held(images, labels)
 
     def train_badly(self, patch, far):

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -25,10 +26,9 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from clients.base import Client, LocalData, Task
-from fl_app.audit.neighbours import Source
-from fl_app.audit.views import Messages, node_data
-from fl_app.device.node import Node
+from fl_app.audit.attack import Messages, Source
 from fl_app.engines.inline import InlineGrid, identify
+from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_evaluation import PROTECTED
 from murmur.round.phase import Outcome, Phase
@@ -43,34 +43,44 @@ class SumRefusedError(Exception):
     """No sum came about; the message says who refused it, and why."""
 
 
-class Asked(Node):
-    """A node whose clients release what ``draw`` gives for a client class and what it is asked."""
+class Asked(SimulatedHost):
+    """A host whose clients release what the attack draws, in one sum after the other."""
 
-    draw: Callable[[Client, Task], NDArray]
+    def begin(self, draw: Callable[[Any, Task], NDArray]) -> None:
+        """A run of its own: whoever was asked in an earlier one can be asked again.
 
-    def begin(self) -> None:
-        """A run of its own: whoever was asked in an earlier one can be asked again."""
-        self.settings = replace(self.settings, run=uuid4().hex)
-
-    def _answer_of(self, role: Client, task: Task) -> NDArray:
-        return self.draw(role, task)
+        Args:
+            draw: (client half, task) -> release; everything before and after is the host's own.
+        """
+        self.home = replace(self.home, run=uuid4().hex)
+        self.train = lambda half, task, data, noise: draw(half, task)
 
 
 class SecureSum:
-    """Secure sums of round 1 in which ``victim`` takes part.
+    """Secure sums of round 1 in which one client is attacked.
 
-    ``strategy``: of a configuration with secure sums on. ``node`` hosts the victim, ``others``
-    everybody else. Raises SumRefusedError where no sum comes about.
+    Args:
+        strategy: of a configuration with secure sums on.
+        node: hosts the victim.
+        others: hosts everybody else; it may be asked for other settings.
+        victim: the client that is attacked.
+
+    Raises:
+        SumRefusedError: no sum comes about.
 
     Attributes:
         charged: what the victim's ledger holds for one such sum.
-        parts: what each client releases there, by client.
+        parts: client -> what it releases there.
     """
 
     def __init__(self, strategy: CohortStrategy, node: Asked, others: Asked, victim: int) -> None:
-        self.strategy, self.node, self.others, self.victim = strategy, node, others, victim
+        self.strategy = strategy
+        self.node = node
+        self.others = others
+        self.victim = victim
         self.parts: dict[int, Messages] = {}
-        self._fresh, self._model = strategy.state(), strategy.initial_parameters()
+        self._fresh = strategy.state()
+        self._model = strategy.initial_parameters()
         self._data: dict[int, LocalData] = {}
         self._answering: list[int] = []  # of these the last ``colluders`` tell what they send
         self._colluders = strategy.setup.secure_sums.colluders
@@ -80,24 +90,32 @@ class SecureSum:
         self.charged = list(node.ledger.events(victim))[-1]
 
     def __call__(self, source: Source, noise: NoiseGenerator) -> NDArray:
-        """One sum in which the victim's part comes from ``source``, less what colluders sent."""
+        """One sum in which the victim's part comes from ``source``, less what colluders sent.
+
+        The first draws go the whole way; later ones are added up as these were.
+        """
         if source is None or self._checked == CHECKED:
             return _added_up(self._part(client, source, noise) for client in self._hidden)
         self._checked += 1
         return self._whole_way(source, noise)
 
     def _part(self, client: int, source: Source, noise: NoiseGenerator) -> NDArray:
-        """What ``client`` adds to the sum."""
-        return self.parts[client](source if client == self.victim else self.data_of(client), noise)
+        """What ``client`` adds to the sum, of its own data or, of the victim, of ``source``."""
+        if client != self.victim:
+            source = self.data_of(client)
+        return self.parts[client](source, noise)
 
     def data_of(self, client: int) -> LocalData:
         """What ``client`` holds."""
         if client not in self._data:
-            self._data[client] = node_data(self._host(client), client)
+            self._data[client] = self._host(client).data.of(client)
         return self._data[client]
 
     def _host(self, client: int) -> Asked:
-        return self.node if client == self.victim else self.others
+        """The node that hosts ``client``."""
+        if client == self.victim:
+            return self.node
+        return self.others
 
     @property
     def _hidden(self) -> list[int]:
@@ -105,19 +123,23 @@ class SecureSum:
         return self._answering[: len(self._answering) - self._colluders]
 
     def _whole_way(self, source: LocalData | NDArray, noise: NoiseGenerator) -> NDArray:
-        """The same through nodes, ledgers, masks and unmasking."""
+        """The same through nodes, ledgers, masks and unmasking.
+
+        Raises:
+            SumRefusedError: a node refuses its part.
+            RuntimeError: what is unmasked is not, to the last bit, the sum of what was drawn.
+        """
         drawn: dict[int, NDArray] = {}
 
-        def draw(role: Client, task: Task) -> NDArray:
-            part = self.parts.setdefault(task.client, Messages(role, task))
+        def draw(half: Client, task: Task) -> NDArray:
+            part = self.parts.setdefault(task.client, Messages(half, task))
             own = source if task.client == self.victim else self.data_of(task.client)
             release = part.release(own, noise)
             drawn[task.client] = part.integers(release)
             return release
 
         for node in (self.node, self.others):
-            node.begin()
-            node.draw = draw
+            node.begin(draw)
         strategy = self.strategy
         strategy.restore(self._fresh)
         strategy.round = Outcome(0)
@@ -127,7 +149,7 @@ class SecureSum:
         return _added_up(drawn[client] for client in self._hidden)
 
     def _round(self, strategy: CohortStrategy) -> NDArray:
-        """The sum that ``strategy`` unmasks."""
+        """The sum that ``strategy`` unmasks, over the fewest clients that it may be over."""
         with ThreadPoolExecutor(1) as pool:
             grid = InlineGrid(self._answer, {}, strategy.setup.num_clients, pool)
             model = ArrayRecord({"model": Array(self._model)})
@@ -156,7 +178,7 @@ class SecureSum:
         return messages, strategy.phase
 
     @staticmethod
-    def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
+    def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:
         """Of the clients that are asked."""
         return {int(client): node.client.weight(int(client)) for client in strategy.cohort(1)}
 
@@ -170,6 +192,7 @@ class SecureSum:
         return [self.victim, *sorted(others, key=weights.__getitem__)[: terms.minimum - 1]]
 
     def _answer(self, message: Message, _: Context) -> Message:
+        """What the node of a message's only client answers."""
         [client] = _clients(message, RECORD)
         return Message(self._host(client).answer(message.content), reply_to=message)
 
@@ -188,17 +211,19 @@ class EvaluationSums(SecureSum):
         return protected, evaluation.phases[PROTECTED]
 
     @staticmethod
-    def weights(strategy: CohortStrategy, node: Node) -> dict[int, int]:
+    def weights(strategy: CohortStrategy, node: SimulatedHost) -> dict[int, int]:
         """Everybody counts alike."""
         assert strategy.evaluation is not None
         return dict.fromkeys(map(int, strategy.evaluation.cohort(strategy.evaluation.every)), 1)
 
 
 def _added_up(parts: Iterable[NDArray]) -> NDArray:
+    """The sum of integers of one shape."""
     return np.sum(list(parts), axis=0)
 
 
 def _refused(outcome: Outcome) -> SumRefusedError:
+    """Who failed first, and why; nobody, where no sum was asked for."""
     client, why = next(iter(outcome.failed.items()), ("nobody", "said why"))
     return SumRefusedError(f"client {client}: {why}")
 
@@ -221,6 +246,7 @@ def without_noise(config: DictConfig) -> DictConfig:
 
 
 def _changed(config: DictConfig, key: str, value: object) -> DictConfig:
+    """A copy of ``config`` in which ``key`` has another value."""
     changed = copy.deepcopy(config)
     OmegaConf.set_readonly(changed, False)
     OmegaConf.update(changed, key, value)

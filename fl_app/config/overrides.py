@@ -40,6 +40,7 @@ PATHS = (
     "dataset.cache",
     "dataset.test_path",
     "dataset.tokenizer",
+    "features.encoder",
     "features.weights",
     "model.base.weights",
     "model.start",
@@ -48,6 +49,8 @@ PATHS = (
     "federation.peers",
     "privacy.policy",
 )
+# Of these, what may be a name instead: on the hub of Hugging Face, of a package, or a word.
+NAMES = ("dataset.path", "dataset.tokenizer", "features.encoder", "model.start")
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
@@ -199,8 +202,8 @@ def absolute_paths(config: DictConfig, base: Path) -> list[str]:
         if typed is None:
             continue
         path = base / typed
-        if key == "dataset.path" and not path.exists():
-            continue  # a name on the hub of Hugging Face
+        if key in NAMES and not path.exists():
+            continue
         words.append(f"{key}={quoted(path)}")
     return words
 

@@ -5,62 +5,18 @@ Ranges stand at the fields; ``fl_app.config.building`` turns what they refuse in
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fl_app.config.device_terms import DeviceTerms
 from murmur.privacy.budget import Budget
 from murmur.round.cohorts import Schedule
 from murmur.secure_sum.settings import SecureSumSettings
 from murmur.settings import Count, settings
 
 LEAST_EPSILON = 1e-9
-
-
-@dataclass(frozen=True)
-class DeviceTerms:
-    """``federation.devices``; `murmur engine=deploy` fills in what is null from the server's data.
-
-    Attributes:
-        shape: (C, H, W) of an image.
-        classes: how many, at least 2, or their names in the order of their labels.
-        public: digest of the public pool (``pool_digest``), of which every device has a copy.
-        sizes: every client's number of examples, where the federation has made them public.
-        features: digest of what the run's features were fitted with (``conf/features``), if there
-            are any.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
-
-    shape: list[int] | None = None
-    classes: int | list[str] | None = None
-    public: str | None = None
-    sizes: list[int] | None = None
-    features: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.shape is not None and (len(self.shape) != 3 or min(self.shape) < 1):
-            raise ValueError(f"devices.shape={self.shape}: must be [channels, height, width]")
-        if self.classes is not None and self.num_classes < 2:
-            raise ValueError(f"devices.classes={self.classes}: must be at least 2, or their names")
-        if self.sizes is not None and min(self.sizes, default=0) < 1:
-            raise ValueError(f"devices.sizes={self.sizes}: every client has at least one example")
-
-    @property
-    def num_classes(self) -> int:
-        """How many classes; 0 where that is not said."""
-        if isinstance(self.classes, list):
-            return len(self.classes)
-        return self.classes or 0
-
-    @property
-    def class_names(self) -> list[str] | None:
-        """Names of the classes, where the run gives any."""
-        if isinstance(self.classes, list):
-            return self.classes
-        return None
 
 
 @settings
@@ -189,6 +145,7 @@ class PrivacySettings:
         secure_sum: the settings of ``SecureSumSettings`` beside its mode.
         sensitivity: for strategies that have a choice there (NbAFL), which check it.
         calibration: the same.
+        unit: the same, of those that can protect a record or a client.
     """
 
     epsilon: int | float  # an integer stays one: statements say what was typed
@@ -201,6 +158,7 @@ class PrivacySettings:
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
     sensitivity: str | None = None
     calibration: str | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta, self.per)

@@ -46,6 +46,9 @@ _READ = (
     *("federation.schedule", "seed"),
 )
 _DEVICES = "federation.devices."
+# Where a model begins, for what the server sends is the model itself; and what features are fitted
+# on, for devices know the result by its digest.
+_SERVERS = ("model.start", "features.fitted_", "features.names")
 _LONGEST = 100_000  # characters of a run-config
 _ODD = object()  # a value that is none: a sweep, a deletion
 
@@ -271,12 +274,12 @@ def _with_knobs(config: DictConfig) -> DictConfig:
 def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
     """What the client's half is built from, and its values.
 
-    The model's starting point is left out: what the server sends is the model itself.
+    What is the server's own affair is left out.
     """
     config = _with_knobs(config)
     for place in _READ:
         for key, value in _flat(place, _plain(OmegaConf.select(config, place))):
-            if key != "model.start":  # what the server sends is the model itself
+            if not key.startswith(_SERVERS):
                 yield key, value
 
 

@@ -18,20 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.config.settings import DeviceTerms
-from fl_app.device import pool_digest
+from fl_app.config.device_terms import DeviceTerms, pool_digest
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.run.population import Population
 from murmur.learning.data import own_data, tables
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
-from murmur.learning.features import Components, Features, fit
-from murmur.learning.features.dataset import with_components
+from murmur.learning.features import Components, Features, Known, Ready
+from murmur.learning.features.components import with_components
 
 
 def device_population(
-    owner: OwnerSettings, terms: DeviceTerms, features: Features | None = None
+    owner: OwnerSettings, terms: DeviceTerms, features: Features | Ready | None = None
 ) -> Population:
     """All that a device knows before it opens a client's data.
 
@@ -66,17 +65,21 @@ def device_population(
 
 
 def _featured(
-    people: Population, features: Features, owner: OwnerSettings, terms: DeviceTerms
+    people: Population, features: Features | Ready, owner: OwnerSettings, terms: DeviceTerms
 ) -> Population:
     """``people`` with features for images, by the components in the copy of the public pool.
 
     Where that copy holds none they are fitted here, which gives the same where the processor does.
     """
-    if owner.public is None:
-        raise DeviceError("features need a public pool; the run has none")
-    fitted = Components.of(read_npz(Path(owner.public).expanduser())) or fit(
-        features, people.public
-    )
+    fitted: Any = None
+    if not features.needs_pool:
+        fitted = features.fit(people.public)
+    elif owner.public is None:
+        raise DeviceError("features need what they were fitted with; name a copy (public=FILE)")
+    else:
+        fitted = features.read(read_npz(Path(owner.public).expanduser()))
+    if fitted is None:
+        fitted = features.fit(people.public)
     if fitted.digest != terms.features:
         raise DeviceError("the features of this device's public pool are not those of the run")
     dataset = with_components(people.dataset, features, fitted)
@@ -100,8 +103,8 @@ class OwnData:
         owner: OwnerSettings,
         terms: DeviceTerms,
         cache: Path,
-        features: Features | None = None,
-        fitted: Components | None = None,
+        features: Features | Ready | None = None,
+        fitted: Components | Known | None = None,
     ) -> None:
         self.owner = owner
         self.terms = terms
@@ -136,7 +139,8 @@ class OwnData:
         """``images``, or the run's features of them."""
         if self.features is None or self.fitted is None:
             return images
-        return self.features.apply(self.fitted, images)
+        fitted: Any = self.fitted
+        return self.features.apply(fitted, images)
 
     def _require_size(self, client: int, found: int) -> None:
         """DataError for no data, and for another number of them than was published."""

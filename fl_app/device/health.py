@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Message, RecordDict
 
-from fl_app.device.node_settings import device_folder, log_error
+from fl_app.device.node_settings import device_folder
 from fl_app.prometheus_file import NAME, Figures, read, write
 from murmur.learning.array_file import private_folder
 from murmur.privacy.policy import Policy
 from murmur.round.limits import message_size
+from murmur.round.task import log_error
 
 if TYPE_CHECKING:
-    from fl_app.device.node import Node
     from murmur.privacy.ledger import Ledger
+    from murmur.round.host import Host
 
 MEANINGS = {
     "murmur_device_messages_total": "Messages that a server has sent",
@@ -45,14 +46,14 @@ MEANINGS = {
 class Health:
     """The figures of one message, made when it arrives.
 
-    ``node``: what computes the answer, once there is one; until then nothing is read from a ledger.
+    ``host``: what computes the answer, once there is one; until then nothing is read from a ledger.
     """
 
     def __init__(self, node_config: Mapping[str, Any]) -> None:
         self.folder = device_folder(node_config)
         self.arrived = time.time()
         self.clients = str(node_config.get("clients", ""))
-        self.node: Node | None = None
+        self.host: Host | None = None
 
     def replied(self, question: RecordDict, reply: Message) -> None:
         """Write the file; what goes wrong is logged, and the reply leaves nonetheless.
@@ -83,8 +84,8 @@ class Health:
                 values["murmur_device_refusals_total"] += _count(record.get("refused"))
                 if _count(record.get("clients")):
                     values["murmur_device_last_answer_timestamp_seconds"] = self.arrived
-        if self.node is not None:
-            values |= _spent(self.node.ledger, self.node.policy)
+        if self.host is not None:
+            values |= _spent(self.host.ledger, self.host.home.policy)
         private_folder(self.folder)
         write(path, Figures(MEANINGS, values, ("clients", self.clients)))
         # Monitoring passes a file's time on, and how long training took may depend on the data.

@@ -1,6 +1,6 @@
-"""A node's settings: those of a simulation, or those that a device's owner gives.
+"""What a device's owner says in its node-config, and the home that this makes of the device.
 
-On a device nothing that the server sends decides whose policy holds, which clients and data are
+Nothing that the server sends decides whose policy holds, which clients and data are
 here, what these data are like, or which files are written: all of it comes from the node-config,
 which only the device's owner can set
 (``flower-supernode --node-config 'clients=3 data="/srv/data" shape="1,28,28" classes=10
@@ -10,24 +10,19 @@ everything.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from murmur.common import printable
-from murmur.learning.array_file import private, private_folder
 from murmur.privacy.policy import Policy, Refusal
-from murmur.round.task import REFUSED
+from murmur.round.host import DeviceHome, SecureParties
 from murmur.secure_sum import OwnerRules, PinnedPeers, SecureSumSettings, read_peers
 
 SIMULATED = "simulated"  # in the node-config of the inline engine's nodes
-_LARGEST_LOG = 2**20  # bytes; twice that is kept
 
 
 class DeviceError(Exception):
@@ -171,53 +166,10 @@ def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
 
 
 @dataclass(frozen=True)
-class NodeSettings:
-    """Whose node this is, and where it keeps what.
+class NodeSettings(DeviceHome):
+    """A device's home, with what its ``owner`` has put here beside the policy."""
 
-    Attributes:
-        folder: ledger, clients' state and error log.
-        run: the run's name in the ledger.
-        policy: what may leave.
-        simulated: clients are virtual, and nobody's data but the researcher's is at stake.
-        owner: what a device's owner has put here; None where clients are virtual.
-    """
-
-    folder: Path
-    run: str
-    policy: Policy
-    simulated: bool
-    owner: OwnerSettings | None = None
-
-    def sum_rules(self, run: SecureSumSettings) -> OwnerRules:
-        """What is asked of secure sums.
-
-        By a device's owner; virtual clients ask what ``run``, the settings of the run, says.
-        """
-        if self.owner is None:
-            return run.owner_rules()
-        return self.owner.sums
-
-    @property
-    def memory(self) -> Path:
-        """Where clients keep what they remember from round to round, of this run only.
-
-        A simulation's folder is one run's; on a device the name that a server gave to its run must
-        lead nowhere else, so it goes through a hash.
-        """
-        clients = self.folder / "clients"
-        if self.owner is None:
-            return clients
-        return clients / hashlib.sha256(self.run.encode()).hexdigest()
-
-    def refusal_for_server(self, about: str, error: Exception) -> str:
-        """What the server hears of a refusal; why is written to this machine's own log.
-
-        A simulation's server is the researcher's own, who is told why.
-        """
-        log_error(self.folder, about, error)
-        if self.owner is None:
-            return f"{type(error).__name__}: {error}"
-        return REFUSED
+    owner: OwnerSettings
 
     def require_policy(self) -> None:
         """DeviceError unless the policy holds at this instant.
@@ -232,19 +184,9 @@ class NodeSettings:
                 "this device has no policy that is valid now, so everything is refused"
             ) from refusal
 
-    @classmethod
-    def simulation(
-        cls, folder: Path, policy: str | None = None, run: str | None = None
-    ) -> NodeSettings:
-        """Virtual clients of one run, in its folder.
-
-        ``policy``: a file, as if a device had this one; None allows all. ``run``: the name in the
-        ledger, by default the folder's.
-        """
-        rules = Policy.simulation()
-        if policy is not None:
-            rules = Policy.load(policy)
-        return cls(folder, run or folder.name, rules, simulated=policy is None)
+    def parties(self, run: SecureSumSettings) -> SecureParties:
+        """The clients in secure sums, under their owner's rules; of ``run`` only if it has any."""
+        return SecureParties(self, self.owner.clients, self.owner.sums, run.is_on)
 
     @classmethod
     def device(cls, node_config: Mapping[str, Any], run: str) -> NodeSettings:
@@ -261,26 +203,7 @@ class NodeSettings:
         else:
             rules = replace(Policy.load(str(path)), source="this device's policy")
         owner = OwnerSettings.of(node_config)
-        return cls(device_folder(node_config), run, rules, simulated=False, owner=owner)
-
-
-def error_log(folder: Path) -> Path:
-    """Where ``log_error`` writes; what was there before lies in errors.old.log beside it."""
-    return folder / "errors.log"
-
-
-def log_error(folder: Path, about: str, error: Exception) -> None:
-    """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``.
-
-    Errors repeat what a server has sent: nothing of it may move the reader's cursor.
-    """
-    private_folder(folder)
-    path = error_log(folder)
-    if path.exists() and path.stat().st_size > _LARGEST_LOG:
-        os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
-    with open(path, "a", encoding="utf-8", opener=private) as file:
-        file.write(printable(f"{about}: {type(error).__name__}: {error}") + "\n")
-        file.write(printable("".join(traceback.format_exception(error)), keep="\n") + "\n")
+        return cls(device_folder(node_config), run, rules, owner)
 
 
 def is_simulated(node_config: Mapping[str, Any]) -> bool:

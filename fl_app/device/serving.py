@@ -23,12 +23,12 @@ from flwr.common.constant import ErrorCode
 
 import fl_app
 import fl_app.device.health
-import fl_app.device.node  # so that forks need not
+import fl_app.device.hosts  # so that forks need not
 from fl_app import DISTRIBUTION as APP
 from fl_app.client_app import app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
-from fl_app.device.node_settings import DeviceError, device_folder, log_error
-from murmur.round.task import REFUSED
+from fl_app.device.node_settings import DeviceError, device_folder
+from murmur.round.task import REFUSED, log_error
 
 POLL_SECONDS = 0.5
 

@@ -19,8 +19,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from omegaconf import DictConfig
 
 from fl_app.config.overrides import to_run_config
-from fl_app.device.node_settings import SIMULATED, NodeSettings, error_log
+from fl_app.device.node_settings import SIMULATED
 from fl_app.run.results import RunFolder
+from murmur.round.task import error_log
 from murmur.settings import Count, settings
 
 FIRST_NODE = 101  # beyond the ids that Flower reserves for itself
@@ -83,13 +84,15 @@ def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> Non
 
 def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
     """Run a composed ``config``, whose classes may be anybody's (``examples/one_file.py``)."""
-    from fl_app.device.node import node_for
     from fl_app.run.experiment import Experiment
+    from fl_app.run.hosts import SimulatedHost, host_for
+    from murmur.round.host import SimulatedHome
 
-    node = NodeSettings.simulation(folder.path)
+    home = SimulatedHome.of(folder.path)
 
     def answer(message: Message, _: Context) -> Message:
-        return Message(node_for(config, node).answer(message.content), reply_to=message)
+        host = host_for(config, home, SimulatedHost)
+        return Message(host.answer(message.content), reply_to=message)
 
     with folder.claim(), _grid(answer, nodes, 1, {}) as grid:
         Experiment(config).run(grid, folder)

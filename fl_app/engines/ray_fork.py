@@ -32,7 +32,7 @@ def start_template(path: str) -> int | None:
     if "ray" in sys.modules or (torch is not None and torch.cuda.is_initialized()):
         return None
     import fl_app.client_app
-    import fl_app.device.node  # noqa: F401
+    import fl_app.run.hosts  # noqa: F401
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

@@ -4,22 +4,25 @@
 (github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml at 057e5d8).
 ``document``: half a page for the people whose data it is, then what NIST SP 800-226 ("Guidelines
 for Evaluating Differential Privacy Guarantees", 2025) asks, one by one. Claimed, proven, assumed
-and measured ε stand in both.
+and measured ε stand in both. The words are in ``assets/registry.yaml`` and ``assets/statement.md``;
+here are the values that they are filled with.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
-from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.accounting import Adjacency, Threat
 from murmur.privacy.statement import Guarantee, Statement
 from murmur.privacy.statement_text import NEIGHBOURS, UNITS, against, canary_finding, odds
-
-CURATORS = ("Government", "Industry", "Nonprofit")
 
 _MODELS = {
     Threat.LOCAL: "Local",
@@ -28,13 +31,6 @@ _MODELS = {
     Threat.SHUFFLE: "Shuffle",
     Threat.OUTSIDER: "Central",  # of what a trusted server publishes
 }
-_UNIT = {Unit.CLIENT: "client: a person, or a group of records", Unit.RECORD: "record of a client"}
-_SECURITY = (
-    "Clients' data stay on their devices, which answer with the code that is installed there, obey "
-    "their owner's policy, and keep a signed ledger of every release. Messages travel over TLS, "
-    "between authenticated nodes. A simulation holds all clients on one machine: none of this "
-    "applies there."
-)
 # Kinds of releases, as the ledger calls them, in the words of those whose data they are from.
 _PLAIN = {
     "RandomizedResponse": "answers, some of them random",
@@ -44,11 +40,22 @@ _PLAIN = {
     "NonPrivate": "results without protection",
     "in a sum over": "readable only as a sum over many participants",
 }
+_OS_NOISE = (
+    "Noise is drawn over integers, from a cryptographic generator keyed by the operating system, "
+    "so that floating point gives nothing away."
+)
+_SEEDED_NOISE = "Noise follows from the run's seed and can be removed: it protects nobody."
 
 
 @dataclass(frozen=True)
 class Curator:
-    """Who publishes the model: what no run knows of itself."""
+    """Who publishes the model: what no run knows of itself.
+
+    Attributes:
+        kind: Government, Industry or Nonprofit, as the registry's schema allows.
+        region: where the data are from.
+        use: what the model is for.
+    """
 
     name: str
     kind: str
@@ -56,209 +63,146 @@ class Curator:
     use: str
 
 
-def registry_entry(
-    run: Run, statement: Statement, mechanisms: list[str], curator: Curator
-) -> dict[str, Any]:
-    """The run as a record of the OpenDP registry, a draft of tier 3."""
-    main = statement.guarantees[0]
-    parameters = {"epsilon": main.stated} if math.isfinite(main.stated) else {}
-    unprotected = statement.split.capitalize()
-    if not statement.is_private:
-        unprotected = "Everything: no finite ε is proven."
-    return {
-        "url_slug": run.name,
-        "deployment": {
-            "basic": {
-                "name": f"A model trained by {statement.algorithm}",
-                "data_curators": [
-                    {"data_curator_name": curator.name, "data_curator_type": curator.kind}
-                ],
-                "description": _what(run, statement),
-                "intended_use": curator.use,
-                "data_product_type": "Machine learning model",
-                "data_product_region": curator.region,
-                "publication_date": str(run.provenance.get("finished", ""))[:10] or "1900-01-01",
-            },
-            "dp_variant": {
-                "variant_name": _variant(statement, main),
-                "data_domain": "The clients' examples, as the run's configuration describes them.",
-                "unprotected_quantities": unprotected
-                or "How many clients took part, when, and whatever the configuration makes public.",
-            },
-            "privacy_loss": {
-                "privacy_unit": _UNIT[statement.unit],
-                "privacy_unit_details": f"{UNITS[statement.unit]}, "
-                f"{NEIGHBOURS[statement.adjacency]}".capitalize()
-                + ".",
-                "number_of_privacy_units": main.number_of_clients,
-                "privacy_parameters": {**parameters, "delta": statement.delta},
-                "privacy_parameters_details": "\n".join(map(_figures, statement.guarantees)),
-            },
-            "deployment_model": {
-                "model_name": _MODELS[main.threat],
-                "trust_assumptions": _assumptions(main),
-                "actors": "; ".join(guarantee.adversary for guarantee in statement.guarantees),
-                "release_type": "One release" if run.last_round <= 1 else "Many releases",
-                "release_type_details": f"{_rounds(run)}; every device counts what its "
-                "clients release over its lifetime and refuses what its policy does not allow.",
-                "data_source_type": "Static",
-                "access_type": "Non-interactive",
-            },
-            "implementation": {
-                "preprocessing_and_hyperparameter_tuning": "Not known to the run: if settings were "
-                "chosen on clients' data, that was not accounted for.",
-                "mechanisms": f"{'; '.join(mechanisms) or 'none'}. {_side_channels(run)} "
-                f"Murmur {_version(run)}.",
-                "composition": f"{main.method}, over all rounds and phases of a client.",
-                "post_processing": "The server's aggregation and training.",
-                "justification": statement.difference,
-                "utility": _utility(run),
-            },
-            "administrative": {"status": "Draft", "registry_authors": [curator.name], "tier": 3},
-        },
-    }
+def registry_entry(run: Run, statement: Statement, mechanisms: list[str], curator: Curator) -> str:
+    """The run as a record of the OpenDP registry, a draft of tier 3, in YAML.
+
+    An infinite ε is left out, since the schema has no word for it, and said in words.
+
+    Args:
+        run: what it was, in its own configuration.
+        statement: the run's.
+        mechanisms: what the clients' ledger says was charged.
+        curator: who publishes the model.
+    """
+    filled = _filled("registry.yaml", run, statement, mechanisms, curator=curator)
+    return yaml.safe_dump(yaml.safe_load(filled), sort_keys=False, allow_unicode=True)
 
 
 def document(run: Run, statement: Statement, mechanisms: list[str]) -> str:
-    """The label for those whose data it is, and NIST's questions, in Markdown."""
-    questions = {
-        "Privacy parameter: what is ε, and what is δ?": "\n".join(
-            f"- {_figures(guarantee)}" for guarantee in statement.guarantees
-        )
-        + f"\n- δ is {statement.delta:g}.",
-        "Unit of privacy: what do neighbouring data sets differ in?": (
-            f"{UNITS[statement.unit]}, {NEIGHBOURS[statement.adjacency]}."
-        ).capitalize()
-        + (f" Not protected: {statement.split}." if statement.split else ""),
-        "Algorithms: which mechanisms, and are they right?": (
-            f"{statement.algorithm}. Charged, in the ledger's words: "
-            f"{'; '.join(mechanisms) or 'nothing'}."
-        ),
-        "Composition: what is counted together?": (
-            f"All that a client released over {_rounds(run)}, by {statement.guarantees[0].method}. "
-            "Clients hold disjoint data: the most exposed counts."
-        ),
-        "Query and release model: what comes out?": (
-            f"{_what(run, statement)} It is published after each of {_rounds(run)}; nobody may ask "
-            "for more."
-        ),
-        "Trust model: who must be trusted, with what?": "\n".join(
-            f"- Against {g.adversary}: {_assumptions(g)}" for g in statement.guarantees
-        ),
-        "Utility: how good is it?": _utility(run),
-        "Side channels and implementation: what else could tell?": _side_channels(run),
-        "Security and access control: who can reach the data?": _SECURITY,
-        "Data collection exposure: what is gathered at all?": (
-            "Nothing but the releases above leaves a client; no raw data are collected."
-        ),
-    }
-    parts = [f"# Privacy of {run.name}", "", *_label(statement, mechanisms)]
-    parts += ["", "## The questions of NIST SP 800-226"]
-    for question, answer in questions.items():
-        parts += ["", f"### {question}", "", answer]
-    return "\n".join(parts) + "\n"
+    """The label for those whose data it is, and NIST's questions, in Markdown.
+
+    Args:
+        run: what it was, in its own configuration.
+        statement: the run's.
+        mechanisms: what the clients' ledger says was charged.
+    """
+    return _filled("statement.md", run, statement, mechanisms)
 
 
-def _label(statement: Statement, mechanisms: list[str]) -> list[str]:
+def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **more: Any) -> str:
+    """A template of ``assets/``, filled.
+
+    What a run says of itself is quoted (YAML) or plain text.
+
+    Args:
+        name: the template's file.
+        run: what it was.
+        statement: the run's; its first guarantee is the main one.
+        mechanisms: what was charged.
+        more: further values that the template names.
+    """
     main = statement.guarantees[0]
-    rows = {
-        "What is protected": f"{UNITS[statement.unit]}",
-        "Against whom": against(main.adversary, main.assumptions),
-        "What left the device": _plainly(mechanisms),
-        "How well": _odds(main.stated),
-        "How well otherwise": _odds(main.proven_total),
-        "What the method's paper claims": _number(main.claimed_total),
-        "What an attack found": _measured(main),
-        "What it does not protect": "what can be learnt about you from other people's data; "
-        "that you took part",
-    }
-    if main.assumed_total is None:
-        del rows["How well otherwise"]
-    if statement.split:
-        rows["What it does not protect"] += f"; {statement.split}"
-    lines = ["## For you, whose data it is", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in rows.items()]
-    return lines + [f"\n**Rely on none of this: {reason}**" for reason in statement.void]
-
-
-def _plainly(mechanisms: list[str]) -> str:
-    text = " ".join(mechanisms)
-    found = dict.fromkeys(words for kind, words in _PLAIN.items() if kind in text)
-    return ", ".join(found) or "nothing that was charged"
-
-
-def _figures(g: Guarantee) -> str:
-    claimed = "" if g.claimed_total is None else f"; the paper claims {_number(g.claimed_total)}"
-    return (
-        f"Against {against(g.adversary, g.assumptions)}: ε {_number(g.stated)}{claimed}; measured: "
-        f"{_measured(g)}."
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("assets")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"figures": _figures, "measured": _measured, "number": _number}
+    environment.filters["odds"] = _odds
+    environment.globals |= {"against": against, "trust": _trust, "infinity": math.inf}
+    rounds = f"{run.last_round} round" + "s" * (run.last_round != 1)
+    versions = run.provenance.get("versions", {})
+    commit = run.provenance.get("commit") or ""
+    charged = " ".join(mechanisms)
+    plainly = dict.fromkeys(words for kind, words in _PLAIN.items() if kind in charged)
+    noise = _OS_NOISE
+    if run.config.get("privacy", {}).get("noise") == "seeded":
+        noise = _SEEDED_NOISE
+    utility = "Not measured."
+    if (accuracy := (run.metrics or {}).get("accuracy")) is not None:
+        utility = f"Accuracy {accuracy:.3f} on the test set."
+    return environment.get_template(name).render(
+        run=run,
+        s=statement,
+        main=main,
+        mechanisms=mechanisms,
+        protected=UNITS[statement.unit],
+        unit=f"{UNITS[statement.unit]}, {NEIGHBOURS[statement.adjacency]}",
+        variant=_variant(statement, main),
+        model=_MODELS[main.threat],
+        what=_what(run, statement),
+        rounds=rounds,
+        plainly=", ".join(plainly) or "nothing that was charged",
+        utility=utility,
+        side_channels=f"{noise} Whether a client answers, how long its answer is and every refusal "
+        "do not depend on its data. How long a client takes is not hidden.",
+        version=f"{versions.get(DISTRIBUTION, 'of unknown version')}, {commit}",
+        **more,
     )
 
 
-def _assumptions(g: Guarantee) -> str:
-    return f"that {', and that '.join(g.assumptions)}." if g.assumptions else "nobody."
+def _figures(g: Guarantee) -> str:
+    """One adversary's claimed, stated and measured ε in a sentence."""
+    claimed = ""
+    if g.claimed_total is not None:
+        claimed = f"; the paper claims {_number(g.claimed_total)}"
+    adversary = against(g.adversary, g.assumptions)
+    return f"Against {adversary}: ε {_number(g.stated)}{claimed}; measured: {_measured(g)}."
+
+
+def _trust(g: Guarantee) -> str:
+    """Whom and what a guarantee rests on, in words."""
+    if not g.assumptions:
+        return "nobody."
+    return f"that {', and that '.join(g.assumptions)}."
 
 
 def _measured(g: Guarantee) -> str:
-    found = [] if g.measured is None else [f"at least {_number(g.measured)} per round"]
+    """What attacks and canaries found of a guarantee, in words."""
+    found = []
+    if g.measured is not None:
+        found.append(f"at least {_number(g.measured)} per round")
     if g.canaries is not None:
         found.append(canary_finding(g.canaries))
     return "; ".join(found) or "not attacked"
 
 
 def _odds(epsilon: float) -> str:
-    return f"ε {_number(epsilon)}: {odds(epsilon)}" if math.isfinite(epsilon) else "not at all"
+    """What ε means for one person, in odds; not at all where it is infinite."""
+    if math.isinf(epsilon):
+        return "not at all"
+    return f"ε {_number(epsilon)}: {odds(epsilon)}"
 
 
 def _number(value: float | None) -> str:
+    """ε to three digits, or in words where there is none."""
     if value is None:
         return "nothing"
-    return f"{value:.3g}" if math.isfinite(value) else "infinite: no protection"
+    if math.isinf(value):
+        return "infinite: no protection"
+    return f"{value:.3g}"
 
 
 def _variant(statement: Statement, main: Guarantee) -> str:
+    """The registry's word for the kind of differential privacy."""
     if not math.isfinite(main.stated):
         return "Custom"
-    pure = statement.delta == 0 and statement.adjacency is not Adjacency.REPLACE_SPECIAL
-    return "Pure DP" if pure else "Approximate DP"
+    if statement.delta == 0 and statement.adjacency is not Adjacency.REPLACE_SPECIAL:
+        return "Pure DP"
+    return "Approximate DP"
 
 
 def _what(run: Run, statement: Statement) -> str:
+    """By what, where and from which data the model was trained, in a sentence."""
     data = str(run.config.get("dataset", {}).get("_target_", "")).rpartition(".")[2]
-    deployed = str(run.config.get("engine", {}).get("_target_", "")).endswith("DeployEngine")
-    where = "on devices" if deployed else "in a simulation of devices"
-    half = not deployed and run.config.get("compute", {}).get("precision") == "bf16"
-    return (
-        f"A model trained by {statement.algorithm} {where}, data set {data or 'not named'}"
-        f"{', compute.precision=bf16' if half else ''}."
-    )
-
-
-def _rounds(run: Run) -> str:
-    return f"{run.last_round} round{'' if run.last_round == 1 else 's'}"
-
-
-def _side_channels(run: Run) -> str:
-    if run.config.get("privacy", {}).get("noise") == "seeded":
-        noise = "Noise follows from the run's seed and can be removed: it protects nobody."
-    else:
-        noise = (
-            "Noise is drawn over integers, from a cryptographic generator keyed by the operating "
-            "system, so that floating point gives nothing away."
-        )
-    return (
-        f"{noise} Whether a client answers, how long its answer is and every refusal do not depend "
-        "on its data. How long a client takes is not hidden."
-    )
-
-
-def _utility(run: Run) -> str:
-    accuracy = (run.metrics or {}).get("accuracy")
-    return "Not measured." if accuracy is None else f"Accuracy {accuracy:.3f} on the test set."
-
-
-def _version(run: Run) -> str:
-    versions = run.provenance.get("versions", {})
-    return (
-        f"{versions.get(DISTRIBUTION, 'of unknown version')}, {run.provenance.get('commit') or ''}"
-    )
+    engine = str(run.config.get("engine", {}).get("_target_", ""))
+    where = "in a simulation of devices"
+    half = ""
+    if engine.endswith("DeployEngine"):
+        where = "on devices"
+    elif run.config.get("compute", {}).get("precision") == "bf16":
+        half = ", compute.precision=bf16"
+    data = data or "not named"
+    return f"A model trained by {statement.algorithm} {where}, data set {data}{half}."

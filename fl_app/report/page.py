@@ -1,36 +1,50 @@
-"""The page: everything that the report says, put into one template with its styles and script."""
+"""The page: everything that the report shows, in one file with its styles, script and charts.
+
+Vega (0.9 MB) is written into the page once, so nothing is fetched; the page's content policy allows
+its own two scripts, by their digests, and no request at all. Charts are interpreted, not compiled:
+no text of a run is ever evaluated. Jinja escapes whatever stands in the page.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import io
+import math
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from PIL import Image
 
 import fl_app
-from fl_app.report import series
-from fl_app.report.charts import mark
-from fl_app.report.figure_parts import Figure, show
-from fl_app.report.privacy_figures import epsilon_figure, said_of, spend_figure
-from fl_app.report.published import comparisons
-from fl_app.report.reading import Run, Source
-from fl_app.report.scales import byte_count
-from fl_app.report.score_figures import bytes_figure, rounds_figure
-from fl_app.report.settings import Grouping, Setting, flat, group
-from murmur.learning.data.partition_picture import partition_picture
+from fl_app.report.figures import (
+    ASSETS,
+    COLOURS,
+    CONFIG,
+    LIGHT,
+    STYLE,
+    Figure,
+    byte_count,
+    figures,
+    measured_text,
+    partition_figure,
+    rounds_figure,
+    show,
+)
+from fl_app.report.reading import Run, Source, flat
+from fl_app.report.settings import Grouping, group, score_names, total_bytes
+from fl_app.report.tables import budget_records, references
+from murmur.learning.array_file import replace_file
 
-_ASSETS = Path(__file__).with_name("assets")
-_SCRIPTS = ("zoom.js", "page.js")
 _MOST_PARTITIONS = 8
+_MOST_SCORES = 6  # beside the first
 _WORDS = {
     "replace_one": "one unit exchanged for another",
     "add_remove": "one unit more or less",
@@ -40,155 +54,173 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A partition's picture, inlined."""
+def page(source: Source, now: datetime, over: str | None = None, by: str | None = None) -> str:
+    """The whole report as HTML.
 
-    label: str
-    alt: str
-    uri: str
+    Args:
+        source: the run or the sweep.
+        now: when it is made.
+        over: swept key along the first figure's axis; None: chosen by what was swept.
+        by: swept key with a line for each value; None: the same.
 
-
-def page(source: Source, now: datetime) -> str:
-    """The whole report as HTML."""
+    Raises:
+        ConfigError: ``over`` or ``by`` was not swept.
+    """
     grouping = group(source.runs)
-    scores = series.score_names(source.runs)
-    references = comparisons(grouping.settings)
+    scores = score_names(source.runs)
+    compared = references(grouping)
     main = scores[0] if scores else "accuracy"
-    drawn = [
-        rounds_figure(grouping, main, references),
-        epsilon_figure(grouping, main),
-        bytes_figure(grouping, main),
-        spend_figure(grouping),
-    ]
-    others = [rounds_figure(grouping, score) for score in scores[1:7]]
-    shown = [figure for figure in drawn if figure is not None]
+    shown = figures(grouping, scores, compared, over, by)
+    others = [rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
-    script = "".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    partitions = _partitions(grouping)
+    kind = "Run"
+    if source.is_sweep:
+        kind = "Sweep"
+    script = (ASSETS / "page.js").read_text(encoding="utf-8")
     environment = Environment(
-        loader=FileSystemLoader(_ASSETS),
+        loader=FileSystemLoader(ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(mark=mark, show=show, words=_words, said_of=said_of)
+    environment.globals.update(show=show, words=_words, measured_text=measured_text)
     return environment.get_template("page.html").render(
         source=source,
-        title=f"{'Sweep' if source.is_sweep else 'Run'} {source.name}",
+        title=f"{kind} {source.name}",
         made=now.strftime("%Y-%m-%d %H:%M"),
         version=fl_app.version(),
-        style=(_ASSETS / "style.css").read_text(encoding="utf-8"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=STYLE,
+        scripts=[(text, _digest(text)) for text in (vega(), script)],
         states=Counter(run.state for run in source.runs),
         score=main.replace("_", " "),
-        glance=[_glance(setting, main) for setting in grouping.settings],
+        glance=_glance(grouping, main),
         figures=shown,
         more=more,
-        tips=_tips([*shown, *more]),
-        budget=_budget(grouping),
+        partitions=partitions,
+        drawn=_drawn([*shown, *more, *partitions]),
+        budget=budget_records(grouping),
         statements=_statements(grouping),
-        pictures=_pictures(grouping),
         common=_common(source.runs),
         made_by=_made_by(source.runs),
         varied=_varied(source.runs, grouping),
-        references=references,
+        references=compared,
         stopped=[run for run in source.runs if run.state != "finished" or run.problems],
         refusals=_refusals(grouping),
     )
 
 
-def _glance(setting: Setting, score: str) -> dict[str, str]:
-    """A setting's row in the summary."""
-    states = Counter(run.state for run in setting.runs)
-    end = series.final_spread(setting, score)
-    sent = series.Spread.of(series.total_bytes(run) for run in setting.started)
-    seconds = series.Spread.of(
-        sum(float(row.get("seconds", 0)) for row in run.rows) for run in setting.started
-    )
-    return {
-        "key": setting.key,
-        "label": setting.label,
-        "runs": ", ".join(f"{count} {state}" for state, count in states.items()),
-        "score": "–" if end is None else f"{end.mean:.3f}",
-        "range": "" if end is None or end.count == 1 else f"{end.low:.3f} to {end.high:.3f}",
-        "claimed": show(series.claimed(setting)),
-        "proven": "–" if series.proven(setting) is None else show(series.proven(setting)),
-        "assumed": "–" if series.assumed(setting) is None else show(series.assumed(setting)),
-        "sent": "–" if sent is None else byte_count(sent.mean),
-        "seconds": "–" if seconds is None else f"{seconds.mean:,.3g}",
-        "void": "yes" if any(r.statement and r.statement.void for r in setting.runs) else "",
-    }
+@cache
+def vega() -> str:
+    """The scripts of Vega, Vega-Lite and vega-embed as one.
+
+    They are made in seconds, once a machine, and kept in the user's cache folder (XDG_CACHE_HOME,
+    ~/.cache), for this version of vl-convert.
+    """
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    file = cache_home / "murmur" / f"vega-{version('vl-convert-python')}.js"
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    bundle = bundle.replace("\r", "").replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, bundle.encode())
+    except OSError:
+        pass  # a home that cannot be written costs seconds each time, and no report
+    return bundle
 
 
-def _budget(grouping: Grouping) -> list[dict[str, Any]]:
-    """One row for each setting and adversary; the worst repetition."""
-    rows = []
+def _digest(script: str) -> str:
+    """SHA-256 of a script in base64, as a content policy names it."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _drawn(shown: Sequence[Figure]) -> dict[str, Any]:
+    """What the page's script reads.
+
+    Returns:
+        Each figure by its id, how charts look, and colours for white paper.
+    """
+    return {"config": CONFIG, "light": LIGHT, "figures": {f.id: asdict(f) for f in shown}}
+
+
+def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows of the summary, one for each setting.
+
+    Args:
+        grouping: the settings.
+        score: the main one.
+
+    Returns:
+        Promise -> rows; "–" stands for what is not known.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {}
     for setting in grouping.settings:
-        told = [run.statement for run in setting.runs if run.statement is not None]
-        for index in range(max((len(s.guarantees) for s in told), default=0)):
-            having = [s for s in told if len(s.guarantees) > index]
-            statement = max(having, key=lambda s: s.guarantees[index].proven_total)
-            seen = [s.guarantees[index] for s in having]
-            measured = [g.measured for g in seen if g.measured]
-            rows.append(
-                {
-                    "setting": setting,
-                    "statement": statement,
-                    "guarantee": statement.guarantees[index],
-                    "measured": max(measured, default=None),
-                    "canaries": next((g.canaries for g in seen if g.canaries), None),
-                    "void": [reason for s in having for reason in s.void],
-                }
-            )
+        colour = setting.family_index
+        if len(grouping.families) == 1:
+            colour = setting.variant_index
+        row = {"setting": setting, "colour": f"c{colour % COLOURS}", "score": "–", "range": ""}
+        if ends := setting.final_scores(score):
+            row["score"] = f"{math.fsum(ends) / len(ends):.3f}"
+            if len(ends) > 1:
+                row["range"] = f"{min(ends):.3f} to {max(ends):.3f}"
+        states = Counter(run.state for run in setting.runs)
+        row["runs"] = ", ".join(f"{count} {state}" for state, count in states.items())
+        row["sent"] = row["seconds"] = "–"
+        if count := len(setting.started):
+            seconds = sum(float(r.get("seconds", 0)) for run in setting.started for r in run.rows)
+            row["sent"] = byte_count(sum(map(total_bytes, setting.started)) / count)
+            row["seconds"] = f"{seconds / count:,.3g}"
+        row["void"] = any(run.statement and run.statement.void for run in setting.runs)
+        rows.setdefault(setting.promise, []).append(row)
     return rows
 
 
 def _statements(grouping: Grouping) -> list[tuple[str, str]]:
-    """(setting and seed, privacy.txt), the first finished repetition's for each setting."""
-    return [
-        (f"{s.label}, seed {run.seed}" if len(s.runs) > 1 else s.label, run.statement_text)
-        for s in grouping.settings
-        for run in [r for r in s.runs if r.statement_text][:1]
-    ]
+    """The statements in full: the first finished repetition's for each setting.
+
+    Returns:
+        (setting and seed, privacy.txt).
+    """
+    found = []
+    for setting in grouping.settings:
+        for run in [r for r in setting.runs if r.statement_text][:1]:
+            name = setting.label
+            if len(setting.runs) > 1:
+                name += f", seed {run.seed}"
+            found.append((name, run.statement_text))
+    return found
 
 
-def _pictures(grouping: Grouping) -> list[Picture]:
-    """Each distinct partition once; the first repetition's."""
-    found: dict[tuple[Any, str], tuple[Run, list[str]]] = {}
+def _partitions(grouping: Grouping) -> list[Figure]:
+    """A figure of each distinct partition, named by the first setting that has it.
+
+    At most ``_MOST_PARTITIONS`` are drawn, each by the first repetition of a setting.
+    """
+    found: dict[tuple[Any, str], list[str]] = {}
     for setting in grouping.settings:
         for run in [r for r in setting.runs if r.partition][:1]:
-            title = f"{_component(run, 'dataset')}, {_component(run, 'partition')}"
-            found.setdefault((run.partition, title), (run, []))[1].append(setting.label)
-    pictures = []
-    for (partition, title), (run, labels) in list(found.items())[:_MOST_PARTITIONS]:
-        counts = np.array(partition)
-        title = f"{title}, {len(counts)} clients"
-        alt = (
-            f"Partition ({title}): above, how many examples each client holds; below, each class's "
-            "share of the client's examples, stronger for more."
-        )
-        name = labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
-        image = _inline(partition_picture(counts, title))
-        pictures.append(Picture(f"{name}, seed {run.seed}", alt, image))
-    return pictures
+            where = f"{_component(run, 'dataset')}, {_component(run, 'partition')}"
+            labels = found.setdefault((run.partition, where), [])
+            labels.append(f"{setting.label}, seed {run.seed}")
+    drawn: list[Any] = []
+    for (counts, where), labels in list(found.items())[:_MOST_PARTITIONS]:
+        name = labels[0]
+        if len(labels) > 1:
+            name += f", and {len(labels) - 1} more settings"
+        drawn.append(partition_figure(len(drawn), name, counts, where))
+    return drawn
 
 
-def _component(run: Run, group: str) -> str:
-    return str(flat(run.config).get(f"{group}._target_", "unknown")).rsplit(".", 1)[-1]
-
-
-def _inline(png: bytes) -> str:
-    """A data URI with the picture in at most 64 colours: a quarter of the bytes, same look."""
-    with Image.open(io.BytesIO(png)) as image:
-        small = io.BytesIO()
-        image.convert("RGB").quantize(64).save(small, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
+def _component(run: Run, name: str) -> str:
+    """The class that a group of the configuration builds, such as ``IID``; "unknown" for none."""
+    return str(flat(run.config).get(f"{name}._target_", "unknown")).rsplit(".", 1)[-1]
 
 
 def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """What every run's configuration has in common."""
+    """What every run's configuration has in common, as dotted keys and values."""
     configs = [flat(run.config) for run in runs if run.config]
     if not configs:
         return []
@@ -197,61 +229,52 @@ def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Versions, commits and dates of the runs, each value once."""
-    found: dict[str, list[str]] = {}
+    """Versions, commits and dates of the runs.
+
+    Returns:
+        (what, value): each value once; of dates the first and the last.
+    """
+    found: dict[str, set[str]] = {}
     for run in runs:
-        known = flat({k: v for k, v in run.provenance.items() if v})
+        known = flat({key: value for key, value in run.provenance.items() if value})
         for key, value in known.items():
-            found.setdefault(key.removeprefix("versions."), []).append(value)
-    return [(key, _from_to(key, values)) for key, values in found.items()]
-
-
-def _from_to(key: str, values: Sequence[str]) -> str:
-    chosen = sorted(set(values))
-    if key in ("started", "finished") and len(chosen) > 1:
-        return f"{chosen[0]} to {chosen[-1]}"
-    return ", ".join(chosen)
+            found.setdefault(key.removeprefix("versions."), set()).add(value)
+    shown = {key: ", ".join(sorted(values)) for key, values in found.items()}
+    for key in ("started", "finished"):
+        if len(dates := found.get(key, ())) > 1:
+            shown[key] = f"{min(dates)} to {max(dates)}"
+    return list(shown.items())
 
 
 def _varied(runs: Sequence[Run], grouping: Grouping) -> tuple[list[str], list[dict[str, Any]]]:
-    """(keys, rows): what differs between jobs, as typed or defaulted."""
+    """What differs between jobs, as typed or defaulted.
+
+    Returns:
+        Dotted keys, and for each run its values.
+    """
     keys = list(grouping.varied[0]) if grouping.varied else []
     rows = [
-        {
-            "name": run.name,
-            "state": run.state,
-            "seed": run.seed,
-            "values": [values[key] for key in keys],
-            "rounds": f"{run.last_round} of {run.planned_rounds or '?'}",
-        }
+        {"run": run, "values": [values[key] for key in keys]}
         for run, values in zip(runs, grouping.varied, strict=True)
     ]
     return keys, rows
 
 
 def _refusals(grouping: Grouping) -> list[tuple[str, str, int]]:
-    """(setting, reason, how often) for clients that failed or refused in a round."""
+    """Clients that failed or refused in a round.
+
+    Returns:
+        (setting, reason, how often), the most frequent fifty.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for setting in grouping.settings:
-        for run in setting.runs:
-            for row in run.rows:
-                for name in ("failed", "evaluation_failed"):
-                    counts.update((setting.label, str(why)) for why in _values(row.get(name)))
+        for row in (row for run in setting.runs for row in run.rows):
+            for reasons in (row.get("failed"), row.get("evaluation_failed")):
+                if isinstance(reasons, Mapping):
+                    counts.update((setting.label, str(why)) for why in reasons.values())
     return [(label, why, count) for (label, why), count in counts.most_common(50)]
 
 
-def _values(mapping: Any) -> Iterable[Any]:
-    return mapping.values() if isinstance(mapping, Mapping) else ()
-
-
-def _tips(drawn: Sequence[Figure]) -> dict[str, Any]:
-    """For the script: each chart's points, by its id in the page."""
-    return {
-        f"{figure.id}-{index}": panel.chart.tooltips()
-        for figure in drawn
-        for index, panel in enumerate(figure.panels, 1)
-    }
-
-
 def _words(value: str) -> str:
+    """A word of a statement for people."""
     return _WORDS.get(value, value.replace("_", " "))

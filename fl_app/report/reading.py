@@ -1,14 +1,16 @@
 """Runs as the report sees them: read-only, and whatever is missing or damaged is said, not raised.
 
-``RunFolder`` writes runs and creates what is missing; a report must neither touch a folder that
-others may still be writing to, nor fail because one of sixty jobs was killed.
+``fl_app.run.results.RunFolder`` writes runs and creates what is missing; a report must neither
+touch a folder that others may still be writing to, nor fail because one of sixty jobs was killed.
+What a run holds may come from anywhere: nothing of it is executed, and every file is checked for
+its form.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,18 @@ _DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLEr
 class Run:
     """What one run has left so far.
 
-    ``overrides``: the words typed. ``config``: nested, as composed; {} where none was written.
-    ``rows``: one mapping per round, with infinite ε as ``math.inf``. ``partition``: examples for
-    each client and class. ``provenance``: versions, commit and dates. ``problems``: files that are
-    there and could not be read.
+    Attributes:
+        name: its folder's.
+        overrides: the words typed.
+        config: nested, as composed; {} where none was written.
+        rows: one mapping for each round, with infinite ε as ``math.inf``.
+        metrics: the last figures; None: it has not finished.
+        statement: of its privacy; None: not yet, or it cannot be read.
+        statement_text: the same for people; "" without one.
+        error: why it failed; None: it did not.
+        partition: examples for each client and class.
+        provenance: versions, commit and dates.
+        problems: files that are there and could not be read.
     """
 
     name: str
@@ -53,12 +63,17 @@ class Run:
             return "finished"
         if self.error is not None:
             return "failed"
-        return "unfinished" if self.rows or self.config else "not started"
+        if self.rows or self.config:
+            return "unfinished"
+        return "not started"
 
     @property
     def planned_rounds(self) -> int | None:
         """How many rounds the configuration asks for."""
-        return _int(self.config.get("federation", {}).get("num_rounds"))
+        planned = self.config.get("federation", {}).get("num_rounds")
+        if isinstance(planned, int):
+            return planned
+        return None
 
     @property
     def last_round(self) -> int:
@@ -73,7 +88,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Source:
-    """What the report is about: a run, or the runs of a sweep."""
+    """What the report is about: a run, or the runs of a sweep.
+
+    Attributes:
+        name: of the folder.
+        runs: one, or the sweep's jobs in their order, begun or not.
+        is_sweep: whether they are several by intent.
+        overrides: as typed for the sweep or the run.
+    """
 
     name: str
     runs: tuple[Run, ...]
@@ -82,7 +104,11 @@ class Source:
 
 
 def read(path: Path) -> Source:
-    """The run or sweep in ``path``; ConfigError where there is neither."""
+    """The run, the sweep or the folder of runs in ``path``.
+
+    Raises:
+        ConfigError: it holds none of them, or the sweep's list of jobs is damaged.
+    """
     path = path.expanduser().absolute()
     if not path.is_dir():
         raise ConfigError(f"RUN_OR_SWEEP={path}: is no folder; name one that `murmur` has written")
@@ -101,11 +127,16 @@ def read(path: Path) -> Source:
 
 
 def is_run(path: Path) -> bool:
-    """Whether ``path`` is a run's folder."""
+    """Whether ``path`` is a run's folder, however far the run came."""
     return path.is_dir() and any((path / name).exists() for name in _SIGNS)
 
 
 def _read_sweep(path: Path) -> Source:
+    """All jobs of the sweep in ``path``, those that have not begun as well.
+
+    Raises:
+        ConfigError: its ``sweep.json`` cannot be read.
+    """
     try:
         plain = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
         jobs = [(str(job["key"]), tuple(map(str, job["overrides"]))) for job in plain["jobs"]]
@@ -119,7 +150,14 @@ def _read_sweep(path: Path) -> Source:
 
 
 def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
-    """The run in ``path``, however far it came; ``overrides`` if the sweep knows them."""
+    """The run in ``path``, however far it came.
+
+    Files that cannot be read are in ``problems``, and otherwise as if they were missing.
+
+    Args:
+        path: the run's folder.
+        overrides: its words, if the sweep knows them; else those that the run has written.
+    """
     problems: list[str] = []
 
     def part(name: str, parse: Callable[[bytes], Any], default: Any) -> Any:
@@ -132,7 +170,8 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
             problems.append(f"{name}: {' '.join(str(error).split())[:200]}")
             return default
 
-    metrics, before = part("metrics.json", _metrics, None), len(problems)
+    metrics = part("metrics.json", _metrics, None)
+    before = len(problems)
     rows = part("rounds.jsonl", _rows, ())
     last = max((row["round"] for row in rows), default=0)
     if metrics is not None and last != metrics["rounds"] and len(problems) == before:
@@ -153,8 +192,33 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
     )
 
 
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """A nested configuration as dotted keys and texts.
+
+    Empty groups stay visible, None is ``null``.
+
+    Args:
+        config: nested.
+        prefix: stands before each key.
+    """
+    leaves: dict[str, str] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            leaves |= flat(value, f"{name}.")
+        elif value is None:
+            leaves[name] = "null"
+        else:
+            leaves[name] = str(value)
+    return leaves
+
+
 def number(value: Any) -> float | None:
-    """A JSON value as a float: "infinity" is ``math.inf``, what is no number is None."""
+    """A JSON value as a float.
+
+    Returns:
+        ``math.inf`` for "infinity", None for what is no number.
+    """
     if value == "infinity":
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
@@ -163,6 +227,7 @@ def number(value: Any) -> float | None:
 
 
 def _config(raw: bytes) -> dict[str, Any]:
+    """A run's ``config.yaml``, its references followed; ValueError where it is none."""
     plain = OmegaConf.to_container(OmegaConf.create(raw.decode()), resolve=True)
     if not isinstance(plain, dict) or not {"strategy", "federation", "seed"} <= set(plain):
         raise ValueError("is no run's configuration")
@@ -170,6 +235,11 @@ def _config(raw: bytes) -> dict[str, Any]:
 
 
 def _counts(raw: bytes) -> tuple[tuple[int, ...], ...]:
+    """A run's ``partition.json``: a rectangle of counts, clients by classes.
+
+    Raises:
+        ValueError: it is none.
+    """
     rows = TypeAdapter(list[list[NonNegativeInt]], config={"strict": True}).validate_json(raw)
     if len({len(row) for row in rows}) != 1 or not rows[0]:
         raise ValueError("holds no matrix of clients and classes")
@@ -177,6 +247,7 @@ def _counts(raw: bytes) -> tuple[tuple[int, ...], ...]:
 
 
 def _mapping(raw: bytes) -> dict[str, Any]:
+    """A file of JSON that must hold a mapping; else ValueError."""
     plain = json.loads(raw)
     if not isinstance(plain, dict):
         raise ValueError("is no mapping")
@@ -184,6 +255,7 @@ def _mapping(raw: bytes) -> dict[str, Any]:
 
 
 def _metrics(raw: bytes) -> dict[str, Any]:
+    """A run's ``metrics.json``, which says at least how many rounds there were; else ValueError."""
     plain = _mapping(raw)
     if not isinstance(plain.get("rounds"), int):
         raise ValueError("does not say how many rounds there were")
@@ -195,7 +267,3 @@ def _rows(raw: bytes) -> tuple[dict[str, Any], ...]:
     whole = raw.decode()[: raw.decode().rfind("\n") + 1].splitlines()
     rows = [json.loads(line) for line in whole]
     return tuple(row for row in rows if isinstance(row["round"], int))
-
-
-def _int(value: Any) -> int | None:
-    return value if isinstance(value, int) else None

@@ -1,51 +1,158 @@
-"""What differs between runs: jobs that differ in their seed only are one setting, repeated."""
+"""Runs gathered into settings: jobs that differ in their seed only are one setting, repeated.
+
+What a figure or a table says of a setting is over its repetitions: of scores the mean, the least
+and the most; of ε the largest, since whoever relies on a setting relies on its worst run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import pandas
+
 from fl_app.config.composition import PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import show_epsilon
+from murmur.privacy.accounting import Threat, Unit
+from murmur.privacy.one_run import CanaryAudit
+from murmur.privacy.statement import Guarantee
 
 # Where a run goes, how it is executed or watched changes no result; seeds are what is averaged.
 _NO_SETTING = {"seed", "run_dir", "results_dir", "sweep", "keep_checkpoints"}
 _NO_GROUP = ("engine", "compute", "tracking", "hydra")
 _SHORT = {"privacy.epsilon": "ε", "privacy.delta": "δ", "strategy.gamma": "γ"}
+# What a row holds beside scores.
+_BOOKKEEPING = {"round", "epsilon_proven", "epsilon_assumed", "answered", "failed"}
+_BOOKKEEPING |= {"evaluation_failed", "bytes_down", "bytes_up", "seconds", "counted"}
+_LONG_NAME = 24  # letters of an algorithm's name that fit beside a line
+UNITS = {Unit.CLIENT: "One client's whole data", Unit.RECORD: "One record of a client"}
+THREATS = {
+    Threat.LOCAL: "a server that reads messages",
+    Threat.SHUFFLE: "a server that cannot tell who sent what",
+    Threat.SECURE_AGGREGATION: "a server that sees sums only",
+    Threat.CENTRAL: "whoever sees the published models",
+    Threat.OUTSIDER: "whoever watches the network",
+}
+NOT_STATED = "No privacy statement yet"
+LAST_ROUNDS = 5  # over which a final score is averaged
 
 
 @dataclass(frozen=True)
 class Setting:
     """Runs that should be alike but for chance.
 
-    ``family``: the algorithm. ``variant``: what sets it apart from the family's other settings,
-    "" for the only one. ``family_index`` and ``variant_index`` choose colours and marks.
+    Attributes:
+        key: short and unique in its grouping (``s0``); names the setting in the page.
+        family: the algorithm.
+        values: what sets it apart from the family's other settings: dotted key -> value as typed.
+        family_index, variant_index: places among the algorithms, and within the own one; they
+            choose colours, dashes and marks.
+        runs: its repetitions, with different seeds.
     """
 
     key: str
     family: str
-    variant: str
+    values: Mapping[str, str]
     family_index: int
     variant_index: int
     runs: tuple[Run, ...]
 
     @property
+    def variant(self) -> str:
+        """``values`` in words, with spaces that do not break; "" for a family's only setting."""
+        names = {key: short_name(key, self.values) for key in self.values}
+        shown = (f"{names[key]} = {_shown(key, value)}" for key, value in self.values.items())
+        return ", ".join(text.replace(" ", "\u00a0") for text in shown)
+
+    @property
     def label(self) -> str:
         """Family and variant."""
-        return f"{self.family}, {self.variant}" if self.variant else self.family
+        if self.values:
+            return f"{self.family}, {self.variant}"
+        return self.family
 
-    @cached_property
+    @property
+    def names(self) -> dict[str, str]:
+        """What a line of figures is known by: key, setting, family, variant, promise."""
+        own = {"key": self.key, "setting": self.label, "family": self.family}
+        return {**own, "variant": self.variant, "promise": self.promise}
+
+    @property
     def started(self) -> tuple[Run, ...]:
         """Runs with a row to show."""
         return tuple(run for run in self.runs if run.rows)
 
+    @cached_property
+    def headlines(self) -> list[Guarantee]:
+        """What each statement puts first: the guarantee against the algorithm's own adversary."""
+        return [run.statement.guarantees[0] for run in self.runs if run.statement is not None]
+
+    @property
+    def promise(self) -> str:
+        """Who is protected from whom, at which δ: only ε of one promise can be compared."""
+        for run in self.runs:
+            if (statement := run.statement) is not None:
+                threat = THREATS[statement.guarantees[0].threat]
+                return f"{UNITS[statement.unit]}, against {threat}, δ = {statement.delta:g}"
+        return NOT_STATED
+
+    @property
+    def claimed(self) -> float | None:
+        """ε that the paper claims for the run; None where it claims nothing."""
+        return _largest(guarantee.claimed_total for guarantee in self.headlines)
+
+    @property
+    def proven(self) -> float | None:
+        """ε that is proven without any assumption; of a setting without statement, so far."""
+        if self.headlines:
+            return _largest(guarantee.proven_total for guarantee in self.headlines)
+        return _largest(number(run.rows[-1].get("epsilon_proven")) for run in self.started)
+
+    @property
+    def assumed(self) -> float | None:
+        """ε under the statement's assumptions; None where it rests on none."""
+        return _largest(guarantee.assumed_total for guarantee in self.headlines)
+
+    @property
+    def stated(self) -> float | None:
+        """ε against the adversary of ``promise``, under all that the statement takes to hold."""
+        if self.headlines:
+            return _largest(guarantee.stated for guarantee in self.headlines)
+        return self.proven
+
+    @property
+    def canaries(self) -> CanaryAudit | None:
+        """What canary clients measured in the repetition in which they found most."""
+        found = [g.canaries for g in self.headlines if g.canaries is not None]
+        return max(found, key=lambda audit: (audit.estimate or 0.0, audit.at_least), default=None)
+
+    @property
+    def spends(self) -> dict[float, int]:
+        """Proven ε -> number of clients that have spent it, over all repetitions, ascending."""
+        counts: dict[float, int] = {}
+        for guarantee in self.headlines:
+            for name, value in guarantee.clients.items():
+                counts[value] = counts.get(value, 0) + guarantee.sizes.get(name, 1)
+        return dict(sorted(counts.items()))
+
+    def final_scores(self, score: str) -> list[float]:
+        """``final`` of every repetition that has one."""
+        found = [final(run, score) for run in self.started]
+        return [value for value in found if value is not None]
+
 
 @dataclass(frozen=True)
 class Grouping:
-    """All settings, and which keys tell them apart (``varied``: for each run, key -> value)."""
+    """Runs of one report as settings.
+
+    Attributes:
+        settings: each family's together, in the order of their values.
+        varied: for each run, dotted key -> value of what tells runs apart.
+    """
 
     settings: tuple[Setting, ...]
     varied: tuple[Mapping[str, str], ...]
@@ -55,114 +162,214 @@ class Grouping:
         """The algorithms, in order."""
         return list(dict.fromkeys(setting.family for setting in self.settings))
 
+    def finals(self, score: str) -> pandas.DataFrame:
+        """A line for each setting with a final ``score``: who it is, its ε, and its spread.
+
+        Columns: key, setting (its label), family, promise; claimed, stated; mean, low, high over
+        ``runs`` repetitions.
+        """
+        lines = []
+        for setting in self.settings:
+            if values := setting.final_scores(score):
+                spread = {"mean": math.fsum(values) / len(values), "runs": len(values)}
+                spread |= {"low": min(values), "high": max(values)}
+                epsilons = {"claimed": setting.claimed, "stated": setting.stated}
+                lines.append({**setting.names, **epsilons, **spread})
+        return pandas.DataFrame(lines)
+
+    def curves(self, score: str) -> pandas.DataFrame:
+        """A line for each setting and round that was scored, over its repetitions.
+
+        Columns: key, setting, family, promise, variant; round; mean, low, high over ``runs``
+        repetitions; ``sent``: what all clients of a run have sent until then, in bytes.
+        """
+        lines = []
+        for setting in self.settings:
+            for run in setting.started:
+                sent = 0.0
+                for row in run.rows:
+                    sent += number(row.get("bytes_up")) or 0.0
+                    own = {"round": row["round"], "sent": sent, "score": number(row.get(score))}
+                    lines.append({**setting.names, **own})
+        names = ["key", "setting", "family", "promise", "variant", "round"]
+        rows = pandas.DataFrame(lines, columns=[*names, "sent", "score"]).dropna(subset=["score"])
+        return rows.groupby(names, sort=False, as_index=False).agg(
+            mean=("score", "mean"),
+            low=("score", "min"),
+            high=("score", "max"),
+            runs=("score", "count"),
+            sent=("sent", "mean"),
+        )
+
 
 def group(runs: Sequence[Run]) -> Grouping:
-    """Runs gathered into settings, each family's in the order of their values."""
+    """Runs gathered into settings, each family's in the order of their values.
+
+    Runs are alike where they agree in all that may change a result but the seed. A key that only
+    repeats the algorithm's name tells nothing apart.
+    """
     keys = list(dict.fromkeys(key for run in runs for key in typed(run)))
     values = [{key: value_of(run, key) for key in keys} for run in runs]
     differing = [key for key in keys if len({value[key] for value in values}) > 1]
     families = _families(runs)
-    # A key that only repeats the algorithm's name (`experiment=`, `strategy=`) is left out.
-    telling = [
-        key
-        for key in differing
-        if any(
-            len({v[key] for v, f in zip(values, families, strict=True) if f == family}) > 1
-            for family in families
-        )
-    ]
+    telling = [key for key in differing if _tells_apart(key, values, families)]
     gathered: dict[tuple[str, tuple[str, ...]], list[Run]] = {}
     for run, value, family in zip(runs, values, families, strict=True):
-        gathered.setdefault((family, tuple(value[key] for key in telling)), []).append(run)
+        chosen = tuple(value[key] for key in telling)
+        gathered.setdefault((family, chosen), []).append(run)
     names = list(dict.fromkeys(families))
     ordered = sorted(gathered, key=lambda k: (names.index(k[0]), [_natural(v) for v in k[1]]))
-    settings, seen = [], dict.fromkeys(names, 0)
+    settings: list[Setting] = []
     for index, (family, chosen) in enumerate(ordered):
-        variant = _variant(dict(zip(telling, chosen, strict=True)))
+        earlier = sum(setting.family == family for setting in settings)
+        own = dict(zip(telling, chosen, strict=True))
         alike = tuple(gathered[family, chosen])
-        place = (names.index(family), seen[family])
-        settings.append(Setting(f"s{index}", family, variant, *place, alike))
-        seen[family] += 1
+        settings.append(Setting(f"s{index}", family, own, names.index(family), earlier, alike))
     return Grouping(tuple(settings), tuple({k: v[k] for k in differing} for v in values))
 
 
 def typed(run: Run) -> dict[str, str]:
-    """The overrides that may matter: key -> value as typed."""
+    """The overrides that may change a result.
+
+    Returns:
+        Dotted key -> value as typed.
+    """
     words = (word.lstrip("+~").partition("=") for word in run.overrides)
     return {key: value for key, _, value in words if _matters(key)}
 
 
 def value_of(run: Run, key: str) -> str:
-    """What ``key`` is in ``run``, typed or not; a group's value is the name of its choice."""
+    """What ``key`` is in ``run``, typed or not.
+
+    Returns:
+        A text; a group's value is the name of its choice, and "–" stands for none.
+    """
     if key in typed(run):
         return typed(run)[key]
     value: Any = run.config
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        else:
+            value = None
     if isinstance(value, Mapping):
         value = value.get("name") or str(value.get("_target_", "…")).rsplit(".", 1)[-1]
-    return "–" if value is None else str(value)
+    if value is None:
+        return "–"
+    return str(value)
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """A nested configuration as dotted keys; empty groups stay visible."""
-    leaves: dict[str, str] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            leaves |= flat(value, f"{name}.")
-        else:
-            leaves[name] = "null" if value is None else str(value)
-    return leaves
+def score_names(runs: Iterable[Run]) -> list[str]:
+    """All scores that rows carry, accuracy first, then by name.
+
+    Numbers that only keep books (bytes, seconds, ε) are none.
+    """
+    names = {name for run in runs for row in run.rows for name in row if _is_score(row, name)}
+    return sorted(names, key=lambda name: (name != "accuracy", name))
+
+
+def final(run: Run, score: str) -> float | None:
+    """A run's final score.
+
+    Returns:
+        The mean over the last five rounds that were scored; of a run that goes on, so far; None
+        where nothing was.
+    """
+    scored = [number(row.get(score)) for row in run.rows if row["round"] > 0]
+    last = [value for value in scored if value is not None][-LAST_ROUNDS:]
+    if last:
+        return math.fsum(last) / len(last)
+    return None
+
+
+def total_bytes(run: Run) -> float:
+    """Bytes that the clients have sent over all rounds."""
+    return math.fsum(number(row.get("bytes_up")) or 0.0 for row in run.rows)
+
+
+def short_name(key: str, among: Iterable[str]) -> str:
+    """A name for a dotted key that fits beside a line.
+
+    Args:
+        key: dotted.
+        among: keys that it must be told apart from.
+
+    Returns:
+        A letter where one is known, the last part, or all of it where another of ``among`` ends
+        alike.
+    """
+    last = key.rsplit(".", 1)[-1]
+    alike = [other for other in among if other.rsplit(".", 1)[-1] == last]
+    return _SHORT.get(key, last if len(alike) <= 1 else key)
+
+
+def as_number(value: str) -> float | None:
+    """A typed value as a number; ``inf`` is one.
+
+    Returns:
+        None for words.
+    """
+    try:
+        return number(float(value))
+    except ValueError:
+        return None
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    """The largest of what is known; None where nothing is."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _is_score(row: Mapping[str, Any], name: str) -> bool:
+    """Whether ``name`` is a figure of ``row`` that says how good the model is."""
+    return name not in _BOOKKEEPING and number(row[name]) is not None
 
 
 def _matters(key: str) -> bool:
+    """Whether an override may change a result."""
     if key == PRECISION:
         return True
     return key not in _NO_SETTING and key.replace("/", ".").split(".")[0] not in _NO_GROUP
 
 
+def _tells_apart(key: str, values: Sequence[Mapping[str, str]], families: Sequence[str]) -> bool:
+    """Whether ``key`` differs within a family; else it only repeats the algorithm's name."""
+    seen: dict[str, set[str]] = {}
+    for value, family in zip(values, families, strict=True):
+        seen.setdefault(family, set()).add(value[key])
+    return any(len(own) > 1 for own in seen.values())
+
+
 def _families(runs: Sequence[Run]) -> list[str]:
-    """Each run's algorithm, by its statement's name where that tells algorithms apart."""
-    short = [value_of(run, "strategy") for run in runs]
+    """Each run's algorithm by name.
+
+    It is the statement's name where that is short and tells algorithms apart, else the word typed
+    for the strategy or the experiment.
+    """
+    short = []
+    for run in runs:
+        name = value_of(run, "strategy")
+        short.append(typed(run).get("experiment", "run") if name == "–" else name)
     full: dict[str, str] = {}
     for run, name in zip(runs, short, strict=True):
-        if name == "–" and "experiment" in typed(run):
-            name = typed(run)["experiment"]
-        if run.statement is not None:
+        if run.statement is not None and len(run.statement.algorithm) <= _LONG_NAME:
             full.setdefault(name, run.statement.algorithm)
-    clash = len(set(full.values())) < len(full)
-    names = []
-    for run, name in zip(runs, short, strict=True):
-        chosen = typed(run).get("experiment", "run") if name == "–" else name
-        names.append(chosen if clash else full.get(chosen, chosen))
-    return names
-
-
-def _variant(chosen: Mapping[str, str]) -> str:
-    return ", ".join(
-        f"{_short(key, chosen)}\u00a0=\u00a0{_shown(key, v)}" for key, v in chosen.items()
-    )
-
-
-def _short(key: str, among: Mapping[str, str]) -> str:
-    last = key.rsplit(".", 1)[-1]
-    unique = sum(other.rsplit(".", 1)[-1] == last for other in among) == 1
-    return _SHORT.get(key, last if unique else key)
+    if len(set(full.values())) < len(full):
+        return short
+    return [full.get(name, name) for name in short]
 
 
 def _shown(key: str, value: str) -> str:
-    try:
-        figure = number(float(value))
-    except ValueError:
-        return value
+    """A value for people; of ε to the digits that tables have."""
+    figure = as_number(value)
     if figure is None or key != "privacy.epsilon":
         return value
-    return show_epsilon("infinity" if figure == float("inf") else figure)
+    return show_epsilon("infinity" if math.isinf(figure) else figure)
 
 
 def _natural(value: str) -> tuple[bool, float, str]:
-    try:
-        return (False, float(value), "")
-    except ValueError:
+    """Sorts numbers by value, before words by letters."""
+    figure = as_number(value)
+    if figure is None:
         return (True, 0.0, value)
+    return (False, figure, "")

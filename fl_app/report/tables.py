@@ -1,75 +1,161 @@
-"""A run or a sweep as tables: a record for each run, a record for each setting over its seeds."""
+"""A run or a sweep as tables: for each run, for each setting over its seeds, for each adversary.
+
+Records are plain mappings from a heading to a value. ``references`` lays what papers and reference
+implementations found (``published.yaml``) beside what the runs did, where their settings agree.
+``as_csv`` and ``as_latex`` write them for other programs.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas
+import yaml
 from scipy.stats import t as student
 
-from fl_app.report import series
-from fl_app.report.reading import Source, number
-from fl_app.report.settings import Setting, group
+from fl_app.report.reading import Source, flat, number
+from fl_app.report.settings import Grouping, Setting, group, score_names, total_bytes
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
 CONFIDENCE = 0.95
+_PUBLISHED = Path(__file__).with_name("published.yaml")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A reference result and the settings that it may be compared with.
+
+    Attributes:
+        name: of the paper or the implementation, with the figure.
+        kind: ``paper``, or ``reference`` for an unpublished run of a reference implementation.
+        source: where it was found.
+        remark: what to know when comparing; "" for nothing.
+        accuracy: round -> accuracy after it.
+        settings, labels: keys and labels of the settings that agree with it in all that counts.
+        differences: setting's label -> what is not as there, though it may be compared.
+        rows: (setting, quantity, reference, this run) for all that both sides have.
+    """
+
+    name: str
+    kind: str
+    source: str
+    remark: str
+    accuracy: dict[int, float]
+    settings: tuple[str, ...]
+    labels: tuple[str, ...]
+    differences: dict[str, list[str]]
+    rows: tuple[tuple[str, str, str, str], ...]
 
 
 def run_records(source: Source) -> list[Record]:
-    """One record for each run: its folder, what differs between runs, seed, state, figures."""
-    grouping = group(source.runs)
-    return [
-        {
-            "run": run.name,
-            "strategy": run.config.get("strategy", {}).get("name"),
-            **{key: _plain(value) for key, value in varied.items() if key != "strategy"},
-            "seed": run.seed,
-            "state": run.state,
-            **{key: _finite(value) for key, value in (run.metrics or {}).items()},
-        }
-        for run, varied in zip(source.runs, grouping.varied, strict=True)
-    ]
+    """One record for each run: its folder, what differs between runs, seed, state, figures.
+
+    `fl_app.api.results` makes a frame of them, and `murmur report --csv` a file.
+    """
+    records = []
+    for run, varied in zip(source.runs, group(source.runs).varied, strict=True):
+        record: Record = {"run": run.name, "strategy": run.config.get("strategy", {}).get("name")}
+        record |= {key: _plain(value) for key, value in varied.items() if key != "strategy"}
+        record |= {"seed": run.seed, "state": run.state}
+        for key, value in (run.metrics or {}).items():
+            finite = number(value)
+            record[key] = value if finite is None else finite
+        records.append(record)
+    return records
 
 
 def setting_records(source: Source) -> list[Record]:
-    """One record for each setting: mean and 95 % interval of its scores over seeds, ε and bytes.
+    """One record for each setting: its promise, mean and 95 % interval of its scores, ε, bytes.
 
     A score is that of the last five rounds; half of the interval is Student's t over the runs, and
-    missing where there is one run only.
+    missing where there is one run only. Bytes are the mean over runs of what all clients have sent.
+
+    Returns:
+        Records with the same headings, for ``as_latex`` and the page.
     """
-    scores = series.score_names(source.runs)
+    scores = score_names(source.runs)
     records = []
     for setting in group(source.runs).settings:
-        record: Record = {"setting": setting.label, "runs": len(setting.started)}
+        started = setting.started
+        record: Record = {"setting": setting.label, "promise": setting.promise}
+        record["runs"] = len(started)
         for score in scores:
             record[score], record[f"{score} ±"] = interval(setting, score)
-        record["ε claimed"] = series.claimed(setting)
-        record["ε proven"] = series.proven(setting)
-        sent = [series.total_bytes(run) for run in setting.started]
-        record["bytes up"] = math.fsum(sent) / len(sent) if sent else None
+        record["ε claimed"] = setting.claimed
+        record["ε proven"] = setting.proven
+        record["ε under assumptions"] = setting.assumed
+        record["bytes up"] = None
+        if started:
+            record["bytes up"] = math.fsum(map(total_bytes, started)) / len(started)
         records.append(record)
     return records
 
 
 def interval(setting: Setting, score: str) -> tuple[float | None, float | None]:
-    """Mean of ``score`` over a setting's runs, and half of its 95 % interval."""
-    values = [v for run in setting.started if (v := series.final(run, score)) is not None]
-    if not values:
+    """A setting's final score.
+
+    Returns:
+        The mean over its runs, and half of its 95 % interval by Student's t; None where there is no
+        run, or one only.
+    """
+    values = pandas.Series(setting.final_scores(score), dtype=float)
+    count = len(values)
+    if count == 0:
         return None, None
-    mean, count = math.fsum(values) / len(values), len(values)
-    if count < 2:
-        return mean, None
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    return mean, float(student.ppf((1 + CONFIDENCE) / 2, count - 1)) * deviation / math.sqrt(count)
+    if count == 1:
+        return float(values.iloc[0]), None
+    quantile = float(student.ppf((1 + CONFIDENCE) / 2, count - 1))
+    return float(values.mean()), quantile * float(values.sem())
+
+
+def budget_records(grouping: Grouping) -> list[Record]:
+    """One record for each setting and adversary; the worst repetition.
+
+    Its ``statement`` and ``guarantee`` are that repetition's; what audits ``measured`` and what
+    ``canaries`` found are the largest of all, and ``void`` has every reason of any.
+
+    Args:
+        grouping: settings without a statement are left out.
+    """
+    records = []
+    for setting in grouping.settings:
+        known = [run.statement for run in setting.runs if run.statement is not None]
+        for index in range(max((len(s.guarantees) for s in known), default=0)):
+            having = [s for s in known if len(s.guarantees) > index]
+            worst = max(having, key=lambda s: s.guarantees[index].proven_total)
+            seen = [s.guarantees[index] for s in having]
+            records.append(
+                {
+                    "setting": setting,
+                    "statement": worst,
+                    "guarantee": worst.guarantees[index],
+                    "measured": max((g.measured for g in seen if g.measured), default=None),
+                    "canaries": next((g.canaries for g in seen if g.canaries), None),
+                    "void": [reason for s in having for reason in s.void],
+                }
+            )
+    return records
+
+
+def references(grouping: Grouping) -> list[Comparison]:
+    """All reference results of ``published.yaml`` for any of the settings."""
+    entries = yaml.safe_load(_PUBLISHED.read_text(encoding="utf-8"))
+    found = [_compare(entry, grouping) for entry in entries]
+    return [comparison for comparison in found if comparison.settings]
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Comma-separated values with a header; no cell is a formula."""
+    """Comma-separated values with a header.
+
+    A text that a spreadsheet would compute is made plain (``murmur.common.csv_cell``).
+    """
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -80,65 +166,135 @@ def as_csv(records: Sequence[Record]) -> str:
 
 
 def as_latex(records: Sequence[Record]) -> str:
-    """A ``tabular`` of booktabs, with each interval beside its mean."""
-    names = [n for n in dict.fromkeys(n for r in records for n in r) if not n.endswith(" ±")]
-    lines = [
-        rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}",
-        r"\toprule",
-        " & ".join(_escaped(name) for name in names) + r" \\",
-        r"\midrule",
-        *(" & ".join(_cell(record, name) for name in names) + r" \\" for record in records),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
+    """A ``tabular`` of booktabs, with each interval beside its mean.
+
+    Settings are grouped by their promise, which stands above them where there are several; a column
+    that is empty in all of them is left out.
+
+    Args:
+        records: of ``setting_records``; a heading ``X ±`` is half of the interval of ``X``.
+    """
+    filled = {name for record in records for name, value in record.items() if value is not None}
+    every = dict.fromkeys(name for record in records for name in record)
+    names = [n for n in every if n in filled and n != "promise" and not n.endswith(" ±")]
+    promises: dict[str, list[Record]] = {}
+    for record in records:
+        promises.setdefault(record.get("promise", ""), []).append(record)
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\toprule"]
+    lines += [_line(map(_escaped, names)), r"\midrule"]
+    for promise, members in promises.items():
+        if len(promises) > 1:
+            heading = rf"\multicolumn{{{len(names)}}}{{l}}{{\emph{{{_escaped(promise)}}}}}"
+            lines.append(_line([heading]))
+        lines += [_line(_cell(record, name) for name in names) for record in members]
+    lines += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
 
 
-def draw(source: Source, path: Path) -> None:
-    """The first score over rounds as a picture for print: mean and range over seeds."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    score = (series.score_names(source.runs) or ["accuracy"])[0]
-    matplotlib.rcParams["svg.hashsalt"] = "murmur"  # the same runs give the same file
-    figure = Figure(figsize=(5.5, 3.5), layout="constrained")
-    axes = figure.subplots()
-    for setting in group(source.runs).settings:
-        curve = series.over_rounds(setting, score)
-        rounds, spread = list(curve), list(curve.values())
-        (line,) = axes.plot(rounds, [s.mean for s in spread], label=setting.label)
-        low, high = [s.low for s in spread], [s.high for s in spread]
-        axes.fill_between(rounds, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set(xlabel="round", ylabel=score.replace("_", " "))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+def _line(cells: Iterable[str]) -> str:
+    """A row of a LaTeX table."""
+    return " & ".join(cells) + r" \\"
 
 
 def _cell(record: Record, name: str) -> str:
-    value, half = record.get(name), record.get(f"{name} ±")
+    """One value in LaTeX, with its interval where it has one; "--" for none."""
+    value = record.get(name)
+    half = record.get(f"{name} ±")
     if value is None:
         return "--"
     if isinstance(value, str):
         return _escaped(value)
     if math.isinf(value):
         return r"$\infty$"
-    shown = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.3e}"
-    return shown if half is None else rf"${value:.3f} \pm {half:.3f}$"
+    if half is not None:
+        return rf"${value:.3f} \pm {half:.3f}$"
+    if abs(value) < 1e4:
+        return f"{value:.4g}"
+    digits, _, exponent = f"{value:.2e}".partition("e")
+    return rf"${digits} \times 10^{{{int(exponent)}}}$"
 
 
 def _escaped(text: str) -> str:
+    """Text with letters of LaTeX for what a name may hold, so that nothing of it is a command."""
     for sign in r"\&%$#_{}":
-        text = text.replace(sign, rf"\{sign}" if sign != "\\" else r"\textbackslash ")
-    return text.replace("ε", r"$\varepsilon$").replace("±", r"$\pm$").replace("\u00a0", "~")
+        text = text.replace(sign, r"\textbackslash " if sign == "\\" else rf"\{sign}")
+    signs = {"ε": r"$\varepsilon$", "δ": r"$\delta$", "γ": r"$\gamma$", "∞": r"$\infty$"}
+    for sign, written in {**signs, "±": r"$\pm$", "\u00a0": "~"}.items():
+        text = text.replace(sign, written)
+    return text
 
 
 def _plain(text: str) -> Any:
+    """A typed value as an integer or a number where it is one, else as typed."""
     try:
-        return float(text) if "." in text or "e" in text.lower() else int(text)
+        if "." in text or "e" in text.lower():
+            return float(text)
+        return int(text)
     except ValueError:
         return text
 
 
-def _finite(value: Any) -> Any:
-    return math.inf if value == "infinity" else value if number(value) is None else number(value)
+def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
+    """One entry of ``published.yaml`` beside the settings that agree with it.
+
+    Args:
+        entry: its ``where`` must be as in a setting, its ``detail`` may differ, and is then named.
+        grouping: the report's settings.
+    """
+    matching = []
+    differences = {}
+    for setting in grouping.settings:
+        config = flat(setting.runs[0].config)
+        if all(_same(config.get(key), value) for key, value in entry["where"].items()):
+            matching.append(setting)
+            apart = [
+                f"{key} is {config.get(key, 'not set')} here and {value} there"
+                for key, value in entry.get("detail", {}).items()
+                if not _same(config.get(key), value)
+            ]
+            if apart:
+                differences[setting.label] = apart
+    accuracy = {int(n): float(value) for n, value in entry.get("accuracy", {}).items()}
+    curves = None
+    if accuracy:
+        curves = grouping.curves("accuracy")
+    rows = []
+    for setting in matching:
+        if curves is not None:
+            own = curves[curves["key"] == setting.key].set_index("round")["mean"]
+            rows += [
+                (setting.label, f"accuracy after round {n}", f"{value:.3f}", f"{own[n]:.3f}")
+                for n, value in accuracy.items()
+                if n in own.index
+            ]
+        claimed = entry.get("epsilon_claimed")
+        if claimed is not None and setting.claimed is not None:
+            both = (f"{claimed:.4g}", f"{setting.claimed:.4g}")
+            rows.append((setting.label, "ε claimed for the run", *both))
+    return Comparison(
+        name=entry["name"],
+        kind=entry["kind"],
+        source=entry["source"],
+        remark=entry.get("remark", ""),
+        accuracy=accuracy,
+        settings=tuple(s.key for s in matching),
+        labels=tuple(s.label for s in matching),
+        differences=differences,
+        rows=tuple(rows),
+    )
+
+
+def _same(have: str | None, wanted: Any) -> bool:
+    """Whether a setting's text is the wanted value.
+
+    Numbers are compared as numbers, to nine digits; what is not set is never the same.
+    """
+    if have is None:
+        return False
+    expected = number(wanted)
+    if expected is None:
+        return have == str(wanted)
+    try:
+        return math.isclose(float(have), expected, rel_tol=1e-9, abs_tol=1e-9)
+    except ValueError:
+        return False

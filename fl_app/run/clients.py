@@ -76,7 +76,7 @@ def require_usable(trainer: Trainer) -> None:
 
 def build_model(node: DictConfig) -> Callable[..., nn.Module]:
     """What makes the model of ``conf/model``'s settings; where it starts is the server's affair."""
-    own = {key: value for key, value in node.items() if key != "start"}
+    own = {key: value for key, value in node.items() if not str(key).startswith("start")}
     return build(OmegaConf.create(own), "model")
 
 

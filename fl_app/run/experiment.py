@@ -51,7 +51,7 @@ class Experiment:
         require_usable(self.trainer)
         self.strategy = build_strategy(config, self.population, self.trainer)
         require_scored(self.strategy)
-        self.start = start_of(config, self.trainer)
+        self.start = start_of(config, self.trainer, self.population)
 
     def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
         """All rounds from the last checkpoint on; the final figures."""

@@ -94,5 +94,7 @@ def _without_files(settings: Any) -> Any:
     """A model's settings without the files that its first weights came from."""
     if not isinstance(settings, dict):
         return settings
-    kept = {key: _without_files(value) for key, value in settings.items() if key != "start"}
+    kept = {
+        key: _without_files(value) for key, value in settings.items() if not key.startswith("start")
+    }
     return {**kept, "weights": None} if "weights" in kept else kept

@@ -12,21 +12,65 @@ from safetensors.torch import load_file
 
 from fl_app.config.errors import ConfigError
 from fl_app.config.own_classes import own_part
+from fl_app.run.population import Population
 from murmur.learning.data.datasets import Dataset
-from murmur.learning.metrics import Metric, metrics
+from murmur.learning.linear_model import Head
+from murmur.learning.metrics import Metric, metrics, over_owners
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.gradient_rounds import start_from_names
 from strategies.base import CohortStrategy
 
 
-def start_of(config: DictConfig, trainer: Trainer) -> NDArray[np.float32] | None:
-    """The parameters (d,) in the file ``model.start``; None: the strategy's own."""
+def start_of(
+    config: DictConfig, trainer: Trainer, people: Population
+) -> NDArray[np.float32] | None:
+    """The parameters (d,) that ``model.start`` names; None: the strategy's own."""
     path = config.model.get("start")
-    if path is None:
+    if path in (None, "zero"):
         return None
+    try:
+        if path == "names":
+            return _named(config, Head(trainer, "model.start=names"), people)
+        if path == "rates":
+            return _rated(config, Head(trainer, "model.start=rates"))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     try:
         return trainer.flatten(load_file(Path(path).expanduser()))
     except (OSError, SafetensorError, ValueError) as error:
         raise ConfigError(f"model.start={path}: {error}") from error
+
+
+def _named(config: DictConfig, head: Head, people: Population) -> NDArray[np.float32]:
+    """Where a linear model starts from the classes' names."""
+    lines = OmegaConf.to_container(config.features.get("names") or OmegaConf.create({}))
+    texts = getattr(people.fitted, "texts", None)
+    classes = people.dataset.classes or ()
+    if texts is None:
+        raise ValueError("model.start=names: needs features that read texts; set features=encoder")
+    if not isinstance(lines, dict):
+        raise ValueError(f"features.names={lines}: must be a mapping, a line for each class")
+    for name in classes:
+        if not isinstance(lines.get(name), str):
+            raise ValueError(
+                f"features.names: has no line for the class {name!r}; write one line of text for "
+                f"each of {', '.join(classes)}"
+            )
+    start = start_from_names(texts([lines[name] for name in classes]), config.model.start_length)
+    print(f"encoder: licence {getattr(people.fitted, 'licence', '')}")
+    return head.joined(start[1:], start[0]).astype(np.float32)
+
+
+def _rated(config: DictConfig, head: Head) -> NDArray[np.float32]:
+    """Where a linear model starts from the classes' public shares, whatever the features."""
+    rates = np.array(config.model.start_rates or [], np.float64)
+    if rates.shape != (head.classes,) or not (rates > 0).all() or abs(rates.sum() - 1) > 1e-6:
+        raise ValueError(
+            f"model.start_rates={rates.tolist()}: must be a share above 0 for each of "
+            f"{head.classes} classes, together 1"
+        )
+    nothing = np.zeros((head.features, head.classes))
+    return head.joined(nothing, np.log(rates)).astype(np.float32)
 
 
 def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
@@ -39,7 +83,10 @@ def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
         raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
     own = own_part if config.federation.devices is None else _simulated_only
     try:
-        return metrics(names, dataset.num_classes, own, dataset.test.labels)
+        found = metrics(names, dataset.num_classes, own, dataset.test.labels)
+        if dataset.test_owners is not None:
+            found["accuracy_over_owners"] = over_owners(dataset.test_owners)
+        return found
     except ConfigError as error:
         raise ConfigError(f"evaluation.metrics={error}") from error
     except ValueError as error:

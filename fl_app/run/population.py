@@ -16,13 +16,19 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
+from fl_app.config.composition import installed
+from fl_app.config.conf_files import groups
+from fl_app.config.device_terms import DeviceTerms
 from fl_app.config.errors import ConfigError
-from fl_app.config.settings import DeviceTerms, FederationSettings
+from fl_app.config.settings import FederationSettings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.partitions import label_counts
 from murmur.learning.data.splits import split_public
-from murmur.learning.features import Components, Features, featured
+from murmur.learning.features import Components, Features, Known, Ready, featured
+
+SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
+"""Keys of conf/features that a server reads and devices do not."""
 
 _PARTS = 10  # a pilot holds out one part in so many of the public examples
 
@@ -45,7 +51,7 @@ class Population:
     sizes: tuple[int, ...] | None
     public_rows: NDArray[np.int64]
     held_out: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    fitted: Components | None = None
+    fitted: Components | Known | None = None
 
     def client_sizes(self) -> tuple[int, ...]:
         """Examples of every client; ConfigError where they are not public."""
@@ -93,11 +99,13 @@ def _described(config: DictConfig, *more: str) -> str:
 def _population(description: str, images: str) -> Population:
     """The population of ``images`` with the features of ``description``."""
     config, people = OmegaConf.create(description), _images(images)
-    features: Features | None = build(config.features, "features")
+    features = build_features(config.features)
     if features is not None:
+        elsewhere = _fitted_on(config.features)
         try:
             cache = config.dataset.get("cache")
-            dataset, fitted = featured(people.dataset, features, people.public_rows, cache)
+            rows = people.public_rows
+            dataset, fitted = featured(people.dataset, features, rows, cache, elsewhere)
         except (ValueError, DataError) as error:
             raise ConfigError(f"features: {error}") from error
         rows = np.setdiff1d(people.public_rows, people.held_out)
@@ -105,8 +113,31 @@ def _population(description: str, images: str) -> Population:
     federation: FederationSettings = build(config.federation, "federation")
     if not federation.on_held_out:
         return people
-    test = people.dataset.train.take(people.held_out)
-    return replace(people, dataset=replace(people.dataset, test=test))
+    dataset = people.dataset
+    owners = None if dataset.owners is None else dataset.owners[people.held_out]
+    test = dataset.train.take(people.held_out)
+    return replace(people, dataset=replace(dataset, test=test, test_owners=owners))
+
+
+def build_features(node: DictConfig) -> Features | Ready | None:
+    """The map of ``conf/features``; what only the server reads there is its own affair."""
+    own = {key: value for key, value in node.items() if key not in SERVERS_FEATURES}
+    return build(OmegaConf.create(own), "features")
+
+
+def _fitted_on(node: DictConfig) -> NDArray[np.float32] | None:
+    """The images of another data set that features are fitted on; None: the public pool."""
+    name = node.get("fitted_on")
+    if name is None:
+        return None
+    if name not in groups()["dataset"]:
+        raise ConfigError(
+            f"features.fitted_on={name}: unknown; known are {', '.join(groups()['dataset'])}"
+        )
+    if not node.fitted_images > 1:
+        raise ConfigError(f"features.fitted_images={node.fitted_images}: must be at least 2")
+    other = _dataset(OmegaConf.to_yaml(installed((f"dataset={name}",)).dataset, resolve=True))
+    return np.array(other.train.images[: node.fitted_images])
 
 
 @functools.lru_cache(maxsize=2)

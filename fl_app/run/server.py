@@ -8,10 +8,10 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from clients.base import Client
-from fl_app.audit.canaries import CanaryClients
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
+from fl_app.run.canaries import CanaryClients
 from fl_app.run.clients import build_client, build_evaluator, promises
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.population import Population

@@ -1,256 +1,374 @@
-"""``murmur advise``: how many rounds and clients per round NbAFL's convergence bound asks for.
+"""``murmur advise QUESTION ...``: what to choose for a run, before anything is spent.
 
-With another ``strategy=``, what to choose by pilots on public data (``fl_app.tools.planner``). The
-words after it are settings as for a run (``experiment=nbafl_rounds privacy.epsilon=50``). It
-prints the bound over T and over K, marks the optima, and draws them. The bound's constants are
-assumed, or, with ``--estimate ROUNDS``, estimated from a short run without noise on the configured
-data; where the bound does not hold then, the curves that it measured take its place.
-Exit status: 0, or 2 for settings that cannot be.
+| question | answers |
+|---|---|
+| ``settings`` | which of a strategy's settings to take, and the accuracy to expect: by pilots |
+| ``rounds`` | how many rounds and clients per round NbAFL's convergence bound asks for |
+| ``budget`` | who gets which part of a KD-DPFL budget, and why |
+| ``epsilon`` | the ε at which a protected evaluation result stays close to the true one |
+
+The first and the last are in this file, the others in ``advise_rounds`` and ``advise_budget``.
+Their words are settings as for a run. The exit status is 0, or 2 where the settings cannot be.
+
+**Pilots.** Every candidate that conf/strategy/X.yaml lists under ``advise`` is tried in a run of
+Murmur whose clients hold labelled *public* examples, drawn with replacement (``federation.pilot``),
+as many clients with as much noise as the real run would have, scored on public examples that were
+held out. Clients' data have no part in it. Where the best candidate loses too much of what the same
+run reaches without noise, clients are doubled until one does not.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import statistics
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fl_app.config.composition import compose
-from fl_app.config.errors import ConfigError
-from murmur.papers.nbafl.noise import NbaflNoise
+import fl_app.console
+from fl_app.config.errors import ConfigError, nearest
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from murmur.papers.nbafl.convergence import Constants, Curve, EstimatedConstants
-
-# A smooth loss of condition number 2; with μ = 3 a round leaves P = 5/6 of what is to be learned.
-ASSUMED = {"smoothness": 1.0, "lipschitz": 1.0, "pl": 0.5, "dissimilarity": 1.0}
-LETTERS = {
-    "smoothness": "ρ, smoothness of the loss",
-    "lipschitz": "β, Lipschitz constant of the loss",
-    "pl": "l, Polyak-Łojasiewicz constant",
-    "dissimilarity": "B, dissimilarity of the clients",
-    "gap": "Θ, loss before the first round",
-    "proximal_mu": "μ, proximal term",
-}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The user's setting: ``noise`` as configured, the clients' ``sizes``.
-
-    ``all_exposed``: every round is an exposure (strategy.exposures=null), however many there are.
-    """
-
-    noise: NbaflNoise
-    sizes: tuple[int, ...]
-    all_exposed: bool
-
-    def sigma(self, rounds: int | None = None, scheduled: int | None = None) -> float:
-        """s, the noise per coordinate in a broadcast model, with another T or K."""
-        noise, rounds = self.noise, rounds or self.noise.rounds
-        exposures = rounds if self.all_exposed else min(noise.exposures, rounds)
-        scheduled = scheduled or noise.scheduled
-        # As often as now, in proportion.
-        often = noise.participations * rounds * scheduled / (noise.rounds * noise.scheduled)
-        noise = replace(
-            noise,
-            rounds=rounds,
-            participations=min(rounds, math.ceil(often)),
-            exposures=exposures,
-            scheduled=scheduled,
-        )
-        weights = [1 / scheduled] * scheduled
-        if scheduled == len(self.sizes):
-            weights = [size / sum(self.sizes) for size in self.sizes]
-        return math.hypot(noise.upload_sigma * math.hypot(*weights), noise.broadcast_sigma(weights))
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What the tool found: the curves by name, the first one decides.
-
-    ``constants`` with the ``source`` of each; ``failure``: why the bound does not hold with the
-    user's own μ, or None.
-    """
-
-    setting: Setting
-    constants: Constants
-    source: dict[str, str]
-    failure: str | None
-    curves: dict[str, Curve]
-    max_rounds: int
-
-    @property
-    def best_rounds(self) -> int:
-        """The T at which the deciding curve is lowest."""
-        return self.rounds_by_curve()[0]
-
-    @property
-    def best_scheduled(self) -> int:
-        """The K at which the deciding curve is lowest, for the configured T."""
-        return self.scheduled_by_curve()[0]
-
-    def rounds_by_curve(self) -> list[int]:
-        """The T at which each curve is lowest."""
-        return self._lowest(range(1, self.max_rounds + 1), self.over_rounds)
-
-    def scheduled_by_curve(self) -> list[int]:
-        """The K at which each curve is lowest, for the configured T."""
-        return self._lowest(range(1, self.setting.noise.clients + 1), self.over_scheduled)
-
-    def over_rounds(self, rounds: int) -> list[float]:
-        """Every curve at T = ``rounds``."""
-        sigma = self.setting.sigma(rounds=rounds)
-        return [curve.value(rounds, sigma) for curve in self.curves.values()]
-
-    def over_scheduled(self, scheduled: int) -> list[float]:
-        """Every curve at K = ``scheduled``."""
-        sigma = self.setting.sigma(scheduled=scheduled)
-        rounds = self.setting.noise.rounds
-        return [curve.value(rounds, sigma) for curve in self.curves.values()]
-
-    def _lowest(self, choices: range, curves: Callable[[int], list[float]]) -> list[int]:
-        values = [curves(choice) for choice in choices]
-        return [
-            choices[column.index(min(column))] for column in map(list, zip(*values, strict=True))
-        ]
-
-
-def advise(
-    overrides: Sequence[str],
-    estimate_rounds: int = 0,
-    max_rounds: int | None = None,
-    given: dict[str, float] | None = None,
-) -> Advice:
-    """Advice for a configuration; ``given``: constants that the user states.
-
-    Raises ConfigError or ValueError for settings that cannot be.
-    """
-    if max_rounds is not None and max_rounds < 1:
-        raise ValueError(f"max_rounds={max_rounds}: must be at least 1")
-    config = compose(["strategy=nbafl", "++privacy.sensitivity=paper", *overrides])
-    setting, classes, estimate = _setting(config, estimate_rounds)
-    stated, source = dict(given or {}), {}
-    # A model that knows nothing has the loss of a uniform guess.
-    values: dict[str, float] = {**ASSUMED, "gap": math.log(classes)}
-    if estimate is not None:
-        values = {name: getattr(estimate, name) for name in values}
-    for name in values:
-        source[name] = "assumed" if estimate is None else f"estimated in {estimate_rounds} rounds"
-    values |= stated
-    source |= dict.fromkeys(stated, "given")
-    return _advice(setting, estimate, values, source, max_rounds)
-
-
-def _advice(
-    setting: Setting,
-    estimate: EstimatedConstants | None,
-    values: dict[str, float],
-    source: dict[str, str],
-    max_rounds: int | None,
-) -> Advice:
-    from murmur.papers.nbafl.convergence import Constants, Curve
-
-    noise = setting.noise
-    mu = values.pop("proximal_mu", noise.proximal_mu)
-    source.setdefault("proximal_mu", "strategy.proximal_mu")
-    constants = Constants(**values, proximal_mu=mu)
-    failure, curves = constants.failure(), {}
-    if estimate is not None:
-        curves["measured"] = estimate.curve(noise.dimension)
-    if failure is None or estimate is None:
-        if failure is not None:
-            constants = replace(constants, proximal_mu=2 * constants.least_mu)
-            source["proximal_mu"] = "assumed: twice what the bound needs"
-            still = constants.failure()
-            if still is not None:
-                raise ValueError(f"pl={constants.pl}: {still}")
-        bounds = {
-            "bound (paper)": Curve.of(constants),
-            "bound (noise as a vector)": Curve.of(constants, noise.dimension),
-        }
-        curves = {**bounds, **curves}
-    limit = max_rounds or max(100, 4 * noise.rounds)
-    return Advice(setting, constants, source, failure, curves, limit)
-
-
-def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedConstants | None]:
-    """The setting, the number of classes, and the estimate if ``rounds`` is not 0."""
-    from fl_app.run.clients import build_client, build_trainer
-    from fl_app.run.population import population
-
-    if config.strategy.name != "nbafl":
-        raise ConfigError(f"strategy={config.strategy.name}: the bound is NbAFL's")
-    people = population(config)
-    trainer = build_trainer(config, people.dataset)
-    client = build_client(config, people, trainer, Path())
-    noise: NbaflNoise = client.noise  # type: ignore[attr-defined]
-    if not noise.is_noisy:
-        raise ConfigError(
-            f"privacy.epsilon={noise.epsilon}, privacy.sensitivity={noise.sensitivity}: uploads "
-            "carry no noise, so there is nothing to trade off"
-        )
-    setting = Setting(noise, people.client_sizes(), config.strategy.exposures is None)
-    if rounds == 0:
-        return setting, trainer.num_classes, None
-    from clients.base import LocalData, Task
-    from murmur.common import experiment_rng
-    from murmur.papers.nbafl.convergence import EstimatedConstants, Shards
-
-    train = people.dataset.train
-
-    def local(number, who, weights):  # type: ignore[no-untyped-def]
-        data = LocalData(train.images, train.labels, people.shards[who])
-        return client.train(Task(number, who, weights, {}, {}), data)
-
-    start = trainer.initial(experiment_rng(config.seed, "initial model"))
-    data = Shards(train.images, train.labels, list(people.shards.values()))
-    rng = experiment_rng(config.seed, "pilot noise")
-    estimate = EstimatedConstants.run(trainer, data, start, local, rounds, rng)
-    return setting, trainer.num_classes, estimate
+WORKS = 0.9  # of the accuracy without noise
+LARGEST = 16384  # clients that are tried at most
+_QUICK = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tool with the words after ``murmur advise``; the exit status."""
-    from fl_app.tools import planner
-    from fl_app.tools.advice_report import draw, show
+    """Answer the question that ``argv`` begins with; the exit status.
 
-    strategies = [word for word in argv if word.startswith("strategy=")]
-    if strategies and strategies[-1] != "strategy=nbafl":
-        return planner.main(argv)
-    options = _parser().parse_intermixed_args(list(argv))
-    given = {name: getattr(options, name) for name in LETTERS}
-    given = {name: value for name, value in given.items() if value is not None}
+    Args:
+        argv: the words after ``murmur advise``.
+
+    Raises:
+        ConfigError: no such question, settings that cannot be, or needs that cannot be met.
+    """
+    question = _parser().parse_args(argv[:1]).question
+    if question not in QUESTIONS:
+        raise ConfigError(
+            f"{question}: is no question; {nearest(question, QUESTIONS)}; such as "
+            "`murmur advise settings strategy=votes --clients 100 --epsilon 5`"
+        )
+    answer = QUESTIONS[question][0]
     try:
-        advice = advise(options.overrides, options.estimate, options.max_rounds, given)
-    except (ConfigError, ValueError) as error:
-        print(f"murmur advise: {error}", file=sys.stderr)
+        return answer(list(argv[1:]))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user wants to know about a strategy.
+
+    Attributes:
+        words: her own settings, ``key=value``; no candidate changes them.
+        clients: how many take part in the real run.
+        examples: how many each of them holds.
+        epsilon: the budget of one client for the whole run.
+        pilots: how many of them each candidate gets, with seeds 1, 2, ...
+    """
+
+    words: tuple[str, ...]
+    clients: int
+    examples: int
+    epsilon: float
+    pilots: int = 2
+
+    def overrides(self, candidate: Sequence[str], seed: int = 1) -> list[str]:
+        """The words of a real run with ``candidate``.
+
+        Args:
+            candidate: words that give way to the user's own for the same key.
+            seed: of the run.
+        """
+        own = {word.split("=", 1)[0] for word in self.words}
+        chosen = [word for word in candidate if word.split("=", 1)[0] not in own]
+        words = [*self.words, *chosen, f"federation.num_clients={self.clients}", f"seed={seed}"]
+        return [*words, f"privacy.epsilon={self.epsilon:g}", "privacy.per=run"]
+
+    def pilot(self, candidate: Sequence[str], seed: int) -> list[str]:
+        """The words of a pilot: the real run's, with public examples at the clients."""
+        return [*self.overrides(candidate, seed), f"federation.pilot={self.examples}"]
+
+    def accuracies(self, candidate: Sequence[str]) -> list[float]:
+        """What the pilots of ``candidate`` reach, one figure in [0, 1] for each seed."""
+        return [accuracy(self.pilot(candidate, seed)) for seed in range(1, self.pilots + 1)]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate after its pilots.
+
+    Attributes:
+        candidate: the words that set it apart from the strategy's defaults.
+        accuracies: what its pilots reached, in [0, 1].
+        facts: about its rounds, its cohort and its noise, for people.
+    """
+
+    candidate: tuple[str, ...]
+    accuracies: tuple[float, ...]
+    facts: dict[str, str]
+
+    @property
+    def expected(self) -> float:
+        """The accuracy that a run may expect: the mean of the pilots."""
+        return statistics.mean(self.accuracies)
+
+
+def accuracy(words: Sequence[str]) -> float:
+    """The last accuracy of one run in this process, of which nothing is kept.
+
+    Secure sums are simulated: the same sums and the same noise.
+    """
+    from fl_app.config.building import build
+    from fl_app.config.composition import compose
+    from fl_app.run.results import RunFolder
+
+    words = [*words, *_QUICK]
+    if compose(words).privacy.threat == "secure_aggregation":
+        words.append("privacy.secure_aggregation=simulated")
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder) / "run")
+        words = [*words, f"run_dir={run.path}"]
+        build(compose(words).engine, "engine").run(words, run)
+        metrics = run.metrics()
+        assert metrics is not None
+        return float(metrics["accuracy"])
+
+
+def candidates(words: Sequence[str]) -> list[list[str]]:
+    """What the yaml of the strategy in ``words`` lists under ``advise``.
+
+    Raises:
+        ConfigError: it lists nothing, as references and simulations do.
+    """
+    from omegaconf import OmegaConf
+
+    from fl_app.config.composition import compose
+
+    strategy = compose(list(words)).strategy
+    if not strategy.get("advise"):
+        raise ConfigError(
+            f"strategy={strategy.name}: its yaml lists nothing to compare (strategy.advise)"
+        )
+    listed = OmegaConf.to_container(strategy.advise)
+    assert isinstance(listed, list)
+    return [[str(word) for word in one] for one in listed]
+
+
+def tried(request: Request) -> Iterator[Tried]:
+    """Every candidate that fits, after its pilots; why one does not is said on standard error."""
+    for candidate in candidates(request.words):
+        try:
+            facts = _facts(request, candidate)
+        except ConfigError as error:
+            print(f"left out {' '.join(candidate)}: {error}", file=sys.stderr)
+            continue
+        yield Tried(tuple(candidate), tuple(request.accuracies(candidate)), facts)
+
+
+def needed(request: Request, best: Tried, least: float, most: int) -> int | None:
+    """How many clients the candidate ``best`` needs to reach the accuracy ``least``.
+
+    Clients are doubled up to ``most``, each with as many examples as before.
+
+    Returns:
+        The first doubling with which its pilots do; None where none does, or where the public pool
+        is too small to ask for more.
+    """
+    larger = request
+    while 2 * larger.clients <= most:
+        larger = replace(larger, clients=2 * larger.clients)
+        try:
+            if statistics.mean(larger.accuracies(best.candidate)) >= least:
+                return larger.clients
+        except ConfigError as error:
+            print(f"{larger.clients} clients: {error}", file=sys.stderr)
+            return None
+    return None
+
+
+def settings(argv: list[str]) -> int:
+    """``murmur advise settings``: compare the candidates of a strategy, and name the best.
+
+    Returns:
+        0, or 2 where no candidate fits.
+    """
+    from fl_app.config.composition import compose
+    from fl_app.run.population import population
+
+    options = _settings_parser().parse_intermixed_args(argv)
+    config = compose(options.overrides)
+    clients = options.clients or config.federation.num_clients
+    sizes = population(config).client_sizes()
+    examples = options.examples or max(1, sum(sizes) // clients)
+    epsilon = options.epsilon
+    if epsilon is None:
+        epsilon = config.privacy.epsilon
+    request = Request(tuple(options.overrides), clients, examples, epsilon, options.pilots)
+    found = sorted(tried(request), key=lambda one: -one.expected)
+    if not found:
+        print("murmur advise: no candidate fits; see above", file=sys.stderr)
         return 2
-    show(advice)
-    draw(advice, options.out)
+    _show(request, found)
+    _conclude(request, found[0], options.at_least, options.most)
     return 0
 
 
+def epsilon(argv: list[str]) -> int:
+    """``murmur advise epsilon``: the ε that keeps the noise on a protected result small.
+
+    The rule of MindSpore Federated's document, Δ · ln(1/(1−p))/a, with the Δ that holds here
+    (docs/ldp_evaluation.md). It is a rule of utility.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError, ConfigError: an error, a probability or a count that cannot be.
+    """
+    from murmur.papers.protected_results import ResultSettings, epsilon_for_error
+
+    given = _epsilon_parser().parse_args(argv)
+    if given.results < 1:
+        raise ConfigError(f"--results={given.results}: must be at least 1")
+    unit = "record"
+    if given.records is None:
+        unit = "client"
+    how = {"privacy": "laplace", "epsilon": 1.0, "unit": unit, "records": given.records}
+    change = ResultSettings.of(how, None).change
+    least = epsilon_for_error(given.error, given.probability, change)
+    print(f"evaluation.result.epsilon={least:.6g}, for a {unit} (Δ = {change:.4g})")
+    print(f"all {given.results} results of a client: ε = {least * given.results:.6g}")
+    if unit == "client":
+        print(f"as MindSpore's document counts (Δ = 1): laplace_eval_eps={least / 2:.6g}")
+    print("This keeps the result usable. Whether such an ε protects anybody it does not ask.")
+    return 0
+
+
+def _rounds(argv: list[str]) -> int:
+    from fl_app.tools.advise_rounds import main as rounds
+
+    return rounds(argv)
+
+
+def _budget(argv: list[str]) -> int:
+    from fl_app.tools.advise_budget import main as budget
+
+    return budget(argv)
+
+
+# Word -> (what answers it, what it is about).
+QUESTIONS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "settings": (settings, "which settings of a strategy, by pilots on public data"),
+    "rounds": (_rounds, "how many rounds and clients per round, by NbAFL's bound"),
+    "budget": (_budget, "who gets which part of a KD-DPFL budget, and why"),
+    "epsilon": (epsilon, "the ε at which protected evaluation results stay close to the true ones"),
+}
+
+
 def _parser() -> argparse.ArgumentParser:
+    """Of the first word; what follows it is the question's own."""
     parser = argparse.ArgumentParser(
         prog="murmur advise",
-        description="The best T and K for NbAFL, by its convergence bound.",
-        epilog="For another algorithm: murmur advise strategy=NAME --clients N --epsilon E; its "
-        "options: murmur advise strategy=NAME --help.",
+        usage="%(prog)s QUESTION ... (--help behind each)",
+        description="What to choose for a run, before anything is spent.",
+        epilog="\n".join(f"{word:<10} {about}" for word, (_, about) in QUESTIONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings as for a run")
-    parser.add_argument(
-        "--estimate", type=int, default=0, metavar="ROUNDS", help="estimate the constants (try 10)"
-    )
-    parser.add_argument("--max-rounds", type=int, help="largest T; default 4 × num_rounds, 100")
-    parser.add_argument(
-        "--out", type=Path, default=Path("advice.png"), help="the picture (default advice.png)"
-    )
-    for name, words in LETTERS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="X", help=words)
+    parser.add_argument("question", metavar="QUESTION", help="one of those below")
     return parser
+
+
+def _facts(request: Request, candidate: Sequence[str]) -> dict[str, str]:
+    """Rounds, cohort and noise of a pilot, without running it; ConfigError if it cannot be."""
+    from fl_app.config.composition import compose
+    from fl_app.run.experiment import Experiment
+
+    experiment = Experiment(compose(request.pilot(candidate, 1)))
+    federation = experiment.federation
+    rounds = {"rounds": federation.num_rounds, "cohort": federation.cohort_size}
+    return {k: f"{v:.3g}" for k, v in {**rounds, **experiment.strategy.noise_facts()}.items()}
+
+
+def _show(request: Request, found: Sequence[Tried]) -> None:
+    """Print the candidates as a table, the best one first, and what they were tried on."""
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for one in found for name in one.facts))
+    table = Table("", *names, "accuracy", title=f"In pilots of {request.clients} clients")
+    for number, one in enumerate(found, 1):
+        reached = f"{one.expected:.3f}"
+        if len(one.accuracies) > 1:
+            reached += f" ± {statistics.stdev(one.accuracies):.3f}"
+        facts = [one.facts.get(name, "–") for name in names]
+        table.add_row(str(number), *facts, reached)
+    console = fl_app.console.console(highlight=False)
+    console.print(table)
+    for number, one in enumerate(found, 1):
+        console.print(f"{number}: {' '.join(one.candidate)}", soft_wrap=True, markup=False)
+    console.print(
+        f"{request.examples} examples each, labelled public ones drawn with replacement; scored "
+        "on public examples held out. No client's data were used.",
+        soft_wrap=True,
+    )
+
+
+def _conclude(request: Request, best: Tried, least: float | None, most: int) -> None:
+    """Print the command to type, what it will reach, and how many clients it needs to work.
+
+    ``best``: the candidate that reaches most. ``least``: the accuracy that counts as working; None:
+    ``WORKS`` of that without noise. ``most``: clients to try.
+    """
+    quiet = replace(request, epsilon=float("inf"), pilots=1)
+    free = quiet.accuracies(best.candidate)[0]
+    if least is None:
+        least = WORKS * free
+    print(f"murmur {' '.join(request.overrides(best.candidate))}")
+    print(f"expected accuracy {best.expected:.3f}; without noise {free:.3f}")
+    if best.expected >= least:
+        return
+    short = f"does not reach {least:.3f} at a total epsilon of {request.epsilon:g}"
+    clients = needed(request, best, least, most)
+    if clients is None:
+        print(f"{short}: no number of clients was found to do")
+    else:
+        print(f"{short}: needs about {clients} clients")
+
+
+def _settings_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="murmur advise settings", description="What to choose, by pilots on public data."
+    )
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="key=value", help="settings as for a run")
+    add("--clients", type=_count, metavar="N", help="how many take part")
+    add("--examples", type=_count, metavar="N", help="of each client")
+    add("--epsilon", type=float, metavar="E", help="of one client for the run")
+    add("--pilots", type=_count, default=2, help="for each candidate (default 2)")
+    works = f"what counts as working (default: {WORKS} of the accuracy without noise)"
+    add("--at-least", type=float, metavar="ACCURACY", help=works)
+    add("--most", type=_count, default=LARGEST, help=f"clients to try (default {LARGEST})")
+    return parser
+
+
+def _epsilon_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="murmur advise epsilon",
+        description="The ε that keeps the noise on each entry of a protected vector small.",
+    )
+    add = parser.add_argument
+    add("--error", type=float, required=True, help="largest noise, such as 0.01")
+    add("--probability", type=float, default=0.9, help="default: 0.9")
+    add("--records", type=int, help="evaluation.result.unit=record: fewest records of a client")
+    add("--results", type=int, default=1, help="how many each client sends")
+    return parser
+
+
+def _count(text: str) -> int:
+    """An option's value: an integer of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return number

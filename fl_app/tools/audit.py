@@ -1,11 +1,14 @@
 """``murmur audit``: attack the releases of a configuration or a run, and say what ε that measured.
 
 Every adversary of the privacy statement is given what it sees: a client's message (labels and
-evaluations as well), a secure sum, or the next model (``fl_app.audit.views``), for two neighbours
-of the claim's own unit and adjacency (``fl_app.audit.neighbours``). Each is attacked twice: one
+evaluations as well), a secure sum, or the next model (``fl_app.audit.attack``), for two neighbours
+of the claim's own unit and adjacency (``Pair``). Each is attacked twice: one
 release, and all of a client's over the run, of models the last one. What it achieves is a lower
 bound on ε with 99.9% confidence: above the proven figure it shows a broken mechanism or proof, far
 below it an attack that is not the worst one; above what a paper claims it refutes the paper.
+
+The words after it are a run's folder, into whose statement the measured ε of one release is
+written, or settings as for a run.
 """
 
 from __future__ import annotations
@@ -22,42 +25,40 @@ from pathlib import Path
 
 from clients.base import Task, has_canaries
 from clients.protected_evaluation import PROTECTED, EvaluationClient
-from fl_app.audit.attack import Finding, attack
-from fl_app.audit.neighbours import Pair, candidate_pairs, results_apart
-from fl_app.audit.sums import (
-    Asked,
-    EvaluationSums,
-    SecureSum,
-    SumRefusedError,
-    with_sums,
-    without_noise,
-)
-from fl_app.audit.views import Messages, View, added, node_data, view_of
+from fl_app.audit import attack, sums
+from fl_app.audit.attack import Finding, Messages, Pair, View
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure, Guarantee, Statement
+from murmur.round.host import SimulatedHome
 from murmur.round.report import with_evaluation
 from strategies.base import CohortStrategy
 
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
 # noise it is done once, else for each release.
-RUNS, RUNS_TRAINED, LEAST = 20_000, 1_000, 200
-SCOUTS, SCOUTS_TRAINED = 200, 50
+RUNS = 20_000
+RUNS_TRAINED = 1_000
+LEAST = 200
+SCOUTS = 200
+SCOUTS_TRAINED = 50
 
 
 @dataclass(frozen=True)
 class Bound:
-    """ε of ``releases`` releases at most.
+    """What the statement proves, or assumes, of releases that are attacked together.
 
-    ``is_assumed``: under the statement's assumptions. ``claimed``: what the paper says, if it does.
+    Attributes:
+        releases: how many of one client; of models, the rounds of the run.
+        epsilon: they have this ε at most, at the statement's δ; ``math.inf``: unprotected.
+        is_assumed: that rests on the statement's assumptions.
+        claimed: ε that the paper states for them; None: it states nothing.
     """
 
     releases: int
@@ -67,15 +68,26 @@ class Bound:
 
     @classmethod
     def of(cls, exposure: Exposure, statement: Statement, releases: int) -> Bound:
-        """What the statement would say of them, as far as the adversary's view goes."""
-        claimed = exposure.claimed_per_round if releases == 1 else exposure.claimed_total
+        """What the statement would say of them, as far as the adversary's view goes.
+
+        Args:
+            exposure: the adversary, and what one release costs against it.
+            statement: the run's, for unit, adjacency and δ.
+            releases: how many are composed.
+        """
+        claimed = exposure.claimed_total
+        if releases == 1:
+            claimed = exposure.claimed_per_round
         clients = {"the client": RepeatedEvent(exposure.per_round, releases)}
         exposure = replace(exposure, clients=clients, sizes={})
         return cls._said(exposure, statement, releases, claimed)
 
     @classmethod
     def of_last_model(cls, strategy: CohortStrategy, rounds: int) -> Bound:
-        """What the statement says of all models, after a run of ``rounds`` rounds."""
+        """What the statement says of all models, after a run that ``strategy`` has made.
+
+        ``rounds``: how many it had.
+        """
         [models] = [e for e in strategy.exposures() if e.threat is Threat.CENTRAL]
         return cls._said(models, strategy.report.statement(), rounds, models.claimed_total)
 
@@ -83,6 +95,10 @@ class Bound:
     def _said(
         cls, exposure: Exposure, statement: Statement, releases: int, claimed: float | None
     ) -> Bound:
+        """The assumed ε of ``exposure`` where it rests on assumptions, else the proven one.
+
+        ``claimed``: what the paper states for as many ``releases``.
+        """
         said = Guarantee.of(exposure, statement.delta, statement.unit, statement.adjacency)
         if said.assumed_total is None:
             return cls(releases, said.proven_total, is_assumed=False, claimed=claimed)
@@ -90,17 +106,30 @@ class Bound:
 
 
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur audit``; the exit status."""
+    """Attack what ``argv`` names, print what was found, and write it into a run's statement.
+
+    Returns:
+        0, or 1 where an attack beats its bound: mechanism or proof is broken, or an assumption is
+        false.
+
+    Raises:
+        ConfigError: settings that cannot be, or a run whose statement cannot be read.
+    """
     options = _parser().parse_args(argv)
     if options.runs is not None and options.runs < 8:
         raise ConfigError(f"--runs={options.runs}: must be at least 8")
-    folder = Path(options.words[0]) if options.words and Path(options.words[0]).is_dir() else None
-    config = load(folder / "config.yaml") if folder is not None else compose(options.words)
-    statement = None if folder is None else read_statement(folder / "privacy.json")
+    folder = None
+    statement = None
+    if options.words and Path(options.words[0]).is_dir():
+        folder = Path(options.words[0])
+        config = load(folder / "config.yaml")
+        statement = read_statement(folder / "privacy.json")
+    else:
+        config = compose(options.words)
     strategy = Experiment(config).strategy
     broken = False
     with tempfile.TemporaryDirectory() as scratch:
-        node = Node(config, NodeSettings.simulation(Path(scratch)))
+        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         for exposure, bound, found in findings(strategy, node, options.runs):
             _show(exposure, bound, found)
             if found is not None and statement is not None and bound.releases == 1:
@@ -119,12 +148,19 @@ def main(argv: list[str]) -> int:
 
 
 def findings(
-    strategy: CohortStrategy, node: Node, runs: int | None, only: Threat | None = None
+    strategy: CohortStrategy, node: SimulatedHost, runs: int | None, only: Threat | None = None
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
-    """Each adversary, the bound on what it sees, and what it found; None: it was not attacked.
+    """Attack every adversary of the run, sums and evaluations as well.
 
-    ``runs``: how often each neighbour is seen; None: by how long one release takes. ``only``: one
-    kind of adversary.
+    Args:
+        strategy: of the run; its participations are those of the whole run afterwards.
+        node: hosts the clients that are attacked.
+        runs: how often each neighbour is seen; None: by how long one release takes.
+        only: one kind of adversary; None: all.
+
+    Yields:
+        The adversary, the bound on what it sees, and what it found; None where it was not attacked:
+        it is unprotected, or no view of it is written.
     """
     strategy.canaries = None  # those of the run have done their part
     task = first_task(strategy)
@@ -132,19 +168,20 @@ def findings(
     assert release is not None
     messages = Messages(node.client, task)
     _take_part(strategy)  # what a paper claims may depend on the rounds
-    statement, fresh = strategy.report.statement(), strategy.state()
+    statement = strategy.report.statement()
+    fresh = strategy.state()
     exposures = strategy.exposures()
     assumed = ("the other clients of every sum are honest",)
-    sums = Exposure(
+    of_sums = Exposure(
         Threat.SECURE_AGGREGATION, "a server that sees only sums", release, {}, assumptions=assumed
     )
-    if strategy.setup.secure_sums.is_on and sums.threat not in {e.threat for e in exposures}:
-        exposures.append(sums)  # which a ledger charges, whatever the statement is about
+    if strategy.setup.secure_sums.is_on and of_sums.threat not in {e.threat for e in exposures}:
+        exposures.append(of_sums)  # which a ledger charges, whatever the statement is about
     for exposure in exposures:
         if only not in (None, exposure.threat):
             continue
         if exposure.threat is Threat.SECURE_AGGREGATION:
-            yield from _sums(SecureSum, node, exposure, statement, runs)
+            yield from _sums(sums.SecureSum, node, exposure, statement, runs)
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
@@ -152,8 +189,9 @@ def findings(
         threat = exposure.threat
         for count in _releases(strategy, task, threat):
             strategy.restore(fresh)
-            view = view_of(threat, strategy, messages, count)
-            bound, found = Bound.of(exposure, statement, count), None
+            view = attack.view_of(threat, strategy, messages, count)
+            bound = Bound.of(exposure, statement, count)
+            found = None
             if view is not None and threat is Threat.CENTRAL and count > 1:
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
                 bound = Bound.of_last_model(strategy, count)
@@ -166,47 +204,71 @@ def findings(
             continue
         own = replace(statement, unit=next(releases(exposure.per_round)).unit)
         pairs = _pairs(node, asked, exposure)
-        view = view_of(exposure.threat, strategy, asked, 1)
-        bound, found = Bound.of(exposure, own, 1), None
+        view = attack.view_of(exposure.threat, strategy, asked, 1)
+        bound = Bound.of(exposure, own, 1)
+        found = None
         if view is not None and math.isfinite(bound.epsilon):
             found = _attack(exposure, asked, view, pairs, statement.delta, runs, 1)
         yield exposure, bound, found
     evaluation = strategy.evaluation
     if evaluation is None or only not in (None, Threat.SECURE_AGGREGATION):
         return
-    if isinstance(event := evaluation.seen(Threat.SECURE_AGGREGATION), SummedEvent):
+    event = evaluation.seen(Threat.SECURE_AGGREGATION)
+    if isinstance(event, SummedEvent):
         adversary = "a server that sees sums of protected evaluations only"
         seen = Exposure(Threat.SECURE_AGGREGATION, adversary, event, {})
         seen = with_evaluation(seen, event, {0: 1})
-        yield from _sums(EvaluationSums, node, seen, statement, runs)
+        yield from _sums(sums.EvaluationSums, node, seen, statement, runs)
 
 
 def _sums(
-    kind: type[SecureSum], node: Node, exposure: Exposure, statement: Statement, runs: int | None
+    kind: type[sums.SecureSum],
+    node: SimulatedHost,
+    exposure: Exposure,
+    statement: Statement,
+    runs: int | None,
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
-    """Sums in which the heaviest and the lightest client are attacked, beside what they charge.
+    """Attack sums in which the heaviest and the lightest client take part, beside what they charge.
 
-    Each once with all clients asked alike, and once with all others asked for no noise.
+    Each once with all clients asked alike, and once with all others asked for no noise, as a server
+    would that wants to see one client's part.
+
+    ``kind``: the rounds' sums, or the evaluations'. ``node``: of the run; sums have nodes of their
+    own, with ledgers in a temporary folder. ``exposure``: the adversary, as the statement names it.
+    ``runs``: as in ``findings``.
+
+    Yields:
+        As ``findings``; None for a sum that does not come about, with the reason in the adversary's
+        name.
     """
-    config = with_sums(node.config)
+    config = sums.with_sums(node.config)
     with tempfile.TemporaryDirectory() as folder:
         try:
             strategy = Experiment(config).strategy
         except (ConfigError, ValueError):  # sums of this run are simulated, and cannot be more
             yield exposure, Bound.of(exposure, statement, 1), None
             return
-        strategy.canaries, weights = None, kind.weights(strategy, node)
+        strategy.canaries = None
+        weights = kind.weights(strategy, node)
         ordered = sorted(weights, key=weights.__getitem__)
-        chosen = ordered[:1] if len(set(weights.values())) == 1 else [ordered[-1], ordered[0]]
-        told = {"": config, ", all others being asked for no noise": without_noise(config)}
-        for victim, lie in product(chosen, told):
+        chosen = ordered[:1]
+        if len(set(weights.values())) > 1:
+            chosen = [ordered[-1], ordered[0]]
+        asked_for = {
+            "": config,
+            ", all others being asked for no noise": sums.without_noise(config),
+        }
+        for victim, lie in product(chosen, asked_for):
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
-            seen, place = replace(exposure, adversary=who), Path(folder) / f"{victim}{bool(lie)}"
-            own = Asked(config, NodeSettings.simulation(place / "own"))
-            others = Asked(told[lie], NodeSettings.simulation(place / "others")) if lie else own
+            seen = replace(exposure, adversary=who)
+            place = Path(folder) / f"{victim}{bool(lie)}"
+            own = sums.Asked(config, SimulatedHome.of(place / "own"))
+            others = own
+            if lie:
+                others = sums.Asked(asked_for[lie], SimulatedHome.of(place / "others"))
             try:
                 summed = kind(strategy, own, others, victim)
-            except SumRefusedError as refused:
+            except sums.SumRefusedError as refused:
                 seen = replace(seen, adversary=f"{who}; no sum comes about ({refused})")
                 yield seen, Bound.of(seen, statement, 1), None
                 continue
@@ -215,25 +277,34 @@ def _sums(
 
 def _summed(
     strategy: CohortStrategy,
-    summed: SecureSum,
+    summed: sums.SecureSum,
     exposure: Exposure,
     statement: Statement,
     runs: int | None,
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
-    """One release in ``summed``, and all of the run, beside what the client's ledger charges."""
+    """Attack one release in ``summed``, and all of the run, beside what the ledger charges.
+
+    What is charged for one such sum takes the place of the exposure's own cost; for the rest
+    ``_sums``.
+    """
     exposure = replace(exposure, per_round=summed.charged)
     part = summed.parts[summed.victim]
     pairs = _pairs(summed.node, part, exposure)
     for count in _releases(strategy, part.task, exposure.threat):
-        bound, found = Bound.of(exposure, statement, count), None
+        bound = Bound.of(exposure, statement, count)
+        found = None
         if math.isfinite(bound.epsilon):
-            view = added(summed, count)
+            view = attack.added(summed, count)
             found = _attack(exposure, part, view, pairs, statement.delta, runs, count)
         yield exposure, bound, found
 
 
-def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, Messages]]:
-    """What clients release beside the rounds' answers: to whom, and how it is made."""
+def _further(strategy: CohortStrategy, node: SimulatedHost) -> Iterator[tuple[Exposure, Messages]]:
+    """What clients release beside the rounds' answers: before the rounds, and evaluations.
+
+    Yields:
+        Who reads it, with what it costs, and how it is made.
+    """
     model = strategy.initial_parameters()
     if (first := strategy.before_rounds()) is not None:
         task = first.task(min(first.cohort))
@@ -247,24 +318,43 @@ def _further(strategy: CohortStrategy, node: Node) -> Iterator[tuple[Exposure, M
 
 
 def _read(what: str, messages: Messages) -> tuple[Exposure, Messages]:
-    """Read by the server."""
+    """A server that reads one message of a client.
+
+    Args:
+        what: the message, in words.
+        messages: how it is made; its event is what the message costs.
+
+    Returns:
+        The adversary, and ``messages``.
+    """
     cost = messages.client.event(messages.task)
     assert cost is not None
     return Exposure(Threat.LOCAL, f"a curious server, which reads {what}", cost, {}), messages
 
 
-def _pairs(node: Node, messages: Messages, exposure: Exposure) -> list[Pair]:
-    """Neighbours by the claim of a release, made of the data of the client that is attacked."""
-    claim, client = next(releases(exposure.per_round)), messages.client
-    data = node_data(node, messages.task.client)
-    pairs = candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
+def _pairs(node: SimulatedHost, messages: Messages, exposure: Exposure) -> list[Pair]:
+    """Neighbours by the claim of a release.
+
+    They are made of the data of the client that is attacked. Where a client is protected, two
+    results of training as far apart as they can be are among them; of an evaluation, two results.
+
+    Args:
+        node: holds the data.
+        messages: the client, and what it is asked.
+        exposure: the adversary, and what one release costs: by it the unit and the adjacency.
+    """
+    claim = next(releases(exposure.per_round))
+    client = messages.client
+    data = node.data.of(messages.task.client)
+    pairs = attack.candidate_pairs(data, client.trainer.num_classes, claim.unit, claim.adjacency)
     if isinstance(client, EvaluationClient):
         one, other = client.apart()
         pairs.append(Pair("two results as far apart as they can be", one, other))
     elif messages.trains_alone and claim.unit is Unit.CLIENT and has_canaries(client):
-        apart = results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
-        seen = exposure.threat is not Threat.CENTRAL
-        pairs.append(apart if seen else replace(apart, direction=None))
+        apart = attack.results_apart(client.canary(messages.task, 0, 1), claim.adjacency)
+        if exposure.threat is Threat.CENTRAL:  # in a model the direction is not that of messages
+            apart = replace(apart, direction=None)
+        pairs.append(apart)
     return pairs
 
 
@@ -277,32 +367,48 @@ def _attack(
     runs: int | None,
     count: int,
 ) -> Finding:
-    """Attack ``count`` releases together."""
-    fast = messages.trains_alone
-    seen = runs or max(LEAST, (RUNS if fast else RUNS_TRAINED) // count)
-    scouts = SCOUTS if fast else SCOUTS_TRAINED
-    return attack(view, pairs, delta, seen, scouts, exposure.per_round)
+    """Attack ``count`` releases together, with the pair that is told apart best.
+
+    ``runs``: how often each neighbour is seen; None: as often as is quick for such a client. For
+    the rest ``fl_app.audit.attack.attack``.
+    """
+    often = RUNS_TRAINED
+    scouts = SCOUTS_TRAINED
+    if messages.trains_alone:
+        often = RUNS
+        scouts = SCOUTS
+    seen = runs or max(LEAST, often // count)
+    return attack.attack(view, pairs, delta, seen, scouts, exposure.per_round)
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
-    """How many releases are attacked together: one, and all of the run's rounds."""
+    """How many releases are attacked together: one, and all of the run's rounds.
+
+    Args:
+        strategy: whose cohorts say in how many rounds a client is asked.
+        task: names the client and what it is asked; an evaluation is attacked alone.
+        threat: of a model every round counts, whether the client was asked or not.
+
+    Returns:
+        Ascending; one number where the run has no more.
+    """
     if task.purpose == PROTECTED:
         return [1]
     rounds = range(1, strategy.setup.budget.rounds + 1)
     if threat is Threat.CENTRAL:
         return sorted({1, len(rounds)})
     asked = sum(task.client in strategy.cohort(number) for number in rounds)
-    return [1, asked] if asked > 1 else [1]
+    return sorted({1, max(asked, 1)})
 
 
 def _take_part(strategy: CohortStrategy) -> None:
-    """Count the participations that the run plans."""
+    """Count the participations that the run plans, on which what a paper claims may depend."""
     for number in range(1, strategy.setup.budget.rounds + 1):
         strategy.participations.update(map(int, strategy.cohort(number)))
 
 
 def first_task(strategy: CohortStrategy) -> Task:
-    """What the strategy asks the first client of its cohort in round 1."""
+    """What the strategy asks the first client of its cohort in round 1, with the initial model."""
     model = strategy.initial_parameters()
     client = int(strategy.cohort(1)[0])
     arrays, settings = strategy.task(1, model)
@@ -310,7 +416,11 @@ def first_task(strategy: CohortStrategy) -> Task:
 
 
 def read_statement(path: Path) -> Statement:
-    """A run's privacy statement; ConfigError where it is missing or damaged."""
+    """A run's privacy statement, from ``path``.
+
+    Raises:
+        ConfigError: it is missing or damaged.
+    """
     try:
         return Statement.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -318,22 +428,35 @@ def read_statement(path: Path) -> Statement:
 
 
 def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
+    """Print one adversary's claimed, proven or assumed, and measured ε.
+
+    ``found``: None where it was not attacked.
+    """
     print(f"against {exposure.adversary}")
-    finite = math.isfinite(bound.epsilon)
-    what = "one release" if bound.releases == 1 else f"a client's {bound.releases} releases"
-    if exposure.threat is Threat.CENTRAL and bound.releases > 1:
+    what = f"a client's {bound.releases} releases"
+    if bound.releases == 1:
+        what = "one release"
+    elif exposure.threat is Threat.CENTRAL:
         what = f"the model after {bound.releases} rounds"
     if bound.claimed is not None:
         print(f"  claimed ε   {show_epsilon(bound.claimed)} for {what}")
-    shown = show_epsilon(bound.epsilon if finite else "infinity")
-    print(f"  {'assumed' if bound.is_assumed else 'proven '} ε   {shown} for {what}")
+    kind = "proven "
+    if bound.is_assumed:
+        kind = "assumed"
+    if math.isinf(bound.epsilon):
+        print(f"  {kind} ε   {show_epsilon('infinity')} for {what}")
+        print("  measured ε  not attacked: unprotected")
+        return
+    print(f"  {kind} ε   {show_epsilon(bound.epsilon)} for {what}")
     if found is None:
-        print(f"  measured ε  not attacked{'' if finite else ': unprotected'}")
+        print("  measured ε  not attacked")
         return
     counted = found.counted
     print(f"  measured ε  at least {counted.epsilon:.3g} ({counted.confidence:.1%} confidence)")
     if found.fitted is not None:
-        why = "since its noise is normal" if found.is_normal else "if its trade-off is Gaussian"
+        why = "if its trade-off is Gaussian"
+        if found.is_normal:
+            why = "since its noise is normal"
         print(f"              at least {found.fitted:.3g} {why}")
     if bound.claimed is not None and found.shown > bound.claimed:
         print("  The claim is refuted: the attack tells the neighbours apart too well for it.")
@@ -345,16 +468,13 @@ def _measured(statement: Statement, exposure: Exposure, found: Finding) -> State
 
     Attacks on a sum say, after the adversary's name, which client and how the others are asked.
     """
-    shown = found.counted.epsilon
-    return replace(
-        statement,
-        guarantees=tuple(
-            replace(g, measured=max(shown, g.measured or 0.0))
-            if exposure.adversary.startswith(g.adversary)
-            else g
-            for g in statement.guarantees
-        ),
-    )
+    guarantees = []
+    for guarantee in statement.guarantees:
+        if exposure.adversary.startswith(guarantee.adversary):
+            largest = max(found.counted.epsilon, guarantee.measured or 0.0)
+            guarantee = replace(guarantee, measured=largest)
+        guarantees.append(guarantee)
+    return replace(statement, guarantees=tuple(guarantees))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,6 +3,10 @@
 Runs beside ``murmur supernode --superexec-auth-secret-file FILE`` on the same machine, under an
 account of its own: the SuperNode holds the node's key and speaks to the server, this process holds
 the data and speaks to the SuperNode. The code that a server sends is not run.
+
+What answers is ``fl_app.device.serving.Device``, over Flower's runtime API
+(``fl_app.device.flower_runtime``); the words here are the owner's, and the only settings that no
+server chooses.
 """
 
 from __future__ import annotations
@@ -17,10 +21,16 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur device``; the exit status.
+    """Answer a SuperNode's messages until this process is interrupted.
 
-    Serves until it is interrupted (0). 2: the words, the secret's file or the installed Flower are
-    not what is needed. 1: what listens at the address is not the SuperNode of this secret.
+    What files it writes only its owner can read.
+
+    Args:
+        argv: the words after ``murmur device``: the owner's own, which no server can change.
+
+    Returns:
+        0: it was interrupted. 1: what listens at the address is not the SuperNode of this secret.
+        2: the words, the secret's file or the installed Flower are not what is needed.
     """
     parser = argparse.ArgumentParser(
         prog="murmur device",
@@ -82,7 +92,11 @@ def main(argv: list[str]) -> int:
 
 
 def _loopback(text: str) -> str:
-    """An option's value: an address that leaves this machine nowhere."""
+    """An option's value: an address that leaves this machine nowhere.
+
+    Raises:
+        ArgumentTypeError: the host is not this machine, or the port no number.
+    """
     host, _, port = text.rpartition(":")
     if host not in LOOPBACK or not port.isdecimal():
         raise argparse.ArgumentTypeError(
@@ -93,7 +107,7 @@ def _loopback(text: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """An option's value: SHA-256 in hexadecimal."""
+    """An option's value: SHA-256 in hexadecimal, in small letters."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", text) is None:
         raise argparse.ArgumentTypeError(f"{text}: must be 64 hexadecimal digits")
     return text.lower()

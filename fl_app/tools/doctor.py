@@ -1,29 +1,115 @@
 """``murmur doctor device|server ...``: what is missing on this machine, and what to do about it.
 
 A device is asked about with the words with which its two processes are started. ``murmur doctor run
-KEY=VALUE ... --policy FILE`` tells before a run whether devices' policies would refuse it. The exit
-status is 1 where anything fails.
+KEY=VALUE ... --policy FILE`` tells before a run whether devices' policies would refuse it
+(``policy_check``). The exit status is 1 where anything fails.
+
+A check is a function that returns a ``Check``; whatever it raises is a failure too (``attempt``).
+First the commands, then what they ask of a device, then checks of a machine, of keys and
+certificates, and of a SuperLink.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import os
+import shutil
+import ssl
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
+from http.client import HTTPException, HTTPSConnection
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
 import fl_app.console
 from fl_app.config.errors import ConfigError
-from fl_app.tools import checkup
-from fl_app.tools.checkup import FAIL, OK, SOON, WARN, Check, attempt
 
+OK = "ok"
+WARN = "warn"
+FAIL = "fail"
+SOON = 30  # days before an expiry at which one is told
+LEAST_DISK = 200 * 2**20  # bytes: too little
+SMALL_DISK = 2**30  # bytes: little
+LEAST_SECRET = 16  # bytes
+CLOCK_SECONDS = 60.0  # how far two clocks may be apart
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO  # any right of anybody but the owner
 _ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
 
 
+@dataclass(frozen=True)
+class Check:
+    """One line of the doctor's table.
+
+    Attributes:
+        name: what was looked at.
+        status: ``OK``, ``WARN`` or ``FAIL``.
+        found: what is so.
+        advice: what to do about it, unless all is well.
+    """
+
+    name: str
+    status: str
+    found: str
+    advice: str = ""
+
+
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur doctor``; the exit status."""
+    """Make the checks that ``argv`` asks for, and print them.
+
+    Returns:
+        1 where one of them fails, else 0.
+
+    Raises:
+        ConfigError: the node-config, the settings of a run or a policy's file are wrong.
+    """
+    arguments = _parser().parse_args(argv)
+    checks = list(arguments.checks(arguments))
+    show(checks)
+    return int(any(check.status == FAIL for check in checks))
+
+
+def show(checks: Sequence[Check]) -> None:
+    """Print the checks as a table; what they have found is shown as it is, and is no markup."""
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {OK: "green", WARN: "yellow", FAIL: "bold red"}
+    table = Table("", "check", "found", "what to do")
+    for check in checks:
+        advice = check.advice
+        if check.status == OK:
+            advice = ""
+        mark = Text(check.status, style=styles[check.status])
+        table.add_row(mark, check.name, check.found, advice)
+    fl_app.console.console(highlight=False).print(table)
+
+
+def attempt(name: str, check: Callable[[], Check], advice: str) -> Check:
+    """``check()``, or the failure that it ran into.
+
+    Args:
+        name: of the failure's line.
+        check: may raise anything.
+        advice: what to do where it does.
+    """
+    try:
+        return check()
+    except Exception as error:  # a doctor reports whatever is wrong, and goes on
+        return Check(name, FAIL, " ".join(str(error).split()) or type(error).__name__, advice)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="murmur doctor",
         description="What is missing on this machine, or would make devices' policies refuse a "
@@ -31,69 +117,59 @@ def main(argv: list[str]) -> int:
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
     device = kinds.add_parser("device", help="a machine that runs a SuperNode")
-    device.add_argument("--node-config", default="", help="as given to murmur device")
-    device.add_argument(
-        "--auth-supernode-private-key", type=Path, help="as given to murmur supernode"
-    )
-    device.add_argument("--root-certificates", type=Path, help="as given to it: ca.pem")
-    device.add_argument("--superlink", help="as given to it: HOST:PORT")
-    device.add_argument("--isolation", help="process with murmur supernode")
-    device.add_argument("--superexec-auth-secret-file", type=Path, help="as given to it")
-    device.add_argument("--trusted-entities", type=Path, help="as given to it")
+    device.set_defaults(checks=_device)
+    add = device.add_argument
+    add("--node-config", default="", help="as given to murmur device")
+    add("--auth-supernode-private-key", type=Path, help="as given to murmur supernode")
+    add("--root-certificates", type=Path, help="as given to it: ca.pem")
+    add("--superlink", help="as given to it: HOST:PORT")
+    add("--isolation", help="process with murmur supernode")
+    add("--superexec-auth-secret-file", type=Path, help="as given to it")
+    add("--trusted-entities", type=Path, help="as given to it")
     server = kinds.add_parser("server", help="the machine of the SuperLink")
-    server.add_argument("--ssl-ca-certfile", type=Path, required=True, help="ca.pem")
-    server.add_argument("--ssl-certfile", type=Path, required=True, help="server.pem")
-    server.add_argument("--ssl-keyfile", type=Path, required=True, help="server.key")
-    server.add_argument("--results", type=Path, help="where runs' folders go")
-    server.add_argument("--superlink", help="HOST:PORT under which it can be reached")
+    server.set_defaults(checks=_server)
+    add = server.add_argument
+    add("--ssl-ca-certfile", type=Path, required=True, help="ca.pem")
+    add("--ssl-certfile", type=Path, required=True, help="server.pem")
+    add("--ssl-keyfile", type=Path, required=True, help="server.key")
+    add("--results", type=Path, help="where runs' folders go")
+    add("--superlink", help="HOST:PORT under which it can be reached")
     run = kinds.add_parser("run", help="whether devices' policies would refuse a run")
-    run.add_argument("words", nargs="*", metavar="KEY=VALUE", help="as given to murmur")
-    run.add_argument("--policy", type=Path, action="append", default=[], help="a policy file")
-    run.add_argument("--node-config", default="", help="on a device: as given to murmur device")
-    arguments = parser.parse_args(argv)
-    checks = list({"device": _device, "server": _server, "run": _run}[arguments.kind](arguments))
-    show(checks)
-    return int(any(check.status == FAIL for check in checks))
-
-
-def show(checks: list[Check]) -> None:
-    """Print the checks as a table."""
-    from rich.table import Table
-    from rich.text import Text
-
-    styles = {OK: "green", WARN: "yellow", FAIL: "bold red"}
-    table = Table("", "check", "found", "what to do")
-    for check in checks:
-        mark = Text(check.status, style=styles[check.status])
-        advice = "" if check.status == OK else check.advice
-        table.add_row(mark, check.name, check.found, advice)
-    fl_app.console.console(highlight=False).print(table)
-
-
-def _machine() -> Iterator[Check]:
-    yield checkup.python_version()
-    yield checkup.package("flwr", "1.41.")
-    for name in ("torch", "hydra-core", "safetensors", "cryptography"):
-        yield checkup.package(name)
+    run.set_defaults(checks=_run)
+    add = run.add_argument
+    add("words", nargs="*", metavar="KEY=VALUE", help="as given to murmur")
+    add("--policy", type=Path, action="append", default=[], help="a policy file")
+    add("--node-config", default="", help="on a device: as given to murmur device")
+    return parser
 
 
 def _server(arguments: argparse.Namespace) -> Iterator[Check]:
+    """Checks of the SuperLink's machine.
+
+    Packages, certificates, room for results, and whether it is reached at its own address.
+    """
     yield from _machine()
-    yield checkup.package("ray")
-    authority, own, key = arguments.ssl_ca_certfile, arguments.ssl_certfile, arguments.ssl_keyfile
+    yield package("ray")
+    authority = arguments.ssl_ca_certfile
+    own = arguments.ssl_certfile
     again = "make them with deploy/certificates.sh"
-    yield attempt("certificate authority", partial(checkup.certificate, authority), again)
-    yield attempt("certificate", partial(checkup.certificate, own, authority), again)
-    yield attempt("key", partial(checkup.private_key, key, own), again)
+    yield attempt("certificate authority", partial(certificate, authority), again)
+    yield attempt("certificate", partial(certificate, own, authority), again)
+    yield attempt("key", partial(private_key, arguments.ssl_keyfile, own), again)
     if arguments.results is not None:
-        results = partial(checkup.writable, "results", arguments.results)
+        results = partial(writable, "results", arguments.results)
         yield attempt("results", results, "choose another folder")
-    yield checkup.disk(arguments.results or Path.cwd())
+    yield disk(arguments.results or Path.cwd())
     if arguments.superlink:
-        yield from checkup.superlink(arguments.superlink, authority)
+        yield from superlink(arguments.superlink, authority)
 
 
 def _device(arguments: argparse.Namespace) -> Iterator[Check]:
+    """Checks of a device: packages, whose code runs, policy, ledger, data, keys, its SuperLink.
+
+    It reads what the device would read, and writes nothing but a state folder and keys that are
+    missing.
+    """
     from fl_app.device.node_settings import device_folder
 
     yield from _machine()
@@ -101,24 +177,30 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     config = _node_config(arguments.node_config)
     yield attempt("policy", partial(policy, config), "see deploy/policy.example.yaml")
     folder = device_folder(config)
-    yield attempt("state", partial(checkup.writable, "state", folder), "set state=FOLDER")
+    yield attempt("state", partial(writable, "state", folder), "set state=FOLDER")
     yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
     yield from _data(config, folder)
     yield from _identities(config, folder)
-    yield checkup.disk(folder)
-    authority, key = arguments.root_certificates, arguments.auth_supernode_private_key
+    yield disk(folder)
+    authority = arguments.root_certificates
+    key = arguments.auth_supernode_private_key
     if key is None:
         yield Check("key", WARN, "none given", "--auth-supernode-private-key FILE")
     else:
-        yield attempt("key", partial(checkup.private_key, key), "make one: deploy/node-key.sh")
+        yield attempt("key", partial(private_key, key), "make one: deploy/node-key.sh")
     if authority is not None:
-        check = partial(checkup.certificate, authority)
+        check = partial(certificate, authority)
         yield attempt("certificate authority", check, "get ca.pem from the server")
     if arguments.superlink and (authority is None or authority.exists()):
-        yield from checkup.superlink(arguments.superlink, authority)
+        yield from superlink(arguments.superlink, authority)
 
 
 def _run(arguments: argparse.Namespace) -> Iterator[Check]:
+    """Checks of a run that is planned (``policy_check.checks``).
+
+    Raises:
+        ConfigError: no policy is named.
+    """
     from fl_app.tools.policy_check import checks
 
     config = _node_config(arguments.node_config)
@@ -127,25 +209,20 @@ def _run(arguments: argparse.Namespace) -> Iterator[Check]:
     return checks(arguments.words, arguments.policy, config)
 
 
-def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
-    """Whether this device runs code that a server sends."""
-    name, secret = "sent code", arguments.superexec_auth_secret_file
-    if arguments.isolation == "process":
-        yield Check(name, OK, "is not run: murmur device answers")
-        if secret is None:
-            found = "none: every account here can answer in this device's name"
-            yield Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
-        else:
-            advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
-            yield attempt("secret", partial(checkup.secret, secret), advice)
-    elif arguments.trusted_entities is not None:
-        yield Check(name, WARN, "is run where a trusted entity signed it", _ISOLATED)
-    else:
-        found = "is run: whoever starts a run can read the data, the policy and the keys"
-        yield Check(name, FAIL, found, _ISOLATED)
+def _machine() -> Iterator[Check]:
+    """Whether Python and the packages that every client needs are here."""
+    yield python_version()
+    yield package("flwr", "1.41.")
+    for name in ("torch", "hydra-core", "safetensors", "cryptography"):
+        yield package(name)
 
 
 def _node_config(text: str) -> dict[str, Any]:
+    """A device's node-config as a mapping.
+
+    Raises:
+        ConfigError: Flower or the device would refuse it.
+    """
     from click import ClickException
     from flwr.common.config import parse_config_args
 
@@ -161,24 +238,60 @@ def _node_config(text: str) -> dict[str, Any]:
     return config
 
 
-def policy(config: dict[str, Any]) -> Check:
-    """Whether the device's policy holds, and is nobody else's to change."""
+def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
+    """Whether this device runs code that a server sends, and whether its secret holds.
+
+    ``arguments``: as given to `murmur supernode`.
+    """
+    name = "sent code"
+    hidden = arguments.superexec_auth_secret_file
+    if arguments.isolation == "process":
+        yield Check(name, OK, "is not run: murmur device answers")
+        if hidden is None:
+            found = "none: every account here can answer in this device's name"
+            yield Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
+        else:
+            advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
+            yield attempt("secret", partial(secret, hidden), advice)
+    elif arguments.trusted_entities is not None:
+        yield Check(name, WARN, "is run where a trusted entity signed it", _ISOLATED)
+    else:
+        found = "is run: whoever starts a run can read the data, the policy and the keys"
+        yield Check(name, FAIL, found, _ISOLATED)
+
+
+def policy(config: Mapping[str, Any]) -> Check:
+    """Whether the device's policy holds, and is nobody else's to change.
+
+    Args:
+        config: the device's node-config.
+
+    Raises:
+        LedgerError, OSError: the policy cannot be read, or does not hold now.
+    """
     from murmur.privacy.policy import Policy
 
     if "policy" not in config:
         return Check("policy", FAIL, "none: everything is refused", "policy=PATH in node-config")
     path = Path(str(config["policy"])).expanduser()
-    rules, now = Policy.load(path), datetime.now(UTC)
+    rules = Policy.load(path)
+    now = datetime.now(UTC)
     rules.require_valid(now)
-    check = checkup.not_writable_by_others("policy", path)
     left = (rules.expires - now).days
-    if check.status == OK and left < SOON:
+    check = not_writable_by_others("policy", path)
+    if check.status == FAIL:
+        return check
+    if left < SOON:
         return Check("policy", WARN, f"expires in {left} days", f"renew `expires` in {path}")
-    return check if check.status == FAIL else Check("policy", OK, f"valid for {left} days")
+    return Check("policy", OK, f"valid for {left} days")
 
 
 def ledger(folder: Path) -> Check:
-    """Whether the device's ledger is as it was written."""
+    """Whether the ledger in the device's ``folder`` is as it was written.
+
+    Raises:
+        LedgerError: an entry is not.
+    """
     from murmur.privacy.ledger import Ledger
 
     path = folder / "ledger.sqlite"
@@ -189,8 +302,14 @@ def ledger(folder: Path) -> Check:
         return Check("ledger", OK, f"verified; clients {', '.join(own.clients()) or 'none'}")
 
 
-def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
-    from fl_app.config.settings import DeviceTerms
+def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
+    """Each client's data, read as the device would read them, and the public pool.
+
+    Args:
+        config: the device's node-config.
+        folder: the device's; what is read is kept in its cache, as in a run.
+    """
+    from fl_app.config.device_terms import DeviceTerms
     from fl_app.device.node_settings import OwnerSettings
 
     own = OwnerSettings.of(config)
@@ -201,7 +320,11 @@ def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
     elif own.shape is None or own.classes is None:
         yield Check("data", FAIL, "their form is not said", "shape= and classes= in node-config")
     else:
-        classes = own.classes if isinstance(own.classes, int) else list(own.classes)
+        classes: int | list[str]
+        if isinstance(own.classes, int):
+            classes = own.classes
+        else:
+            classes = list(own.classes)
         terms = DeviceTerms(list(own.shape), classes)
         for client in own.clients:
             check = partial(_client_data, own, client, terms, folder / "cache")
@@ -211,10 +334,30 @@ def _data(config: dict[str, Any], folder: Path) -> Iterator[Check]:
         yield attempt("public pool", public, "get public.npz from the server")
 
 
-def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
-    """By which public keys others can pin this device's clients; made here if need be."""
+def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
+    """How many examples a client has, read as for a run; DataError where they do not fit."""
+    from fl_app.device.data import load_own
+
+    found = load_own(own.data.replace("{client}", str(client)), own, terms, cache)
+    return Check(f"data of client {client}", OK, f"{len(found)} examples")
+
+
+def _public(file: Path) -> Check:
+    """How many images the public pool holds; DataError where the file is none."""
+    from murmur.learning.data.files import read_npz
+
+    return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
+
+
+def _identities(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
+    """By which public keys others can pin this device's clients; made here if need be.
+
+    Args:
+        config: the device's node-config, which names the clients.
+        folder: where their keys lie.
+    """
     from fl_app.device.node_settings import OwnerSettings
-    from fl_app.device.secure_node import identity_file
+    from murmur.round.host import identity_file
     from murmur.secure_sum import identity_in, public_identity
 
     for client in OwnerSettings.of(config).clients:
@@ -223,14 +366,206 @@ def _identities(config: dict[str, Any], folder: Path) -> Iterator[Check]:
         yield Check(name, OK, f"{client} {public.hex()}")
 
 
-def _client_data(own: Any, client: int, terms: Any, cache: Path) -> Check:
-    from fl_app.device.data import load_own
+def python_version(running: tuple[int, ...] = sys.version_info[:2]) -> Check:
+    """Whether Python is 3.11 to 3.13.
 
-    found = load_own(own.data.replace("{client}", str(client)), own, terms, cache)
-    return Check(f"data of client {client}", OK, f"{len(found)} examples")
+    ``running``: (major, minor) of the one that runs this.
+    """
+    found = ".".join(map(str, running))
+    if (3, 11) <= running < (3, 14):
+        return Check("Python", OK, found)
+    return Check("Python", FAIL, found, "install Python 3.11, 3.12 or 3.13")
 
 
-def _public(file: Path) -> Check:
-    from murmur.learning.data.files import read_npz
+def package(name: str, wanted: str = "") -> Check:
+    """Whether a package is installed.
 
-    return Check("public pool", OK, f"{len(read_npz(file.expanduser())['images'])} images")
+    Args:
+        name: of the distribution.
+        wanted: what its version must begin with; "": any.
+    """
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Check(name, FAIL, "not installed", f"pip install {name}")
+    if found.startswith(wanted):
+        return Check(name, OK, found)
+    return Check(name, FAIL, found, f"pip install '{name}=={wanted}*'")
+
+
+def disk(folder: Path) -> Check:
+    """Whether there is room for ledger, state and results.
+
+    Args:
+        folder: where they go; it need not exist.
+    """
+    place = folder.expanduser().absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    found = f"{free / 2**30:.1f} GiB free at {place}"
+    if free < LEAST_DISK:
+        return Check("disk", FAIL, found, "make room: a ledger that cannot be written stops all")
+    if free < SMALL_DISK:
+        return Check("disk", WARN, found)
+    return Check("disk", OK, found)
+
+
+def writable(name: str, folder: Path) -> Check:
+    """Whether this user can write into ``folder``, which is made where it is missing.
+
+    ``name``: of the check.
+    """
+    folder.expanduser().mkdir(parents=True, exist_ok=True)
+    if os.access(folder.expanduser(), os.W_OK):
+        return Check(name, OK, str(folder))
+    return Check(name, FAIL, f"{folder} cannot be written", "chown it to this user")
+
+
+def not_writable_by_others(name: str, file: Path) -> Check:
+    """Whether a file that decides what leaves is nobody else's to change.
+
+    ``name``: of the check. OSError where there is no such file.
+    """
+    mode = file.stat().st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found = f"{file} may be written by others ({stat.filemode(mode)})"
+        return Check(name, FAIL, found, f"chmod go-w {file}")
+    return Check(name, OK, stat.filemode(mode))
+
+
+def private_key(file: Path, certificate: Path | None = None) -> Check:
+    """Whether only its owner can read a key, and whose it is.
+
+    Args:
+        file: PEM or OpenSSH, without a passphrase.
+        certificate: which it must fit; None: it is a SuperNode's, on an elliptic curve, and fits
+            the ``.pub`` beside it, if there is one.
+
+    Raises:
+        OSError, ValueError: it is no key.
+    """
+    name = f"key {file.name}"
+    mode = file.stat().st_mode
+    if mode & _OTHERS:
+        return Check(name, FAIL, f"others may read it ({stat.filemode(mode)})", f"chmod 600 {file}")
+    content = file.read_bytes()
+    load: Callable[..., Any] = serialization.load_pem_private_key
+    if b"OPENSSH PRIVATE KEY" in content:
+        load = serialization.load_ssh_private_key
+    key = load(content, password=None)
+    public = file.with_name(file.name + ".pub")
+    if certificate is not None:
+        owner = x509.load_pem_x509_certificate(certificate.read_bytes())
+        if key.public_key() != owner.public_key():
+            return Check(name, FAIL, f"is not the key of {certificate}", "use the pair's own key")
+    elif not isinstance(key, EllipticCurvePrivateKey):
+        return Check(name, FAIL, "is no elliptic-curve key", "make one with deploy/node-key.sh")
+    elif public.exists():
+        form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        mine = key.public_key().public_bytes(*form)
+        if mine.split()[:2] != public.read_bytes().split()[:2]:
+            return Check(name, FAIL, f"does not fit {public.name}", "enrol the key's own .pub")
+    return Check(name, OK, "readable by its owner only")
+
+
+def secret(file: Path) -> Check:
+    """Whether only its owner can read a secret, and nobody can guess it.
+
+    It is what `murmur supernode` and `murmur device` know each other by.
+    """
+    mode = file.stat().st_mode
+    if mode & _OTHERS:
+        found = f"others may read it ({stat.filemode(mode)})"
+        return Check("secret", FAIL, found, f"chmod 600 {file}")
+    size = file.stat().st_size
+    if size < LEAST_SECRET:
+        advice = f"head -c 32 /dev/urandom > {file}"
+        return Check("secret", FAIL, f"{size} bytes: can be guessed", advice)
+    return Check("secret", OK, "readable by its owner only")
+
+
+def certificate(file: Path, authority: Path | None = None, now: datetime | None = None) -> Check:
+    """Whether a certificate is valid, and by whom it is signed.
+
+    Args:
+        file: PEM.
+        authority: the certificate of who must have signed it; None: anybody.
+        now: the time at which it must be valid; None: now.
+
+    Raises:
+        OSError, ValueError: it is no certificate.
+    """
+    name = f"certificate {file.name}"
+    now = now or datetime.now(UTC)
+    loaded = x509.load_pem_x509_certificate(file.read_bytes())
+    left = (loaded.not_valid_after_utc - now).days
+    again = "make a new one with deploy/certificates.sh"
+    if loaded.not_valid_before_utc > now:
+        return Check(name, FAIL, f"valid from {loaded.not_valid_before_utc:%F} on", "set the clock")
+    if loaded.not_valid_after_utc <= now:
+        return Check(name, FAIL, f"expired on {loaded.not_valid_after_utc:%F}", again)
+    if authority is not None:
+        try:
+            loaded.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
+        except (InvalidSignature, ValueError):
+            return Check(name, FAIL, f"was not signed by {authority}", again)
+    if left < SOON:
+        return Check(name, WARN, f"{left} days left", again)
+    return Check(name, OK, f"{left} days left")
+
+
+def superlink(address: str, authority: Path | None, timeout: float = 5.0) -> list[Check]:
+    """Whether a SuperLink answers over TLS, and how far its clock is from this machine's.
+
+    Args:
+        address: HOST:PORT.
+        authority: ca.pem of who signed its certificate; None: those that this machine trusts.
+        timeout: seconds to wait for it.
+
+    Returns:
+        One check, or that of the clock besides where it answers.
+    """
+    name = f"SuperLink {address}"
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        return [Check(name, FAIL, "is no address", "give it as HOST:PORT")]
+    trusted = None
+    if authority is not None:
+        trusted = str(authority)
+    try:
+        context = ssl.create_default_context(cafile=trusted)
+    except OSError as error:
+        found = f"{authority} holds no certificate ({error.strerror or error})"
+        return [Check(name, FAIL, found, "give the ca.pem of the SuperLink's authority")]
+    connection = HTTPSConnection(host, int(port), timeout=timeout, context=context)
+    try:
+        connection.request("GET", "/health")
+        date = connection.getresponse().getheader("Date")
+    except ssl.SSLCertVerificationError as error:
+        advice = "use the ca.pem of this SuperLink, and a host name that its certificate has"
+        return [Check(name, FAIL, f"its certificate: {error.verify_message}", advice)]
+    except (OSError, HTTPException) as error:
+        return [Check(name, FAIL, f"no answer: {error}", "is it running, and the port open?")]
+    finally:
+        connection.close()
+    checks = [Check(name, OK, "answers over TLS")]
+    if date is not None:
+        checks.append(_clock((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()))
+    return checks
+
+
+def _clock(apart: float) -> Check:
+    """Whether this clock is near the SuperLink's.
+
+    Args:
+        apart: seconds that it is ahead; negative: behind.
+    """
+    where = "behind"
+    if apart > 0:
+        where = "ahead of"
+    found = f"{abs(apart):.0f} s {where} the SuperLink"
+    if abs(apart) > CLOCK_SECONDS:
+        advice = "set the clock (NTP): policies and certificates expire by it"
+        return Check("clock", FAIL, found, advice)
+    return Check("clock", OK, found)

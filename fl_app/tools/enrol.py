@@ -18,11 +18,13 @@ from murmur.round.enrolment import Enrolment, parse_ids
 
 
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur enrol``; the exit status.
+    """Enter a device's key and its clients into the table, and register the key where asked.
 
-    2 where the key or the table cannot be read, where the table has the key or one of the clients
-    already, or where the SuperLink refuses the key; nothing is entered then. The line is on disk
-    when this returns.
+    The line is on disk when this returns. A key or a client is in the table once.
+
+    Returns:
+        0, or 2 where the key or the table cannot be read, where the table has the key or one of the
+        clients already, or where the SuperLink refuses the key; nothing is entered then.
     """
     parser = argparse.ArgumentParser(
         prog="murmur enrol",
@@ -42,7 +44,9 @@ def main(argv: list[str]) -> int:
     try:
         key = " ".join(arguments.key.read_text(encoding="utf-8").split()[:2])
         clients = parse_ids(arguments.clients)
-        known = Enrolment.load(arguments.table) if arguments.table.exists() else Enrolment({})
+        known = Enrolment({})
+        if arguments.table.exists():
+            known = Enrolment.load(arguments.table)
         known.with_node(key, clients)
         if arguments.superlink is not None:
             _register(arguments.key, arguments.superlink)
@@ -58,7 +62,11 @@ def main(argv: list[str]) -> int:
 
 
 def _register(key: Path, superlink: str) -> None:
-    """Flower's own command; ValueError with what it says where it fails."""
+    """Register ``key`` at the connection ``superlink`` by Flower's own command.
+
+    Raises:
+        ValueError: it fails; with what it says.
+    """
     flwr = Path(sys.executable).parent / "flwr"
     command = [str(flwr), "supernode", "register", str(key), superlink]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

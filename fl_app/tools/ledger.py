@@ -4,6 +4,9 @@
 one client's releases; ``verify`` reads everything and says which entry is wrong, if one is;
 ``export`` writes all of it, signed, for ``deploy/verify_ledger.py``. Exit status: 1 where a ledger
 cannot be trusted.
+
+Nothing here writes into a ledger. What a policy counts is asked of the policy itself, so that the
+table says what its refusals will rest on.
 """
 
 from __future__ import annotations
@@ -28,11 +31,17 @@ from murmur.privacy.policy import Policy
 
 
 def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur ledger``; the exit status."""
+    """Show, verify or export the ledger that ``argv`` names.
+
+    Returns:
+        0, or 1 where the ledger or the policy cannot be read or trusted.
+    """
     options = _parser().parse_args(argv)
     try:
         policy = _policy(options.policy)
-        expected = None if policy is None else policy.ledger
+        expected = None
+        if policy is not None:
+            expected = policy.ledger
         with Ledger(options.path, create=False, expected=expected) as ledger:
             if options.action == "verify":
                 _verify(ledger, options)
@@ -54,7 +63,11 @@ def main(argv: list[str]) -> int:
 def describe(event: Event) -> str:
     """``event`` on one line, for people: mechanism and parameters, whom it protects, on what.
 
-    An event that this version does not know is shown as the ledger has it.
+    `murmur statement` says by these lines what was charged. An event that this version does not
+    know is shown as the ledger has it.
+
+    Args:
+        event: of any kind; events within it are described within.
     """
     if isinstance(event, Release):
         rests = [assumption.name for assumption in event.assumptions]
@@ -121,14 +134,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _table(text: str) -> Path:
-    """An option's value: a file whose suffix says how it is written."""
+    """An option's value: a file whose suffix says how it is written.
+
+    Raises:
+        ArgumentTypeError: it is neither .csv nor .json.
+    """
     if Path(text).suffix not in (".csv", ".json"):
         raise argparse.ArgumentTypeError(f"{text} must end in .csv or .json")
     return Path(text)
 
 
 def _delta(text: str) -> float:
-    """An option's value: a δ in [0, 1)."""
+    """An option's value: a δ in [0, 1).
+
+    Raises:
+        ArgumentTypeError: it is outside.
+    """
     value = float(text)
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text} must lie in [0, 1)")
@@ -136,7 +157,11 @@ def _delta(text: str) -> float:
 
 
 def _policy(path: Path | None) -> Policy | None:
-    """The owner's policy, if one is named; LedgerError for a file that is none."""
+    """The owner's policy, if one is named.
+
+    Raises:
+        LedgerError: the file is no policy, or is not valid.
+    """
     if path is None:
         return None
     policy = Policy.load(path)
@@ -146,7 +171,15 @@ def _policy(path: Path | None) -> Policy | None:
 
 
 def _export(ledger: Ledger, to: Path | None) -> None:
-    """Write all of a ledger that verifies to a file that only its owner can read."""
+    """Write all of a ledger that verifies to a file that only its owner can read.
+
+    Args:
+        ledger: whose entries, with their hashes, are signed by its own key.
+        to: a .csv or .json file, which is replaced.
+
+    Raises:
+        LedgerError: no file is named, or an entry is wrong.
+    """
     if to is None:
         raise LedgerError("export needs --to FILE, a .csv or .json file")
     ledger.verify()
@@ -159,7 +192,13 @@ def _export(ledger: Ledger, to: Path | None) -> None:
 
 
 def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
-    """Read everything, and say how much there is; LedgerError says which entry is wrong."""
+    """Read every entry, and print how much there is.
+
+    ``options``: whether as JSON, and of one client or of all; the whole ledger is read either way.
+
+    Raises:
+        LedgerError: names the entry that is wrong.
+    """
     ledger.verify()
     clients = ledger.clients()
     whose = f"{len(clients)} clients"
@@ -175,7 +214,11 @@ def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
 
 
 def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | None) -> None:
-    """What each client has released and spent, as a table or as JSON."""
+    """Print what each client has released and spent, as a table or as JSON.
+
+    ``options``: the δ at which ε is shown, and whether as JSON. ``policy``: what is left of it is
+    shown as well; None: nothing of that.
+    """
     lives: dict[str, _Life] = {}
     for entry in ledger.entries():
         if entry.client is not None:
@@ -208,7 +251,10 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
 
 
 def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
-    """One client's releases in their order, as a table or as JSON."""
+    """Print one client's releases in their order, as a table or as JSON.
+
+    ``options``: the client, the δ at which ε is shown, and whether as JSON.
+    """
     spent = _spent(ledger, options.client, options.delta)
     rows: list[dict[str, object]] = []
     for entry in ledger.entries(options.client):
@@ -235,7 +281,11 @@ def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
 
 
 def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
-    """The proven ε of all that ``client`` has released; None where it is infinite."""
+    """The proven ε of all that ``client`` has released.
+
+    Returns:
+        None where it is infinite, "unsupported" where an event cannot be accounted for.
+    """
     try:
         spend = epsilon(ledger.spent(client), delta).epsilon
     except UnsupportedEventError:
@@ -244,9 +294,12 @@ def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
 
 
 def _left(spent: Event, policy: Policy | None) -> dict[str, float | str | None]:
-    """What the policy counts of ``spent``, and what it still allows; None is infinite.
+    """What the policy counts of ``spent``, and what it still allows.
 
     What cannot be accounted for leaves nothing, and so does an infinite ε.
+
+    Returns:
+        ``counted`` and ``left``, of which None is infinite; {} without a policy.
     """
     if policy is None:
         return {}
@@ -268,7 +321,7 @@ def _finite(spend: float) -> float | None:
 
 
 def _number(value: object) -> str:
-    """An ε for people, to four digits."""
+    """An ε for people: to four digits, "infinite" for None, and a word as it is."""
     if value is None:
         return "infinite"
     if isinstance(value, str):
@@ -277,7 +330,7 @@ def _number(value: object) -> str:
 
 
 def _minute(time: object) -> str:
-    """A time of an entry to the minute."""
+    """A time of an entry (ISO 8601, UTC) to the minute."""
     return str(time)[:16].replace("T", " ")
 
 
@@ -289,7 +342,7 @@ _SHOWN = {
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """``rows``, which all have the same columns, below ``title``.
+    """Print ``rows``, which all have the same columns, below ``title``.
 
     Runs, purposes and events may be a server's words: nothing of them moves the cursor.
     """

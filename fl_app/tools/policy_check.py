@@ -20,7 +20,7 @@ from fl_app.device.agreement import overrides_for_devices
 from fl_app.device.node_settings import OwnerSettings, device_folder
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import validated
-from fl_app.tools.checkup import FAIL, OK, Check, attempt
+from fl_app.tools.doctor import FAIL, OK, Check, attempt
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import Policy, Refusal
@@ -137,12 +137,18 @@ def checks(
         for client in OwnerSettings.of(node_config).clients:
             name = f"policy for client {client}"
             path = Path(str(node_config["policy"]))
-            before = (ledger, client) if ledger.exists() else None
+            before = None
+            if ledger.exists():
+                before = (ledger, client)
             yield attempt(name, partial(_verdict, name, planned, path, before), _ADVICE)
 
 
 def _agreement(experiment: Experiment, words: Sequence[str]) -> Check:
-    """Whether devices would compose the same configuration; raises ConfigError otherwise."""
+    """Whether devices would compose the run's configuration by their own conf/.
+
+    Raises:
+        ConfigError: the run sets something that no server may.
+    """
     overrides_for_devices(experiment.config, choices(list(words)))
     return Check("devices' conf/", OK, "allows the run's settings")
 
@@ -163,7 +169,9 @@ def _verdict(
             spent = ledger.spent(before[1])
             count = len(ledger.events(before[1]))
     refused = planned.refusal(policy, spent)
-    after = f", after {count} before this run" if count else ""
+    after = ""
+    if count:
+        after = f", after {count} before this run"
     if refused is None:
         return Check(name, OK, f"allows all {len(planned.releases)} releases{after}")
     number, reason = refused

@@ -1,48 +1,132 @@
-"""``murmur report``: a run or a sweep as one HTML page that opens without a network."""
+"""What runs found, for others: ``murmur report`` and ``murmur statement``.
+
+``murmur report RUN_OR_SWEEP`` writes one HTML page that opens without a network, and tables and
+pictures for papers beside it. ``murmur statement RUN`` prints a run's privacy statement: ``text``
+is for people, ``json`` for programs, ``opendp`` a record for OpenDP's registry of deployments,
+``markdown`` a label for those whose data it is and the answers to NIST SP 800-226.
+
+Both read run folders only, and may be used while a run goes on.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from datetime import datetime
 from pathlib import Path
 
+import fl_app
 from fl_app.config.errors import ConfigError
-from fl_app.report.page import page
-from fl_app.report.reading import read
-from fl_app.report.scales import byte_count
-from fl_app.report.tables import as_csv, as_latex, draw, run_records, setting_records
+from fl_app.report.reading import is_run, read, read_run
 from murmur.learning.array_file import replace_file
+from murmur.privacy.statement_text import render
+
+_LEDGER = "ledger.sqlite"
 
 
-def main(argv: list[str]) -> int:
-    """Run the tool with the words after ``murmur report``; 1 where files of a run are damaged."""
-    options = _parser().parse_args(argv)
+def report(argv: list[str]) -> int:
+    """Write the page that ``argv`` asks for, and tables and a picture beside it.
+
+    Returns:
+        0, or 1 where files of a run are damaged: the rest is reported all the same.
+
+    Raises:
+        ConfigError: there is no run, a swept key is not one, the extra ``report`` is missing, or a
+            file cannot be written.
+    """
+    options = _report_parser().parse_args(argv)
+    fl_app.require("report", "altair", "jinja2", "pandas", "vl_convert")
+    import vl_convert
+
+    from fl_app.report.figures import byte_count, rounds_figure, stand_alone
+    from fl_app.report.page import page
+    from fl_app.report.settings import group, score_names
+    from fl_app.report.tables import as_csv, as_latex, run_records, setting_records
+
     folder = Path(options.folder)
     source = read(folder)
-    out = Path(options.out) if options.out else folder / "report.html"
-    content = page(source, datetime.now()).encode()
-    _write("--out", out.expanduser().absolute(), content)
+    out = Path(options.out or folder / "report.html")
+    content = page(source, datetime.now(), options.over, options.by).encode()
+    _write("--out", out.expanduser(), content)
     print(f"report: {out} ({byte_count(len(content))})")
     if options.csv:
-        _write("--csv", Path(options.csv).absolute(), as_csv(run_records(source)).encode())
+        _write("--csv", options.csv, as_csv(run_records(source)).encode())
     if options.latex:
-        _write(
-            "--latex", Path(options.latex).absolute(), as_latex(setting_records(source)).encode()
-        )
+        _write("--latex", options.latex, as_latex(setting_records(source)).encode())
     if options.svg:
-        try:
-            draw(source, Path(options.svg).absolute())
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"--svg={options.svg}: cannot be written ({error})") from error
+        scores = score_names(source.runs) or ["accuracy"]
+        drawn = rounds_figure(group(source.runs), scores[0])
+        if drawn is None:
+            raise ConfigError(f"--svg={options.svg}: no round has been finished yet")
+        svg: str = vl_convert.vegalite_to_svg(stand_alone(drawn))
+        _write("--svg", options.svg, svg.encode())
     damaged = [f"{run.name}/{problem}" for run in source.runs for problem in run.problems]
     if damaged:
         print(f"murmur report: damaged and left out: {'; '.join(damaged)}", file=sys.stderr)
     return int(bool(damaged))
 
 
+def statement(argv: list[str]) -> int:
+    """Print the privacy statement of the run that ``argv`` names, in the form that it asks for.
+
+    Returns:
+        0.
+
+    Raises:
+        ConfigError: there is no run or no statement, or nobody is named as the curator.
+    """
+    given = _statement_parser().parse_args(argv)
+    if not is_run(given.run):
+        raise ConfigError(f"{given.run}: is no run; name a folder that `murmur` has written")
+    run = read_run(given.run)
+    if run.statement is None:
+        why = "; ".join(run.problems) or "it has no privacy.json yet"
+        raise ConfigError(f"{given.run}: holds no privacy statement ({why})")
+    if given.format == "text":
+        print(render(run.statement))
+        return 0
+    if given.format == "json":
+        print(json.dumps(run.statement.to_dict(), indent=2))
+        return 0
+    fl_app.require("report", "jinja2")
+    from fl_app.report.disclosure import Curator, document, registry_entry
+
+    if given.format == "markdown":
+        print(document(run, run.statement, mechanisms(given.run)), end="")
+        return 0
+    if given.curator is None:
+        raise ConfigError("--curator: a registry must know who publishes; give your name")
+    curator = Curator(given.curator, given.curator_type, given.region, given.use)
+    print(registry_entry(run, run.statement, mechanisms(given.run), curator), end="")
+    return 0
+
+
+def mechanisms(run: Path) -> list[str]:
+    """What the clients' ledger in the folder ``run`` says was charged, each kind of event once.
+
+    Returns:
+        Lines for people, sorted; [] without a ledger.
+    """
+    from fl_app.tools.ledger import describe
+    from murmur.privacy.ledger import Ledger
+
+    if not (run / _LEDGER).exists():
+        return []
+    with Ledger(run / _LEDGER, create=False) as ledger:
+        events = {event for client in ledger.clients() for event in ledger.events(client)}
+    return sorted(map(describe, events))
+
+
 def _write(option: str, out: Path, content: bytes) -> None:
-    """Replace ``out`` as a whole, so that nobody reads half a page."""
+    """Replace ``out`` as a whole, so that nobody reads half a page.
+
+    ``option``: by which the user named it.
+
+    Raises:
+        ConfigError: its folder is missing, or it cannot be written.
+    """
+    out = out.absolute()
     try:
         replace_file(out, content)
     except OSError as error:
@@ -52,15 +136,31 @@ def _write(option: str, out: Path, content: bytes) -> None:
         ) from error
 
 
-def _parser() -> argparse.ArgumentParser:
+def _report_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="murmur report", description="Show a run or a sweep as one self-contained HTML page."
     )
-    parser.add_argument("folder", metavar="RUN_OR_SWEEP", help="a folder that murmur has written")
-    parser.add_argument("--out", metavar="FILE", help="default: report.html in that folder")
-    parser.add_argument("--csv", metavar="FILE", help="a record for each run as well")
-    parser.add_argument(
-        "--latex", metavar="FILE", help="a table of settings: means and 95 %% intervals over seeds"
+    add = parser.add_argument
+    add("folder", metavar="RUN_OR_SWEEP", help="a folder that murmur has written")
+    add("--over", metavar="KEY", help="swept key along the first figure (default: the budget)")
+    add("--by", metavar="KEY", help="swept key with a line for each value there")
+    add("--out", metavar="FILE", help="default: report.html in that folder")
+    add("--csv", type=Path, metavar="FILE", help="a record for each run as well")
+    add("--latex", type=Path, metavar="FILE", help="a table: means and 95 %% intervals over seeds")
+    add("--svg", type=Path, metavar="FILE", help="the first score over rounds, for print")
+    return parser
+
+
+def _statement_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="murmur statement", description="Print a run's privacy statement for others."
     )
-    parser.add_argument("--svg", metavar="FILE", help="the first score over rounds, for print")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("--format", choices=("text", "json", "opendp", "markdown"), default="text")
+    about = parser.add_argument_group("for --format opendp, which no run knows of itself")
+    about.add_argument("--curator", metavar="NAME", help="who publishes the model")
+    curators = ("Government", "Industry", "Nonprofit")
+    about.add_argument("--curator-type", choices=curators, default="Nonprofit")
+    about.add_argument("--region", default="not stated", help="where the data are from")
+    about.add_argument("--use", default="research", help="what the model is for")
     return parser

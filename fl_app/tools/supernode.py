@@ -40,8 +40,10 @@ WHY = "without it every account of this machine could take the device's messages
 def main(argv: list[str]) -> int:
     """Run Flower's SuperNode with the words after ``murmur supernode``.
 
-    Returns 2 where the secret's file is not named, else only after ``--help`` and the like: what
-    ends the SuperNode ends the process.
+    What ends the SuperNode ends the process, so that a supervisor starts it again.
+
+    Returns:
+        2 where the secret's file is not named; else 0, after ``--help`` and the like only.
     """
     import signal
 
@@ -62,11 +64,15 @@ def main(argv: list[str]) -> int:
 
 
 def _log_error() -> None:
-    """The traceback on standard error; its text may be a server's, and moves no cursor."""
+    """The traceback on standard error.
+
+    Its text may be a server's: nothing of it moves the cursor of a terminal.
+    """
     print(printable(traceback.format_exc(), keep="\n"), file=sys.stderr, flush=True)
 
 
 def _asks_for_words(argv: list[str]) -> bool:
+    """Whether the words ask for help or a version, which need no secret."""
     return not {"-h", "--help", "-V", "--version"}.isdisjoint(argv)
 
 
@@ -76,7 +82,7 @@ def mended() -> Iterator[None]:
 
     Replaced in Flower's own modules: the application that serves tasks (which proves itself first),
     the error for a bundle that is refused, what retries a broken connection, and the two steps of
-    its loop.
+    its loop. All are put back at the end, whatever ends it.
     """
     import flwr.supernode.main
     from flwr.supernode import fleet_http_connection, start_client_internal
@@ -198,13 +204,20 @@ def _refusal() -> Error:
 
 
 def _reply(error: Error, message: Message) -> Message:
+    """The answer to ``message`` that says nothing but ``error``."""
     from flwr.app import Message
 
     return Message(error, reply_to=message)
 
 
 class _AnswersTo:
-    """``state``, which has no answers but those to the message ``asked``."""
+    """``state``, which has no answers but those to the message ``asked``.
+
+    Args:
+        asked: the message's id.
+        state: Flower's own, on which everything else is done.
+        store: holds what answers consist of.
+    """
 
     def __init__(self, asked: str, state: NodeState, store: ObjectStore) -> None:
         self._asked = asked

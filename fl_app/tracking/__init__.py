@@ -1,27 +1,42 @@
 """Where a run's rows go beside its own folder, whose JSON lines remain the truth.
 
-A tracker works in the server's process. ``begin`` brings it up to date with the rows that the run
-has kept, so a resumed run shows each round once, whatever was lost in a crash.
+A tracker works in the server's process and ``conf/tracking`` names its class. ``begin`` brings it
+up to date with the rows that the run has kept, so a resumed run shows each round once, whatever was
+lost in a crash. The packages are those of the extra ``tracking``; a tracker whose package is not
+installed refuses when it is made, before a run starts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fl_app.config.errors import ConfigError
+
 Row = Mapping[str, Any]
+RUN_ID = "mlflow-run"  # file in the run's folder: which MLflow run it is
+LAST = "wandb-last-round"  # file in the run's folder: the round up to which W&B has the rows
 
 
 class Tracker(Protocol):
-    """What a run tells; ``conf/tracking`` names the classes. The constructor refuses early."""
+    """What a run tells. The constructor takes the keys of its yaml, and refuses early."""
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        """The run in ``folder`` starts, or goes on after ``rows``."""
+        """The run in ``folder`` starts, or goes on after ``rows``.
+
+        Args:
+            folder: the run's; a tracker may keep files of its own there.
+            config: the run's configuration, nested.
+            rows: those of earlier rounds, in order.
+        """
 
     def row(self, row: Row) -> None:
-        """A round has ended."""
+        """A round has ended; ``row`` holds its number and its figures."""
 
     def end(self, metrics: Row) -> None:
         """The run has ended with these figures."""
@@ -40,6 +55,165 @@ class NoTracking:
         """Nothing."""
 
 
+class TensorBoard:
+    """TensorBoard's event files in the run's folder: `tensorboard --logdir runs`.
+
+    One scalar for each number of a row, at the row's round; final figures under ``final/``.
+
+    Raises:
+        ConfigError: the package is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ConfigError(
+                "tracking=tensorboard: the package `tensorboard` is not installed; install it, "
+                "or choose tracking=none"
+            ) from error
+        self._open = SummaryWriter
+
+    def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
+        """Write the events anew from ``rows``: event files cannot be cut back after a crash."""
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+        self._writer = self._open(str(folder / "tensorboard"))
+        for row in rows:
+            self.row(row)
+
+    def row(self, row: Row) -> None:
+        """The round's numbers, on disk when this returns."""
+        for name, value in scalars(row).items():
+            self._writer.add_scalar(name, value, row["round"])
+        self._writer.flush()
+
+    def end(self, metrics: Row) -> None:
+        """The final figures at the last round; the files are closed."""
+        for name, value in scalars(metrics).items():
+            self._writer.add_scalar(f"final/{name}", value, metrics["rounds"])
+        self._writer.close()
+
+
+class MLflow:
+    """MLflow, on this machine unless a server is named.
+
+    Args:
+        uri: MLflow's tracking URI; None: `mlflow.db` beside the run.
+        experiment: MLflow's name for a group of runs, which is made where it is missing.
+
+    Raises:
+        ConfigError: the package is not installed.
+    """
+
+    def __init__(self, uri: str | None = None, experiment: str = "murmur") -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        try:
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise ConfigError(
+                "tracking=mlflow: the package `mlflow` is not installed; install "
+                "`murmur-fl[mlflow]`, or choose tracking=tensorboard"
+            ) from error
+        self._connect = MlflowClient
+        self.uri = uri
+        self.experiment = experiment
+
+    def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
+        """A new MLflow run, or this folder's earlier one; rows that are missing in it are added."""
+        self._client = client = self._connect(self.uri or f"sqlite:///{folder.parent}/mlflow.db")
+        known = folder / RUN_ID
+        done = -1
+        if known.exists():
+            self._run = known.read_text(encoding="utf-8")
+            steps = [metric.step for metric in client.get_metric_history(self._run, "seconds")]
+            done = max(steps, default=-1)
+        else:
+            self._run = client.create_run(self._group(), run_name=folder.name).info.run_id
+            known.write_text(self._run, encoding="utf-8")
+            for name, value in flat(config).items():
+                client.log_param(self._run, name, value)
+        for row in rows:
+            if row["round"] > done:
+                self.row(row)
+
+    def _group(self) -> str:
+        """The id of the experiment that runs belong to."""
+        found = self._client.get_experiment_by_name(self.experiment)
+        if found:
+            return str(found.experiment_id)
+        return str(self._client.create_experiment(self.experiment))
+
+    def row(self, row: Row) -> None:
+        """The round's numbers; ``seconds`` last, which says that the row is whole."""
+        for name, value in sorted(scalars(row).items(), key=lambda item: item[0] == "seconds"):
+            self._client.log_metric(self._run, name, value, step=row["round"])
+
+    def end(self, metrics: Row) -> None:
+        """The final figures, under ``final.``; the run is closed."""
+        for name, value in scalars(metrics).items():
+            self._client.log_metric(self._run, f"final.{name}", value, step=metrics["rounds"])
+        self._client.set_terminated(self._run)
+
+
+class WandB:
+    """Weights & Biases: offline in the run's folder; `wandb sync FOLDER` sends it if you want.
+
+    Args:
+        mode: offline, or online to send while running.
+        project: W&B's name for a group of runs.
+
+    Raises:
+        ValueError: another mode.
+        ConfigError: the package is not installed.
+    """
+
+    def __init__(self, mode: str = "offline", project: str = "murmur") -> None:
+        if mode not in ("offline", "online"):
+            raise ValueError(f"mode={mode}: must be offline or online")
+        try:
+            import wandb
+        except ImportError as error:
+            raise ConfigError(
+                "tracking=wandb: the package `wandb` is not installed; install "
+                "`murmur-fl[wandb]`, or choose tracking=tensorboard"
+            ) from error
+        self._wandb = wandb
+        self.mode = mode
+        self.project = project
+
+    def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
+        """A W&B run whose id follows from the folder, so that parts of a resumed run join."""
+        self._last = folder / LAST
+        done = -1
+        if self._last.exists():
+            done = int(self._last.read_text(encoding="utf-8"))
+        resume = None
+        if self.mode == "online":
+            resume = "allow"
+        self._run = self._wandb.init(
+            project=self.project,
+            name=folder.name,
+            id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],
+            dir=str(folder),
+            config=dict(config),
+            mode=self.mode,
+            resume=resume,
+        )
+        for row in rows:
+            if row["round"] > done:
+                self.row(row)
+
+    def row(self, row: Row) -> None:
+        """The round's numbers at the step of its number."""
+        self._run.log(scalars(row), step=row["round"])
+        self._last.write_text(str(row["round"]), encoding="utf-8")
+
+    def end(self, metrics: Row) -> None:
+        """The final figures, as the run's summary."""
+        self._run.summary.update({f"final/{k}": v for k, v in scalars(metrics).items()})
+        self._run.finish()
+
+
 def scalars(row: Row) -> dict[str, float]:
     """The row's numbers by name; failures as a count, nothing that is not finite."""
     found = {}
@@ -52,7 +226,7 @@ def scalars(row: Row) -> dict[str, float]:
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Settings by dotted key, as text."""
+    """Settings by dotted key, as text; ``prefix`` stands before each key."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):

@@ -41,7 +41,7 @@ _MODULES = {
         "label_counts",
     ),
     "murmur.learning.metrics": ("Evaluation", "area_under_curve", "evaluate_logits"),
-    "murmur.learning.features.fixed": ("pca", "scattering"),
+    "murmur.learning.features.maps": ("pca", "scattering"),
     "murmur.learning.models": ("cnn_16", "cnn_small", "cnn_tanh", "mlp"),
     "murmur.common": ("experiment_rng",),
     "murmur.learning.training.trainer": ("Trainer",),

@@ -26,7 +26,17 @@ from murmur.learning.codec import MalformedError
 
 
 def private(path: str, flags: int) -> int:
-    """An ``opener`` for ``open``; a file that was there and wider is narrowed."""
+    """An ``opener`` for ``open``: the file can be read and written by its owner only.
+
+    One that was there and wider is narrowed.
+
+    Args:
+        path: the file.
+        flags: of ``os.open``.
+
+    Returns:
+        A file descriptor.
+    """
     descriptor = os.open(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
@@ -52,9 +62,17 @@ _LARGEST_HEADER = 256  # NumPy writes 118 bytes for the arrays that travel here
 
 
 def array_from_bytes(data: bytes) -> NDArray:
-    """The array of booleans, integers or reals that ``numpy.save`` wrote; a copy, C-contiguous.
+    """The array of booleans, integers or reals that ``numpy.save`` wrote.
 
-    Raises MalformedError for anything else, before any room is made for the values.
+    Args:
+        data: from anybody; nothing of it is unpickled, and no room is made before its size is
+            known.
+
+    Returns:
+        A copy, C-contiguous.
+
+    Raises:
+        MalformedError: it is anything else.
     """
     start = _START.match(data)
     length = 0
@@ -90,7 +108,12 @@ class DamagedError(ValueError):
 
 
 def to_bytes(arrays: Mapping[str, NDArray], facts: Mapping[str, Any]) -> bytes:
-    """``arrays`` and ``facts`` (JSON) with their checksum; the same content, the same bytes."""
+    """Arrays and facts with their checksum; the same content, the same bytes.
+
+    Args:
+        arrays: by name.
+        facts: whatever JSON can hold.
+    """
     plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     text = json.dumps(facts, sort_keys=True)
     checksum = hashlib.sha256(save(plain) + text.encode()).hexdigest()
@@ -98,7 +121,11 @@ def to_bytes(arrays: Mapping[str, NDArray], facts: Mapping[str, Any]) -> bytes:
 
 
 def from_bytes(content: bytes) -> tuple[dict[str, NDArray], dict[str, Any]]:
-    """The inverse of ``to_bytes``; DamagedError where a single bit is different."""
+    """The inverse of ``to_bytes``.
+
+    Raises:
+        DamagedError: a single bit is different.
+    """
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         facts = json.loads(json.loads(header["__metadata__"][_KEY])[1])
@@ -111,9 +138,12 @@ def from_bytes(content: bytes) -> tuple[dict[str, NDArray], dict[str, Any]]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``, on disk when this returns; the folder must exist.
+    """Write ``content`` to ``path`` as a whole, on disk when this returns; the folder must exist.
 
-    The file can be read by its owner only.
+    The file can be read by its owner only. A kill at any instant leaves the old one or the new one.
+
+    Raises:
+        OSError: it cannot be written; the old one is still there.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)  # a kill may have left one that others can read

@@ -32,14 +32,19 @@ _BATCH = 512
 
 
 class ClusteringBackend(AutogradBackend):
-    """Gradient of the mean reconstruction error plus γ times the clustering cross-entropy."""
+    """Gradient of the mean reconstruction error plus γ times the clustering cross-entropy.
+
+    Args:
+        flat: a model that is a ``ClusteringAutoencoder``.
+        input_shape: (C, H, W).
+    """
 
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
         super().__init__(flat, input_shape)
         self._model: ClusteringAutoencoder = flat.module  # type: ignore[assignment]
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """See ``Backend``."""
+        """See ``Backend``; targets are P (N, clusters)."""
         gradient = self._flat.gradient.zero_()
         with torch.enable_grad():
             latent = self._model.encoder(x)
@@ -52,10 +57,17 @@ class ClusteringBackend(AutogradBackend):
 
 
 class ClusteringAutoencoder(nn.Module):
-    """Fully connected encoder and decoder around ``latent`` dimensions and ``clusters`` centroids.
+    """Fully connected encoder and decoder around a latent space with centroids.
 
-    ``clustering_weight`` γ belongs to the training at hand and is set before it; 0: reconstruct
-    only.
+    Args:
+        features: of an image, C·H·W.
+        clusters: number of centroids.
+        hidden: widths of the encoder's layers; the decoder has them in reverse.
+        latent: dimensions of the latent space.
+
+    Attributes:
+        clustering_weight: γ; belongs to the training at hand and is set before it; 0: reconstruct
+            only.
     """
 
     init = "torch"
@@ -91,7 +103,17 @@ def autoencoder(
     hidden: Sequence[int] = (128,),
     latent: int = 10,
 ) -> ClusteringAutoencoder:
-    """The model of ``conf/model/clustering``; as many clusters as classes."""
+    """The model of ``conf/model/clustering``; as many clusters as classes.
+
+    Args:
+        input_shape: (C, H, W).
+        num_classes: number of clusters.
+        hidden: widths of the encoder's layers.
+        latent: dimensions of the latent space.
+
+    Raises:
+        ValueError: a width is below 1.
+    """
     if latent < 1 or any(width < 1 for width in hidden):
         raise ValueError(f"hidden={list(hidden)}, latent={latent}: must be at least 1")
     return ClusteringAutoencoder(math.prod(input_shape), num_classes, hidden, latent)
@@ -117,10 +139,17 @@ def assignments(trainer: Trainer, images: NDArray[np.float32]) -> NDArray[np.flo
 def target_distribution(
     soft: NDArray[np.float64], frequencies: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """P (N, k) of Q ``soft`` (N, k), sharpened, and evened out by cluster ``frequencies`` (k,).
+    """P of Q, sharpened, and evened out by how large clusters are (eq. 3).
 
     The frequencies are those of a public pool: a client's own would pull a client that holds one
     kind of example only into all clusters.
+
+    Args:
+        soft: Q (N, k).
+        frequencies: f (k,).
+
+    Returns:
+        (N, k), rows sum to 1.
     """
     weighted = soft**2 / frequencies
     return (weighted / weighted.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -148,7 +177,16 @@ def reconstruction_loss(trainer: Trainer, images: NDArray[np.float32]) -> float:
 def place_centroids(
     trainer: Trainer, images: NDArray[np.float32], rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Parameters (d,) with the centroids moved to the k-means centres of the images' latents."""
+    """Parameters (d,) with the centroids moved to the k-means centres of the images' latents.
+
+    Args:
+        trainer: of a clustering model, whose present parameters give the latents.
+        images: (N, C, H, W), public ones.
+        rng: the experiment's randomness.
+
+    Raises:
+        ValueError: there are fewer images than clusters.
+    """
     from sklearn.cluster import KMeans
 
     clusters = len(clustering_model(trainer).centroids)
@@ -175,6 +213,7 @@ def clustering_accuracy(found: NDArray[np.int64], labels: NDArray[np.int64]) -> 
 
 
 def _dense(widths: Sequence[int]) -> list[nn.Module]:
+    """Linear layers of these widths, with a ReLU between two of them."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths[:-1]):
         layers += [nn.Linear(before, after), nn.ReLU()]

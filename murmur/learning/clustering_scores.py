@@ -31,7 +31,7 @@ def clustering_score(metric: str, vectors: NDArray[np.float64], labels: NDArray[
         return math.nan
     from sklearn import metrics
 
-    score = getattr(metrics, "silhouette_score" if metric == "silhouette" else f"{metric}_score")
+    score = getattr(metrics, f"{metric}_score")
     return float(score(vectors, labels))
 
 
@@ -111,7 +111,15 @@ def judge(
     nulls: Sequence[tuple[NDArray[np.float64], NDArray[np.int64]]],
     clean: NDArray[np.float64] | None = None,
 ) -> Verdict:
-    """Score ``vectors`` (n, d) beside pure noise and, in simulations, the ``clean`` vectors."""
+    """Score vectors beside pure noise and, in simulations, the unprotected vectors.
+
+    Args:
+        metric: one of ``METRICS``.
+        vectors: (n, d), as they were released.
+        labels: (n,), their clusters.
+        nulls: vectors and labels of pure noise, processed in the same way.
+        clean: (n, d), unprotected; None outside simulations.
+    """
     clean_score = retention = chance = math.nan
     if clean is not None:
         truth = clean.argmax(axis=1)

@@ -27,7 +27,11 @@ class MalformedError(ValueError):
 
 
 class Codec(Protocol):
-    """The form in which one algorithm's contributions travel and are summed."""
+    """The form in which one algorithm's contributions travel and are summed.
+
+    Both ends hold one, built from the run's settings; ``LabelCodec``, ``BitCodec``, ``WeightCodec``
+    and ``GridCodec`` are the kinds that there are.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,11 +47,16 @@ class Codec(Protocol):
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The integers that one client's packed release adds to the sum.
 
-        Raises MalformedError when ``packed`` has a wrong type, shape or value.
+        Raises:
+            MalformedError: ``packed`` has a wrong type, shape or value.
         """
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
-        """``total`` if it can be a sum of releases of total ``weight``, else MalformedError."""
+        """``total`` if it can be a sum of releases of total ``weight``.
+
+        Raises:
+            MalformedError: it cannot.
+        """
 
     def limits(self, weight: int) -> tuple[int, int]:
         """The least and the greatest integer that a sum of total ``weight`` can hold."""
@@ -59,7 +68,12 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class LabelCodec:
-    """``count`` labels out of ``categories`` each: bytes on the wire, a histogram when summed."""
+    """Labels: bytes on the wire, a histogram when summed.
+
+    Attributes:
+        count: of labels that a client releases.
+        categories: labels lie below it; at most 256.
+    """
 
     count: int
     categories: int
@@ -106,7 +120,11 @@ class LabelCodec:
 
 @dataclass(frozen=True)
 class BitCodec:
-    """``size`` bits: 8 per byte on the wire, counts of ones when summed."""
+    """Bits: 8 for each byte on the wire, counts of ones when summed.
+
+    Attributes:
+        size: number of bits.
+    """
 
     size: int
 
@@ -148,10 +166,15 @@ class BitCodec:
 
 @dataclass(frozen=True)
 class WeightCodec:
-    """``size`` reals: float32 on the wire, fixed point of ``fraction_bits`` when summed.
+    """Real numbers: float32 on the wire, fixed point when summed.
 
-    A value is bounded by ``bound`` in absolute terms, so that the sum of total weight W stays
-    below 2^63 as long as W · bound < 2^(63 − fraction_bits).
+    A value is bounded, so that the sum of total weight W stays below 2^63 as long as W · bound <
+    2^(63 − fraction_bits).
+
+    Attributes:
+        size: d.
+        fraction_bits: of the fixed point.
+        bound: the largest absolute value of an entry.
     """
 
     size: int
@@ -223,7 +246,10 @@ class WeightCodec:
 class Parts:
     """Named arrays side by side in one vector: a contribution may hold more than one.
 
-    ``sizes``: entries of each, in their order. What is summed, clipped and noised is the whole.
+    What is summed, clipped and noised is the whole.
+
+    Args:
+        sizes: entries of each, in their order.
     """
 
     def __init__(self, **sizes: int) -> None:
@@ -235,7 +261,11 @@ class Parts:
         return sum(self.sizes.values())
 
     def join(self, **arrays: NDArray) -> NDArray:
-        """The vector (size,) of arrays (sizes[name],)."""
+        """The vector (size,) of arrays (sizes[name],).
+
+        Raises:
+            ValueError: arrays of other names or sizes.
+        """
         if {name: len(values) for name, values in arrays.items()} != self.sizes:
             found = ", ".join(f"{name}: {len(values)}" for name, values in arrays.items())
             raise ValueError(f"arrays {found}: must be of sizes {self.sizes}")
@@ -249,7 +279,14 @@ class Parts:
 
 @dataclass
 class Sum:
-    """The running sum of a node's or the server's contributions, in place."""
+    """The running sum of a node's or the server's contributions, in place.
+
+    Attributes:
+        codec: of the contributions.
+        total: the integers, of the codec's shape.
+        weight: of all clients together.
+        clients: who is in it.
+    """
 
     codec: Codec
     total: Integers = field(init=False)
@@ -260,14 +297,27 @@ class Sum:
         self.total = np.zeros(self.codec.shape, np.int64)
 
     def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
-        """Add one client's packed release."""
+        """Add one client's packed release.
+
+        Raises:
+            MalformedError: no honest client could have sent it; nothing is added then.
+        """
         self._require_weight(weight, 1)
         self.total += self.codec.expand(packed, weight)
         self.weight += weight
         self.clients.append(client)
 
     def add_total(self, clients: list[int], total: NDArray, weight: int) -> None:
-        """Add what another node has already summed."""
+        """Add what another node has already summed.
+
+        Args:
+            clients: who is in it.
+            total: integers of the codec's shape.
+            weight: of these clients together, at least 1 each.
+
+        Raises:
+            MalformedError: no honest node could have sent it; nothing is added then.
+        """
         self._require_weight(weight, len(clients))
         self.total += self.codec.check_total(total, weight)
         self.weight += weight
@@ -358,6 +408,7 @@ class GridCodec:
         return total * (self.grid / weight)
 
     def _within(self, values: Integers, weight: int) -> Integers:
+        """``values`` if a sum of ``weight`` can be these; else MalformedError."""
         least, greatest = self.limits(weight)
         if values.size and not least <= int(values.min()) <= int(values.max()) <= greatest:
             raise MalformedError(
@@ -375,7 +426,12 @@ def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:
 
 @dataclass
 class Rows:
-    """The rows of a node's, or of the server's, clients."""
+    """The rows of a node's, or of the server's, clients, for aggregations that are not sums.
+
+    Attributes:
+        codec: of each row.
+        clients: whose they are, in their order.
+    """
 
     codec: Codec
     clients: list[int] = field(default_factory=list)
@@ -388,7 +444,15 @@ class Rows:
         self.clients.append(client)
 
     def add_all(self, clients: list[int], packed: NDArray) -> None:
-        """Take what a node has stacked, all of it or, if one row is malformed, nothing."""
+        """Take what a node has stacked, all of it or nothing.
+
+        Args:
+            clients: whose rows they are.
+            packed: (clients, ...), a row for each.
+
+        Raises:
+            MalformedError: a row is malformed, or there are more or fewer of them.
+        """
         if packed.ndim < 1 or len(packed) != len(clients):
             raise MalformedError(f"{list(packed.shape)} for {len(clients)} clients: a row for each")
         for row in packed:
@@ -401,7 +465,11 @@ class Rows:
         return np.stack(self._packed)
 
     def integers(self) -> tuple[list[int], Integers]:
-        """Clients in ascending order, and their rows (clients, ...)."""
+        """All rows in the order of their clients' ids.
+
+        Returns:
+            Ids, ascending, and integers (clients, ...).
+        """
         order = np.argsort(self.clients)
         rows = [self.codec.expand(self._packed[place], 1) for place in order]
         shape = (0, *self.codec.shape)

@@ -69,7 +69,16 @@ class LabelSpreading:
     def refine(
         self, graph: Any, pool: NDArray[np.float32], scores: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """A linear model (d, C) fitted to what ``scores`` (P, C) of the pool become."""
+        """A linear model fitted to what the scores of a pool become.
+
+        Args:
+            graph: of ``graph``, over the same pool.
+            pool: features (P, d).
+            scores: (P, C), of a present model.
+
+        Returns:
+            Weights (d, C).
+        """
         classes = scores.shape[1]
         for share, alpha in self.passes:
             seeds = seeds_of(scores, max(1, round(share * len(pool) / classes)))
@@ -120,7 +129,14 @@ def seeds_of(scores: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 
 
 def spread(graph: Any, seeds: NDArray[np.float64], alpha: float, steps: int) -> NDArray[np.float64]:
-    """F after ``steps`` of F ← αSF + (1−α)F₀ from F₀ = ``seeds`` (P, C)."""
+    """F after some steps of F ← αSF + (1−α)F₀.
+
+    Args:
+        graph: S (P, P), sparse.
+        seeds: F₀ (P, C).
+        alpha: how far labels spread, in (0, 1).
+        steps: of the iteration.
+    """
     found = seeds
     for _ in range(steps):
         found = alpha * (graph @ found) + (1 - alpha) * seeds

@@ -1,9 +1,11 @@
-"""Linear models in closed form: ridge regression, and their weights as a trainer's parameters.
+"""Linear models: ridge regression, and where their weights lie in a trainer's parameters.
 
 One thread of linear algebra throughout: results do not depend on the number of cores.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -47,16 +49,106 @@ def require_linear(trainer: Trainer, user: str) -> None:
 
 
 def to_parameters(trainer: Trainer, weights: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The parameters of ``trainer``'s linear layer with ``weights`` (d, C) and no bias."""
+    """The parameters of a linear layer without a bias.
+
+    Args:
+        trainer: whose model is one linear layer.
+        weights: (d, C).
+    """
     matrix = torch.from_numpy(weights.T.astype(np.float32))
-    parts = [
-        matrix if part.ndim == 2 else torch.zeros_like(part)
-        for part in trainer.state_dict().values()
-    ]
-    return trainer.flatten(dict(zip(trainer.state_dict(), parts, strict=True)))
+    named = {}
+    for name, part in trainer.state_dict().items():
+        named[name] = torch.zeros_like(part)
+        if part.ndim == 2:
+            named[name] = matrix
+    return trainer.flatten(named)
 
 
 def weights_of(trainer: Trainer, parameters: NDArray[np.float32]) -> NDArray[np.float64]:
     """The weights (d, C) of the linear layer's ``parameters``, without its bias."""
     parts = trainer.state_dict(parameters).values()
     return next(part for part in parts if part.ndim == 2).numpy().T.astype(np.float64)
+
+
+def unit(features: NDArray[np.floating]) -> NDArray[np.float64]:
+    """f/‖f‖ (n, d) of ``features`` (n, d) or (n, d, 1, 1); a record of zeros stays one."""
+    rows = _flat(features)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(lengths, 1e-12)
+
+
+def _flat(features: NDArray[np.floating]) -> NDArray[np.float64]:
+    return features.reshape(len(features), math.prod(features.shape[1:])).astype(np.float64)
+
+
+def directions(
+    rows: NDArray[np.float64], centre: NDArray[np.floating], radius: float
+) -> NDArray[np.float64]:
+    """v/max(‖v‖, q) (n, d) with v = ``rows`` − ``centre``, as ``murmur.learning.models.Centred``.
+
+    ``rows`` (n, d), ``centre`` (d,), ``radius``: q, above 0. Lengths are at most 1.
+    """
+    away = rows - centre
+    lengths = np.linalg.norm(away, axis=1, keepdims=True)
+    return away / np.maximum(lengths, radius)
+
+
+class Head:
+    """The parts of a linear model, ``linear`` or ``centred``, in its flat parameters (p,).
+
+    Attributes:
+        features: d.
+        classes: C.
+        radius: q of a centred model; None: the model has no centre.
+        size: entries of weights and biases together, which stand side by side.
+
+    Raises ValueError, in the name of ``user``, where ``trainer``'s model is no linear one.
+    """
+
+    def __init__(self, trainer: Trainer, user: str) -> None:
+        self.features = int(np.prod(trainer.input_shape))
+        self.classes = trainer.num_classes
+        found: float | None = getattr(trainer.flat.module, "radius", None)
+        self.radius = found
+        self.size = (self.features + 1) * self.classes
+        centre = self.features
+        if self.radius is None:
+            centre = 0
+        if trainer.num_parameters != centre + self.size:
+            raise ValueError(f"{user}: trains a linear model; set model=linear or model=centred")
+        self._centre = slice(0, centre)
+        self._weights = slice(centre, centre + self.features * self.classes)
+        self._biases = slice(centre + self.features * self.classes, centre + self.size)
+
+    def centre(self, parameters: NDArray) -> NDArray:
+        """C (d,) of a centred model; empty otherwise."""
+        return parameters[self._centre]
+
+    def weights(self, parameters: NDArray) -> NDArray[np.float64]:
+        """The weights (d, C)."""
+        flat = parameters[self._weights].astype(np.float64)
+        return flat.reshape(self.classes, self.features).T
+
+    def biases(self, parameters: NDArray) -> NDArray[np.float64]:
+        """The biases (C,)."""
+        return parameters[self._biases].astype(np.float64)
+
+    def joined(self, weights: NDArray, biases: NDArray) -> NDArray[np.float64]:
+        """Weights (d, C) and biases (C,) as they stand side by side, (size,)."""
+        return np.concatenate([weights.T.ravel(), biases])
+
+    def with_centre(self, parameters: NDArray[np.float32], centre: NDArray) -> NDArray[np.float32]:
+        """``parameters`` with another centre, if the model has one; an empty ``centre``: as is."""
+        if not len(centre):
+            return parameters
+        return np.concatenate([centre, parameters[self._centre.stop :]]).astype(np.float32)
+
+    def with_layer(self, parameters: NDArray[np.float32], layer: NDArray) -> NDArray[np.float32]:
+        """``parameters`` with the weights and biases ``layer`` (size,)."""
+        return np.concatenate([self.centre(parameters), layer]).astype(np.float32)
+
+    def inputs(self, images: NDArray[np.float32], parameters: NDArray) -> NDArray[np.float64]:
+        """What the linear layer sees (n, d) of features (n, d, 1, 1)."""
+        if self.radius is None:
+            return _flat(images)
+        return directions(unit(images), self.centre(parameters), self.radius)

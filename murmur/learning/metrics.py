@@ -37,9 +37,13 @@ class Evaluation:
 
 
 def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
-    """Accuracy and mean cross-entropy of ``logits`` (N, C) against ``labels`` (N,).
+    """Accuracy and mean cross-entropy.
 
     Ties go to the smallest class. The loss is summed in float64.
+
+    Args:
+        logits: (N, C).
+        labels: (N,), below C.
 
     Raises:
         ValueError: there is no example, the lengths differ, or a label is no class.
@@ -57,9 +61,16 @@ def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> E
 
 
 def area_under_curve(scores: NDArray[np.floating], labels: NDArray[np.int64]) -> float:
-    """Area under the ROC curve of ``scores`` (N,) for labels 0 and 1; NaN if one is missing.
+    """Area under the ROC curve of two classes.
 
     The share of pairs of a 1 and a 0 in which the 1 scores higher; ties count half.
+
+    Args:
+        scores: (N,).
+        labels: (N,), 0 and 1.
+
+    Returns:
+        NaN if one of the two is missing.
     """
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
@@ -103,7 +114,10 @@ def metrics(
     found: dict[str, Metric] = {}
     for item in names:
         chosen: Mapping[str, Mapping[str, Any]]
-        chosen = {item: {}} if isinstance(item, str) else item
+        if isinstance(item, str):
+            chosen = {item: {}}
+        else:
+            chosen = item
         for path, settings in chosen.items():
             name = path.rpartition(".")[2]
             if name in _OWN or name in found:
@@ -118,7 +132,28 @@ def metrics(
     return found
 
 
+def over_owners(owners: NDArray[np.int64]) -> Metric:
+    """Accuracy as the mean over ``owners`` (N,) of each one's own: every owner counts alike."""
+    _, whose, counts = np.unique(owners, return_inverse=True, return_counts=True)
+
+    def score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+        right = (logits.argmax(axis=1) == labels).astype(np.float64)
+        return float((np.bincount(whose, right) / counts).mean())
+
+    return score
+
+
 def _metric(name: str, settings: dict[str, Any], classes: int) -> Metric:
+    """A score by its name in scikit-learn, or else in torchmetrics.
+
+    Args:
+        name: of a function.
+        settings: its own arguments.
+        classes: how many there are.
+
+    Raises:
+        ValueError: there is none of that name, or torchmetrics is not installed.
+    """
     import sklearn.metrics
 
     if name.isidentifier() and callable(getattr(sklearn.metrics, name, None)):
@@ -133,17 +168,31 @@ def _metric(name: str, settings: dict[str, Any], classes: int) -> Metric:
     if not name.isidentifier() or not callable(getattr(known, name, None)):
         choices = {n for n in dir(sklearn.metrics) + dir(known) if n[0].islower()}
         near = get_close_matches(name, sorted(choices))
+        meant = ""
+        if near:
+            meant = f"; did you mean {' or '.join(near)}?"
         raise ValueError(
             f"metrics={name}: is neither in sklearn.metrics nor in "
-            "torchmetrics.functional.classification"
-            + (f"; did you mean {' or '.join(near)}?" if near else "")
+            f"torchmetrics.functional.classification{meant}"
         )
     return _torchmetrics(getattr(known, name), settings, classes)
 
 
 def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
+    """A user's own score: a function, or a class whose instances are called.
+
+    Args:
+        name: its path, for errors.
+        thing: takes logits (N, C) and labels (N,).
+        settings: of the function or of the class.
+
+    Raises:
+        ValueError: it does not take these settings.
+    """
     try:
-        function: Any = thing(**settings) if inspect.isclass(thing) else partial(thing, **settings)
+        function: Any = partial(thing, **settings)
+        if inspect.isclass(thing):
+            function = thing(**settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metrics={name}: cannot be used here ({error})") from error
     # Copies, for what a user's function does to its arguments must not reach the next score.
@@ -151,6 +200,17 @@ def _own(name: str, thing: Any, settings: dict[str, Any]) -> Metric:
 
 
 def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:
+    """A function of scikit-learn as a score of logits.
+
+    What its second argument is called says what it is given: probabilities, a decision function or
+    classes. Means over classes are over those that the test set has.
+
+    Args:
+        function: of ``sklearn.metrics``.
+        settings: its own arguments; means over more than two classes are plain ones unless they say
+            otherwise.
+        classes: how many there are.
+    """
     takes = inspect.signature(function).parameters
     second = ""
     if len(takes) > 1:
@@ -191,6 +251,13 @@ def _sklearn(function: Callable[..., Any], settings: dict[str, Any], classes: in
 
 
 def _torchmetrics(function: Callable[..., Any], settings: dict[str, Any], classes: int) -> Metric:
+    """A function of torchmetrics as a score of logits.
+
+    Args:
+        function: of ``torchmetrics.functional.classification``, given probabilities.
+        settings: its own arguments.
+        classes: how many there are.
+    """
     takes = inspect.signature(function).parameters
     if "task" in takes:
         settings.setdefault("task", "multiclass")
@@ -207,12 +274,13 @@ def _torchmetrics(function: Callable[..., Any], settings: dict[str, Any], classe
         import torch
 
         said = _probabilities(logits)
-        given = torch.from_numpy(said[:, 1].copy() if binary else said), torch.from_numpy(labels)
+        if binary:
+            said = said[:, 1].copy()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes that the labels lack
             # It would give 0 for a curve that a single class has not.
             warnings.filterwarnings("error", "No negative samples in targets")
-            found = function(*given, **settings)
+            found = function(torch.from_numpy(said), torch.from_numpy(labels), **settings)
         if one_by_one:
             found = found[torch.from_numpy(np.unique(labels))].mean()
         return float(found)
@@ -221,6 +289,7 @@ def _torchmetrics(function: Callable[..., Any], settings: dict[str, Any], classe
 
 
 def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Softmax of logits (N, C), in float64."""
     scores = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return scores / scores.sum(axis=1, keepdims=True)
 
@@ -240,6 +309,17 @@ def _try(name: str, metric: Metric, classes: int) -> None:
 
 
 def _try_labels(name: str, metric: Metric, labels: NDArray[np.int64], classes: int) -> None:
+    """Refuse a score that cannot be taken on this test set.
+
+    Args:
+        name: for errors.
+        metric: the score.
+        labels: (N,), of the test set; predictions are made up.
+        classes: how many there are.
+
+    Raises:
+        ValueError: says what it gives, and which classes the test set has.
+    """
     logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
     try:
         value = metric(logits, labels)

@@ -32,16 +32,18 @@ _BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 
 
 def keep_heap() -> bool:
-    """Tell glibc to keep freed memory in the process; return whether it agreed.
+    """Tell glibc to keep freed memory in the process.
 
     By default glibc serves every large block with a fresh ``mmap`` and hands freed memory at the
-    heap's end back to the kernel. A training step frees and allocates its activations each time,
-    so it would fault in and zero every page of them again, which can cost as much as the
-    arithmetic of a small model. The price is that the process's resident size does not fall below
-    its peak.
+    heap's end back to the kernel. A training step frees and allocates its activations each time, so
+    it would fault in and zero every page of them again, which can cost as much as the arithmetic of
+    a small model. The price is that the process's resident size does not fall below its peak.
 
-    Call it at process start: it concerns the whole process and later allocations only. Where the
-    C library has no ``mallopt`` (macOS, Windows, musl) it does nothing and returns False.
+    Call it at process start: it concerns the whole process and later allocations only.
+
+    Returns:
+        Whether it agreed; where the C library has no ``mallopt`` (macOS, Windows, musl) nothing is
+        done, and this is False.
     """
     if not sys.platform.startswith("linux"):
         return False

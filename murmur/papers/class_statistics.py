@@ -28,7 +28,7 @@ from murmur.learning.linear_model import centred
 from murmur.learning.process import one_thread
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, NonPrivateEvent
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.noise import NoiseGenerator
 
@@ -69,12 +69,16 @@ class StatisticsRelease:
 
     def event(self) -> Event:
         """One client's message, to whoever reads it."""
-        return NonPrivateEvent() if self.noise is None else self.noise.release()
+        if self.noise is None:
+            return NonPrivateEvent()
+        return self.noise.release()
 
     def privatize(self, matrix: NDArray[np.float64], rng: NoiseGenerator) -> NDArray[np.int64]:
         """``matrix`` (k, C) of norm at most 1 as integers (k·C,), with one client's noise."""
         steps = truncate(matrix, 1.0).ravel()
-        return steps if self.noise is None else self.noise.privatize_integers(steps, rng)
+        if self.noise is None:
+            return steps
+        return self.noise.privatize_integers(steps, rng)
 
     def read(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """The sum of the clients' matrices, (k, C)."""
@@ -107,7 +111,9 @@ def moments(
     with one_thread():
         total = features.astype(np.float64).T @ rows
     norm = float(np.linalg.norm(total))
-    return total / norm if norm > 0 else total
+    if norm > 0:
+        return total / norm
+    return total
 
 
 def posterior(

@@ -79,7 +79,9 @@ def train_privately(
 
     def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
         noisy = mechanism.perturb(total, noise)
-        return noisy if drift is None else noisy + drift()
+        if drift is None:
+            return noisy
+        return noisy + drift()
 
     descent.train(
         trainer,

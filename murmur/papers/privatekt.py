@@ -124,7 +124,9 @@ class SharedLabels(Answers):
     @property
     def keep(self) -> float:
         """β, the share of labels that are kept; 1 without protection."""
-        return 1.0 if self.mechanism is None else self.mechanism.keep
+        if self.mechanism is None:
+            return 1.0
+        return self.mechanism.keep
 
     def event(self) -> Event:
         """K labels at ε/K each."""
@@ -205,7 +207,9 @@ class Votes(Answers):
 
     def event(self) -> Event:
         """One noised vector of K votes."""
-        return NonPrivateEvent() if self.noise is None else self.noise.release()
+        if self.noise is None:
+            return NonPrivateEvent()
+        return self.noise.release()
 
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
         """The votes in grid steps, noised; ``ABSTAINED`` is a zero row."""

@@ -41,7 +41,7 @@ from murmur.privacy.mechanisms import (
 )
 from murmur.privacy.mechanisms.discrete_laplace import laplace_scale
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from murmur.privacy.mechanisms.uniform import uniform_below
+from murmur.privacy.mechanisms.exact_sampling import uniform_below
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Positive, Share, settings
 
@@ -161,7 +161,9 @@ class LaplaceResult(Protection):
     def mechanism(self) -> DiscreteLaplace:
         """The noise, in grid steps."""
         steps = float(quantized_simplex_sensitivity(self.total, self.categories, self.change))
-        assumed = _DOCUMENT_SENSITIVITY * self.total if self.seed_compat else steps
+        assumed = steps
+        if self.seed_compat:
+            assumed = _DOCUMENT_SENSITIVITY * self.total
         return DiscreteLaplace(laplace_scale(self.epsilon, assumed), steps)
 
     def privatize_rows(self, vectors: NDArray[np.float64], rng: NoiseGenerator) -> Rows:
@@ -220,8 +222,9 @@ class ChosenLabel(Protection):
 
     @property
     def _mechanism(self) -> ExponentialMechanism | PermuteAndFlip:
-        chosen = PermuteAndFlip if self.permute else ExponentialMechanism
-        return chosen(self.epsilon, sensitivity=self.change / 2)
+        if self.permute:
+            return PermuteAndFlip(self.epsilon, sensitivity=self.change / 2)
+        return ExponentialMechanism(self.epsilon, sensitivity=self.change / 2)
 
 
 @settings
@@ -425,7 +428,9 @@ class ProtectedCounts:
     @property
     def _changed(self) -> int:
         """How many examples may turn from right to wrong."""
-        return self.examples if self.unit == "client" else 1
+        if self.unit == "client":
+            return self.examples
+        return 1
 
     @cached_property
     def _mechanism(self) -> DiscreteLaplace | DistributedGaussian:

@@ -29,7 +29,8 @@ class Budget:
     the run; ``participations``: those in which one client is asked at most, None for all.
     ``threat``: against whom (``accounting.Threat``). ``honest_clients``: how many clients' noise a
     sum is sure to hold, where the threat is one that sees sums only; else 1. ``failure``: how
-    likely one sum hides nothing, at most. ``epsilon=inf`` means no protection.
+    likely one sum hides nothing, at most. ``aside``: of the budget as a Gaussian's μ², the part of
+    one release before the rounds; 0: there is none. ``epsilon=inf`` means no protection.
     """
 
     epsilon: float
@@ -40,6 +41,7 @@ class Budget:
     honest_clients: int = 1
     participations: int | None = None
     failure: float = 0.0
+    aside: float = 0.0
 
     def __post_init__(self) -> None:
         if math.isnan(self.epsilon) or self.epsilon <= 0:
@@ -55,6 +57,8 @@ class Budget:
             raise ValueError(
                 f"participations={self.participations}: must lie in 1..{self.rounds}, or be None"
             )
+        if not 0 <= self.aside < 1:
+            raise ValueError(f"aside={self.aside}: must lie in [0, 1)")
         if self.threat not in THREATS:
             raise ValueError(f"threat={self.threat!r}: must be one of {', '.join(THREATS)}")
 
@@ -83,7 +87,23 @@ class Budget:
     @property
     def delta_of_noise(self) -> float:
         """What of ``delta`` is left for noise, once sums may have hidden nothing."""
-        return max(0.0, self.delta - self.releases * self.failure)
+        return max(0.0, self.delta - self._in_all * self.failure)
+
+    @property
+    def _in_all(self) -> int:
+        """All releases of one client: those of the rounds, and the one before them."""
+        return self.releases + (self.aside > 0)
+
+    def noise_multiplier(self, part: float, releases: int = 1) -> float:
+        """σ/Δ of each of ``releases`` that have ``part`` of the budget together.
+
+        Noise is Gaussian, discrete on a fine grid, in sums where the budget is for these. Parts
+        add up, since μ² = Σ(Δ/σ)² does: with releases of parts that sum to 1 the budget is spent.
+        """
+        from murmur.privacy.accounting.calibrate import discrete_noise_multiplier  # loads SciPy
+
+        every = discrete_noise_multiplier(self.epsilon, self.delta_of_noise, self._in_all)
+        return every * math.sqrt(releases / (part * self._in_all))
 
     def per_round(self, event: Callable[[float], Event]) -> float:
         """The ε of one participation, where ``event(ε)`` is what a participation at ε releases.

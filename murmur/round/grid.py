@@ -62,7 +62,7 @@ class _TokenGrid(GridAround):
         return valid
 
 
-def with_redelivery(grid: Grid) -> Grid:
+def with_redelivery(grid: Grid, first_look: float | None = None) -> Grid:
     """``grid``, which asks once more whoever is silent for half of the time that it waits.
 
     Flower hands out each message, and each answer, once. Where a connection breaks off or a process
@@ -72,11 +72,18 @@ def with_redelivery(grid: Grid) -> Grid:
 
     Whom Flower reports as gone has answered, with that error. A reply names the message that was
     sent first. What is sent again is not in ``bytes_down``.
+
+    ``first_look``: seconds before the second look for answers, each wait being twice the one
+    before, up to ``LOOK_SECONDS``; None: that.
     """
-    return cast(Grid, _RepeatingGrid(grid))
+    return cast(Grid, _RepeatingGrid(grid, first_look))
 
 
 class _RepeatingGrid(GridAround):
+    def __init__(self, grid: Grid, first_look: float | None) -> None:
+        super().__init__(grid)
+        self._first_look = first_look
+
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
@@ -86,6 +93,7 @@ class _RepeatingGrid(GridAround):
         names = {id(message): name for name, message in open_ids.items()}
         repeat_after = None if timeout is None else AGAIN * timeout
         replies = []
+        look = self._first_look or LOOK_SECONDS
         while open_ids:
             for reply in self._grid.pull_messages(list(open_ids)):
                 asked = open_ids.get(reply.metadata.reply_to_message_id)
@@ -103,7 +111,8 @@ class _RepeatingGrid(GridAround):
                     zip(self._grid.push_messages(again), open_ids.values(), strict=True)
                 )
                 repeat_after = None
-            time.sleep(LOOK_SECONDS)
+            time.sleep(look)
+            look = min(2 * look, LOOK_SECONDS)
         return replies
 
     def _send(self, messages: Sequence[Message]) -> dict[str, Message]:

@@ -31,7 +31,7 @@ from murmur.privacy.statement import Exposure
 from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.limits import REPLIES, reply_size, request_size
 from murmur.round.secure_summation import Sums
-from murmur.round.setup import ServerSetup
+from murmur.round.setup import SumSetup
 from murmur.round.task import Task, printable_line
 
 # A node's errors: before the code of its clients has begun, and once that code has ended. All
@@ -213,7 +213,7 @@ class Phase:
         self,
         question: Question,
         sums: Sums,
-        setup: ServerSetup,
+        setup: SumSetup,
         quorum: float = 0.0,
         guests: Guests | None = None,
     ) -> None:

@@ -39,6 +39,8 @@ class Releasing(Protocol):
         Whose data is protected, and which two data sets are neighbours.
     participations : Counter
         How often each client may have released something.
+    before : Counter
+        Of these, how often before the rounds.
     """
 
     algorithm: str
@@ -48,12 +50,16 @@ class Releasing(Protocol):
     adjacency: Adjacency
     setup: ServerSetup
     participations: Counter[int]
+    before: Counter[int]
     sums: Sums
     evaluation: ClientEvaluation | None
     canaries: Guests | None
 
     def release_event(self) -> Event:
         """What one participation releases about one client."""
+
+    def event_before(self) -> Event | None:
+        """What an answer before the rounds releases; None: it is no matter of the usual report."""
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """What the paper's theorem states: ε of one round and of the whole run."""
@@ -109,10 +115,24 @@ class PrivacyReport:
 
     def exposures(self) -> list[Exposure]:
         """The usual adversaries: a server that reads messages, and one that sees only sums."""
+        found = self._exposures(self.of.release_event(), self._in_rounds())
+        event = self.of.event_before()
+        if event is None:
+            return found
+        earlier = self._exposures(event, self.of.before)
+        return [_together(*pair) for pair in zip(earlier, found, strict=True)]
+
+    def _in_rounds(self) -> Counter[int]:
+        """How often each client may have released something in the rounds."""
+        if self.of.event_before() is None:
+            return self.of.participations
+        return self.of.participations - self.of.before
+
+    def _exposures(self, release: Event, participations: Mapping[int, int]) -> list[Exposure]:
+        """The same of releases of one kind."""
         of = self.of
-        released = {str(client): count for client, count in sorted(of.participations.items())}
+        released = {str(client): count for client, count in sorted(participations.items())}
         per_round, total = of.claimed_epsilon()
-        release = of.release_event()
         exposures = [
             Exposure(
                 threat=Threat.LOCAL,
@@ -124,27 +144,55 @@ class PrivacyReport:
             )
         ]
         if of.setup.secure_sums.mode != "off":
-            exposures.append(self.secure_exposure(release))
+            exposures.append(self.secure_exposure(release, participations))
         return exposures
 
     def spent(self) -> Event:
         """The usual spending: the releases of the most exposed client, one for each round."""
-        release = self.of.release_event()
-        if self.of.setup.budget.threat == Threat.SECURE_AGGREGATION:
-            release = self.secure_exposure(release).per_round
-        return RepeatedEvent(release, max(self.of.participations.values(), default=1))
+        event = self.of.event_before()
+        participations = self._in_rounds()
+        release = self._seen(self.of.release_event())
+        most = max(participations.values(), default=1)
+        if event is None or not self.of.before:
+            return RepeatedEvent(release, most)
+        earlier = RepeatedEvent(self._seen(event), max(self.of.before.values()))
+        if not participations:
+            return earlier
+        return ComposedEvent((earlier, RepeatedEvent(release, most)))
 
-    def secure_exposure(self, release: Event) -> Exposure:
-        """What a server that sees sums only has learned, where each answer is ``release``."""
+    def _seen(self, release: Event) -> Event:
+        """``release`` as the budget's adversary sees it."""
+        if self.of.setup.budget.threat == Threat.SECURE_AGGREGATION:
+            return self.secure_exposure(release).per_round
+        return release
+
+    def secure_exposure(
+        self, release: Event, participations: Mapping[int, int] | None = None
+    ) -> Exposure:
+        """What a server that sees sums only has learned, where each answer is ``release``.
+
+        ``participations``: how many answers of each client there were; None: all.
+        """
         of = self.of
         return secure_exposure(
             of.setup.secure_sums,
             of.setup.cohort_size,
             release,
-            of.participations,
+            of.participations if participations is None else participations,
             of.sums.least_survivors or of.sums.least_hidden,
             of.weights(),
         )
+
+
+def _together(earlier: Exposure, later: Exposure) -> Exposure:
+    """``later`` with what each client has released in ``earlier``, to the same adversary."""
+    clients: dict[str, Event] = {}
+    for name in sorted({*earlier.clients, *later.clients}):
+        parts = [each.clients[name] for each in (earlier, later) if name in each.clients]
+        clients[name] = ComposedEvent(tuple(parts))
+    if len(clients) > 1:
+        clients.pop("nobody", None)
+    return replace(later, clients=clients)
 
 
 def secure_exposure(

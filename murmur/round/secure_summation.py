@@ -33,7 +33,7 @@ from murmur.learning.codec import Codec, Integers, MalformedError, Sum
 from murmur.privacy.events import Event
 from murmur.round.cohorts import Weights, require_weight
 from murmur.round.limits import REPLIES, reply_size, request_size
-from murmur.round.setup import ServerSetup
+from murmur.round.setup import SumSetup
 from murmur.round.summation import Plain, Rows, Summation, contribution
 from murmur.round.task import RECORD, printable_line, question
 from murmur.secure_sum import (
@@ -86,7 +86,7 @@ class Sums:
 
     Parameters
     ----------
-    setup : ServerSetup
+    setup : SumSetup
         Its ``secure_sums`` say whether sums are secure, and how strictly.
     usual : int
         How many clients a phase asks by configuration; a cohort may be smaller.
@@ -105,7 +105,7 @@ class Sums:
         The fewest clients that any sum was over; 0 where none was taken.
     """
 
-    def __init__(self, setup: ServerSetup, usual: int, stream: str, rows: bool = False) -> None:
+    def __init__(self, setup: SumSetup, usual: int, stream: str, rows: bool = False) -> None:
         self.settings = setup.secure_sums
         if rows and self.settings.is_on:
             raise ValueError(
@@ -243,8 +243,9 @@ class SecureSummation:
                 outcome.fail(outcome.clients, f"secure aggregation: {error}")
                 return {}
         terms = self.journal.terms
+        setup = self.sums.setup
         self.exchange = Exchange(
-            terms[0].run, outcome, grid, self.sums.setup.round_timeout, self.journal
+            terms[0].run, outcome, grid, setup.round_timeout, self.journal, setup.query
         )
         settings = self.sums.settings
         self._sums = [SecureServer(each, settings.expected_dropouts(each)) for each in terms]
@@ -383,14 +384,21 @@ class Exchange:
     """The protocol's phases as Flower messages: one to each node, for all of its clients.
 
     ``run`` names the server's run and differs between runs. ``timeout``: seconds for each phase.
+    ``kind``: Flower's type of these messages.
     Who fails is noted in ``outcome``, whose ``asked`` says which node hosts whom.
     """
 
     def __init__(
-        self, run: str, outcome: Outcome, grid: Grid, timeout: float, journal: Journal
+        self,
+        run: str,
+        outcome: Outcome,
+        grid: Grid,
+        timeout: float,
+        journal: Journal,
+        kind: str = "query",
     ) -> None:
         self.run, self.outcome, self.grid = run, outcome, grid
-        self.timeout, self.journal = timeout, journal
+        self.timeout, self.journal, self.kind = timeout, journal, kind
         self.nodes = {c: node for node, clients in outcome.asked.items() for c in clients}
 
     def ask(self, phase: Phase, requests: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -406,7 +414,7 @@ class Exchange:
             self.outcome.bytes_down += request_size(content, clients)
             group = str(self.outcome.number)
             messages.append(
-                Message(content, dst_node_id=node, message_type="query", group_id=group)
+                Message(content, dst_node_id=node, message_type=self.kind, group_id=group)
             )
         answers: dict[int, bytes] = {}
         for reply in self.grid.send_and_receive(messages, timeout=self.timeout):

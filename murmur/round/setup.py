@@ -5,18 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.data.datasets import Examples
-from murmur.learning.metrics import Metric
-from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.cohorts import Schedule
 from murmur.round.placement import ClientPlacement, SimulatedPlacement
 from murmur.secure_sum import SecureSumSettings
+
+if TYPE_CHECKING:  # they load PyTorch, which a server of somebody else's app may not have
+    from murmur.learning.data.datasets import Examples
+    from murmur.learning.metrics import Metric
+    from murmur.learning.training.trainer import Trainer
+
+
+class SumSetup(Protocol):
+    """What a phase and its sums need to know of a run; see ``ServerSetup`` for the names.
+
+    Attributes
+    ----------
+    query : str
+        Flower's type of the messages in which a secure sum's protocol travels.
+    """
+
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+    @property
+    def num_clients(self) -> int: ...  # noqa: D102
+    @property
+    def seeded_noise(self) -> bool: ...  # noqa: D102
+    @property
+    def secure_sums(self) -> SecureSumSettings: ...  # noqa: D102
+    @property
+    def round_timeout(self) -> float: ...  # noqa: D102
+    @property
+    def placement(self) -> ClientPlacement: ...  # noqa: D102
+    @property
+    def strategy(self) -> str: ...  # noqa: D102
+    @property
+    def query(self) -> str: ...  # noqa: D102
+    @property
+    def least_survivors(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -31,7 +63,8 @@ class ServerSetup:
     ``placement``: which node is asked for which client. ``schedule``: who is asked when; None:
     random cohorts. ``metrics``: further scores on the test set. ``split``: the statement's sentence
     on owners' rows outside of clients, if there are any. ``strategy``: its name in the
-    configuration, which clients compare with their own.
+    configuration, which clients compare with their own. ``query``: Flower's type of the messages
+    of secure sums.
     """
 
     trainer: Trainer
@@ -51,6 +84,7 @@ class ServerSetup:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     split: str = ""
     strategy: str = ""
+    query: str = "query"
 
     @cached_property
     def cohorts(self) -> Schedule:

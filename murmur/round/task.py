@@ -2,15 +2,19 @@
 
 Nothing is converted: an id that is not an integer is refused, because two ids that become one
 would let a client answer twice for one charge. Here too stand the two digests of a message (what a
-client answers once, and what the clients of a secure sum are asked alike) and the words in which
-server and nodes speak of each other's failures.
+client answers once, and what the clients of a secure sum are asked alike), the words in which
+server and nodes speak of each other's failures, and the log in which a machine keeps what it does
+not say.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +22,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from murmur.common import framed, printable
-from murmur.learning.array_file import array_from_bytes
+from murmur.learning.array_file import array_from_bytes, private, private_folder
 from murmur.learning.codec import Codec, MalformedError
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import Event
@@ -32,6 +36,7 @@ REFUSED = "refused; its own log says why"
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
 _LONGEST_LINE = 300
+_LARGEST_LOG = 2**20  # bytes; twice that is kept
 
 
 class RunError(Exception):
@@ -63,6 +68,8 @@ class Task:
     purpose : str
         "train", or another stage that the algorithm has ("label", "evaluate"). A client answers
         once for each (run, round, purpose), and each answer is charged by itself.
+    message : RecordDict or None
+        All that was sent, for foreign code that reads more than a task (``murmur.round.host``).
     """
 
     round: int
@@ -71,6 +78,7 @@ class Task:
     arrays: Mapping[str, NDArray]
     settings: Mapping[str, object]
     purpose: str = "train"
+    message: RecordDict | None = None
 
 
 class Client(Protocol):
@@ -186,3 +194,22 @@ def printable_line(reason: object) -> str:
     if len(text) > _LONGEST_LINE:
         return f"{text[:_LONGEST_LINE]}..."
     return text
+
+
+def error_log(folder: Path) -> Path:
+    """Where ``log_error`` writes; what was there before lies in errors.old.log beside it."""
+    return folder / "errors.log"
+
+
+def log_error(folder: Path, about: str, error: Exception) -> None:
+    """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``.
+
+    Errors repeat what a server has sent: nothing of it may move the reader's cursor.
+    """
+    private_folder(folder)
+    path = error_log(folder)
+    if path.exists() and path.stat().st_size > _LARGEST_LOG:
+        os.replace(path, folder / "errors.old.log")  # a server must not fill a device's disk
+    with open(path, "a", encoding="utf-8", opener=private) as file:
+        file.write(printable(f"{about}: {type(error).__name__}: {error}") + "\n")
+        file.write(printable("".join(traceback.format_exception(error)), keep="\n") + "\n")

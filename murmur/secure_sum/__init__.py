@@ -8,7 +8,9 @@ See ``docs/secure-aggregation.md`` for the protocol, what it protects from, and 
 
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.identity import (
+    AnyPeers,
     Peers,
+    PinnedKeys,
     PinnedPeers,
     SeenPeers,
     identity_in,
@@ -22,9 +24,11 @@ from murmur.secure_sum.store import StateFile
 from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
 
 __all__ = [
+    "AnyPeers",
     "OwnerRules",
     "Peers",
     "Phase",
+    "PinnedKeys",
     "PinnedPeers",
     "SecureClient",
     "SecureServer",

@@ -82,7 +82,9 @@ def fewest_liars(sums: Sequence[Sequence[int]], honest: int | None = None) -> fl
     """
     clients = sorted(set().union(*sums) - {honest})
     if not sums or not clients:
-        return np.inf if sums else 0
+        if sums:
+            return np.inf
+        return 0
     incidence = np.array([[client in each for client in clients] for each in sums], float)
     found = milp(
         np.ones(len(clients)),
@@ -90,4 +92,6 @@ def fewest_liars(sums: Sequence[Sequence[int]], honest: int | None = None) -> fl
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(incidence, lb=1),
     )
-    return round(found.fun) if found.success else np.inf
+    if found.success:
+        return round(found.fun)
+    return np.inf

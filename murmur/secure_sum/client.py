@@ -234,8 +234,8 @@ class SecureClient:
         survivors = part_ids(message, self.terms.clients)
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
-        self._require_minimum(len(survivors))
-        self._require_holders(len(self._known(survivors)) + 1)
+        known = self._known(survivors)
+        self._require_listed(survivors, known)
         self.survivors = survivors
         return sign(self.identity, self._word_of(self.me))
 
@@ -255,14 +255,19 @@ class SecureClient:
         self._require_holders(confirmed + 1)
         revealed = {}
         for v in self.shares.keys() & set(self.included):
-            place = SEED if v in self.survivors else KEY
+            place = KEY
+            if v in self.survivors:
+                place = SEED
             revealed[v] = piece(self.shares[v], place)
         return join(revealed, self.terms.holders_of(self.me))
 
     def require_due(self, phase: Phase) -> None:
         """SecureSumError unless ``phase`` is the next one."""
         if self.done != _ORDER.index(phase):
-            due = "nothing more" if self.is_finished else f"phase {_ORDER[self.done]}"
+            if self.is_finished:
+                due = "nothing more"
+            else:
+                due = f"phase {_ORDER[self.done]}"
             raise SecureSumError(
                 f"phase {phase} was asked for, {due} is due: each is answered once"
             )
@@ -320,8 +325,8 @@ class SecureClient:
         included = part_ids(message, self.terms.clients)
         if self.me not in included:
             raise SecureSumError("this client is to mask for a sum that it is not in")
-        self._require_minimum(len(included))
-        self._require_holders(len(self._known(included)) + 1)
+        known = self._known(included)
+        self._require_listed(included, known)
         return included
 
     def _known(self, clients: Sequence[int]) -> list[int]:
@@ -336,6 +341,17 @@ class SecureClient:
                 f"{count} clients hold shares of this one's secrets; {self.terms.threshold} "
                 "are needed to remove its masks"
             )
+
+    def _require_listed(self, listed: Sequence[int], known: Sequence[int]) -> None:
+        """SecureSumError where a sum of the clients ``listed`` could not, or must not, be revealed.
+
+        In a complete graph a client whose key has not come does not count: nobody masks with it, so
+        that nothing shows whether its vector is in the sum.
+        """
+        self._require_minimum(len(listed))
+        self._require_holders(len(known) + 1)
+        if self.terms.neighbours is None:
+            self._require_minimum(len(known) + 1)
 
     def _require_minimum(self, count: int) -> None:
         """SecureSumError where ``count`` clients are too few for their sum to be revealed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -123,6 +123,35 @@ class PinnedPeers:
             raise SecureSumError("the terms are for other keys than this device's owner has pinned")
 
 
+class PinnedKeys:
+    """Keys of the devices beside which this one takes part, whatever ids a server gives them.
+
+    For sums whose clients are named by their places in a cohort. ``keys``: public keys of 32
+    bytes, this device's own among them.
+    """
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self.keys = frozenset(keys)
+
+    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
+        """Each key must be pinned; that no two clients have one is asked of all peers."""
+        if not self.keys.issuperset(found.values()):
+            raise SecureSumError("a client's key is not among those that this owner has pinned")
+
+    def require_cohort(self, terms: Terms) -> None:
+        """Places say nothing of who they are."""
+
+
+class AnyPeers(PinnedKeys):
+    """Whatever keys a server shows: it may invent clients, which an owner must have allowed."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
+        """Any keys."""
+
+
 class SeenPeers:
     """Keys that this device has seen before, kept in the file ``path``.
 
@@ -135,7 +164,9 @@ class SeenPeers:
 
     def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
         """A client keeps the key that it was first seen with, and nobody else may have it."""
-        known = read_peers(self.path) if self.path.exists() else {}
+        known = {}
+        if self.path.exists():
+            known = read_peers(self.path)
         if any(known.get(client, key) != key for client, key in found.items()):
             raise SecureSumError("a client has another key than when it was first seen")
         both = {**known, **found}

@@ -269,7 +269,9 @@ class SecureServer:
                 f"{owner}'s secrets, {self._needed} are needed"
             )
         ad = self._advertised[owner]
-        public = ad.seed if self._due(owner) == SEED else ad.mask
+        public = ad.mask
+        if self._due(owner) == SEED:
+            public = ad.seed
         try:
             secret, wrong = restore(held, self._needed, public)
         except SecureSumError as error:
@@ -292,7 +294,9 @@ class SecureServer:
 
     def _due(self, owner: int) -> int:
         """Which of its two secrets may be revealed: a survivor's seed, another's mask key."""
-        return SEED if owner in self.survivors else KEY
+        if owner in self.survivors:
+            return SEED
+        return KEY
 
     def _needs_removal(self, owner: int) -> bool:
         """Whether any mask of ``owner``'s is in the total."""

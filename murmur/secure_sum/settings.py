@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from murmur.secure_sum.identity import PinnedPeers, keys_digest, read_peers
+from murmur.secure_sum.identity import PinnedKeys, PinnedPeers, keys_digest, read_peers
 from murmur.secure_sum.terms import HONEST, LYING, PRIVACY_BITS, Server, Terms, ring_for
 from murmur.settings import Count, settings
 
@@ -30,7 +30,8 @@ class SecureSumSettings:
     Attributes:
         mode: "on", "off", or "simulated" (the sum is taken directly and only the statement speaks
             of secure aggregation).
-        threshold: share of a client's share holders that must survive, in [0.5, 1).
+        threshold: share of a client's share holders that must survive, in [0.5, 1). None: in a
+            complete graph the fewest that are safe, half of the holders and colluders together.
         minimum: share of the cohort that must be in a sum, in (0, 1]. None: as ``threshold``.
         neighbours: see ``Terms``, even and at least 2. None: all, and from 200 clients on, where
             the server follows the protocol, the least ring that is safe.
@@ -49,7 +50,7 @@ class SecureSumSettings:
     """
 
     mode: _Mode = "off"
-    threshold: Annotated[float, Field(ge=0.5, lt=1)] = 0.67
+    threshold: Annotated[float, Field(ge=0.5, lt=1)] | None = 0.67
     minimum: Annotated[float, Field(gt=0, le=1)] | None = None
     neighbours: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
     colluders: Annotated[int, Field(ge=0)] = 0
@@ -109,7 +110,9 @@ class SecureSumSettings:
         """
         if not self.is_on:
             return ["it forgot what it summed (simulated: in this run it saw every message)"]
-        found = [self.graph_assumption(cohort)] if self.failure_probability(cohort) else []
+        found = []
+        if self.failure_probability(cohort):
+            found = [self.graph_assumption(cohort)]
         if self.server == HONEST or self.peers is None:
             return [
                 *found,
@@ -165,7 +168,9 @@ class SecureSumSettings:
                 f"all {size} clients of a sum share secrets with each other, {threshold} of them "
                 f"restore one; at most {self.colluders} side with the server, which may lie"
             )
-        whom = "follows the protocol" if self.server == HONEST else "may lie"
+        whom = "may lie"
+        if self.server == HONEST:
+            whom = "follows the protocol"
         return (
             f"each of a sum's {size} clients shares secrets with {neighbours} others by lot, "
             f"{threshold} restore one; at most {self.colluders} side with the server, which "
@@ -192,7 +197,7 @@ class SecureSumSettings:
 
         In a complete graph at least the threshold: no list of fewer is ever confirmed.
         """
-        share = self.threshold if self.minimum is None else self.minimum
+        share = self.minimum or self.threshold or 0.0
         least = max(self.colluders + 2, math.ceil(share * cohort))
         neighbours, threshold = self._graph(cohort)
         if neighbours is None:
@@ -201,6 +206,8 @@ class SecureSumSettings:
 
     def _threshold(self, holders: int) -> int:
         """More than the set share of so many holders."""
+        if self.threshold is None:
+            return (holders + self.colluders) // 2 + 1
         return math.floor(self.threshold * holders) + 1
 
 
@@ -226,7 +233,7 @@ class OwnerRules:
     neighbours: Annotated[int, Field(ge=2)] | None = None
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.0
     server: Server = LYING
-    peers: PinnedPeers | None = None
+    peers: PinnedPeers | PinnedKeys | None = None
 
     def accept(self, terms: Terms) -> None:
         """What is checked before a client joins: ValueError for less than the owner asks.

@@ -269,7 +269,8 @@ def _decode(points: Mapping[int, int], threshold: int) -> _Polynomial | None:
         step = (y - value_at(through, x)) * pow(value_at(above, x), -1, ORDER) % ORDER
         through = _minus(through, [-step * c for c in above])
         above = _minus([0, *above], [x * c for c in above])
-    old, new = above, through
+    old = above
+    new = through
     old_factor: _Polynomial = []
     new_factor: _Polynomial = [1]
     while 2 * (len(new) - 1) >= len(points) + threshold:

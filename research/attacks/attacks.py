@@ -25,14 +25,12 @@ from flwr.app import Context, Message
 from numpy.typing import NDArray
 
 from benchmarks.pictures import save
-from fl_app.audit.views import node_data
 from fl_app.client_app import app as client_app
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
 from fl_app.engines.inline import serve
 from fl_app.run.clients import build_trainer
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
@@ -43,6 +41,7 @@ from murmur.learning.training.trainer import Trainer
 from murmur.privacy.audit import Success, success
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
+from murmur.round.host import SimulatedHome
 from murmur.round.summation import Plain
 from research.attacks.methods.labels import best_guess
 from research.attacks.methods.linking import alike
@@ -200,9 +199,9 @@ def reconstruction(picture: Path | None = None) -> Iterator[Row]:
     for privacy in ("privacy.epsilon=inf", "privacy.epsilon=8"):
         experiment = Experiment(compose([*words, privacy]))
         with tempfile.TemporaryDirectory() as scratch:
-            node = Node(experiment.config, NodeSettings.simulation(Path(scratch)))
+            node = SimulatedHost(experiment.config, SimulatedHome.of(Path(scratch)))
             task = first_task(experiment.strategy)
-            own = node_data(node, task.client)
+            own = node.data.of(task.client)
             codec: Any = node.client.codec(task)
             noise = NoiseGenerator.from_os()
             found = []

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from benchmarks.machine import describe_machine
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import findings
 from murmur.privacy.accounting import Threat
+from murmur.round.host import SimulatedHome
 
 COMMON = (
     "engine=inline",
@@ -70,7 +70,7 @@ def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | 
     """Who saw what, what it is charged for, and what was shown; None: no sum came about."""
     config = compose([*COMMON, *words])
     with tempfile.TemporaryDirectory() as scratch:
-        node = Node(config, NodeSettings.simulation(Path(scratch)))
+        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         strategy = Experiment(config).strategy
         for exposure, bound, found in findings(strategy, node, runs, Threat.SECURE_AGGREGATION):
             _, _, about = exposure.adversary.partition(": ")

@@ -26,11 +26,11 @@ from benchmarks.pictures import save
 from benchmarks.runs import RunFile, print_table, run_once
 from fl_app.audit.attack import Finding
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import findings
 from murmur.privacy.accounting import Threat
+from murmur.round.host import SimulatedHome
 
 COMMON = [
     "engine=inline",
@@ -42,6 +42,7 @@ COMMON = [
 ]
 LOCAL = ["privacy.threat=local", "privacy.secure_aggregation=off"]
 LINEAR = ["model=linear", "privacy=local"]
+FOUR = "features.components=4"
 CLIPPED = [*LINEAR, "protection=distributed"]
 # Releases of each neighbour: labels and bits; what Gaussian noise is added to; what is trained.
 MANY, FEW, TRAINED = 40_000, 2_000, 1_000
@@ -71,6 +72,12 @@ ALGORITHMS: dict[str, tuple[list[str], int]] = {
         ["strategy=class_statistics", *LINEAR, *LOCAL, "federation.num_rounds=1"],
         FEW,
     ),
+    "gradient rounds": (["strategy=gradient_rounds", *LOCAL, "federation.num_rounds=2"], FEW),
+    "class moments, a client": (
+        ["strategy=class_moments", "privacy.unit=client", *LOCAL, "features=pca", FOUR],
+        FEW,
+    ),
+    "class moments, a record": (["strategy=class_moments", *LOCAL, "features=pca", FOUR], FEW),
     "DP-FedAvg": (["experiment=digits_dp_fedavg", "federation.num_rounds=2"], FEW),
     "DP-FTRL": (["strategy=dp_ftrl", "model=linear", "federation.num_rounds=2"], FEW),
     "NbAFL, a record": (
@@ -101,7 +108,7 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
     config, found = compose(list(words)), {}
     with tempfile.TemporaryDirectory() as scratch:
         strategy = Experiment(config).strategy
-        node = Node(config, NodeSettings.simulation(Path(scratch)))
+        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         threat = Threat(config.privacy.threat)
         for exposure, bound, finding in findings(strategy, node, runs, threat):
             if finding is not None:

@@ -1,1 +1,1 @@
-"""How well `murmur advise` foretells."""
+"""How well `murmur advise settings` foretells."""

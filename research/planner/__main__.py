@@ -1,4 +1,6 @@
-"""What `murmur advise` predicts, and what comes out: ``python -m research.planner --rows FILE``.
+"""What `murmur advise settings` predicts, and what comes out.
+
+``python -m research.planner --rows FILE`` measures.
 
 For every setting the candidates' pilots choose, as the tool does; the same settings then run on the
 clients' own data and the test set. Mean over ``SEEDS`` on both sides, of which digits have more:
@@ -15,7 +17,7 @@ import statistics
 from functools import partial
 from pathlib import Path
 
-from fl_app.tools import planner
+from fl_app.tools import advise
 from research.frontier import curves as frontier
 from research.frontier.rows import SETTINGS as SETTINGS_OF_FRONTIER
 from research.frontier.rows import Row
@@ -25,7 +27,7 @@ _POOL = ("federation.public=10000", "federation.validation=2000")
 _SKEW = ("partition=dirichlet", "partition.alpha=0.5")
 # Name: strategy, words, clients, examples, ε.
 SETTINGS = {
-    f"{strategy}, {data} {clients}, ε = {epsilon:g}": planner.Request(
+    f"{strategy}, {data} {clients}, ε = {epsilon:g}": advise.Request(
         (f"strategy={strategy}", f"dataset={data}", *words), clients, examples, epsilon, SEEDS[data]
     )
     for strategy, data, words, clients, examples, epsilon in [
@@ -60,9 +62,9 @@ FRONTIER = [
 def measure(name: str) -> dict[str, object]:
     """Prediction and outcome of one setting."""
     request = SETTINGS[name]
-    best = max(planner.plans(request), key=lambda plan: plan.expected)
+    best = max(advise.tried(request), key=lambda one: one.expected)
     runs = [request.overrides(best.candidate, seed) for seed in range(1, request.pilots + 1)]
-    outcomes = [planner.accuracy(words) for words in runs]
+    outcomes = [advise.accuracy(words) for words in runs]
     return {
         "name": name,
         "predicted": best.expected,
@@ -76,7 +78,7 @@ def measure_frontier(name: str, outcomes: list[float]) -> dict[str, object]:
     method, setting, epsilon = name.split(" | ")
     row = Row(method, setting, float(epsilon), 1)
     examples = 48_000 // SETTINGS_OF_FRONTIER[setting].clients
-    predicted = planner.accuracy([*row.overrides(), f"federation.pilot={examples}"])
+    predicted = advise.accuracy([*row.overrides(), f"federation.pilot={examples}"])
     outcome = statistics.mean(outcomes)
     return {"name": name, "predicted": predicted, "outcome": outcome, "chosen": ["as there"]}
 

@@ -11,8 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.dpfl_bnn import DPFLBNNClient
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
+from fl_app.run.hosts import SimulatedHost
 from murmur.learning.codec import BitCodec, WeightCodec
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpfl_bnn.network import bnn
@@ -20,6 +19,7 @@ from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RandomizedBitsEvent
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.client_state import ClientState, ClientStateError
+from murmur.round.host import SimulatedHome
 from tests.made import made
 
 CLASSES, SHAPE = 4, (1, 8, 8)
@@ -227,9 +227,9 @@ def test_bad_settings_are_refused_on_construction(client, changed, words):
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_reports_leave_a_simulation_without_a_charge_and_a_device_never(tmp_path, simulated):
-    settings = replace(NodeSettings.simulation(tmp_path), simulated=simulated)
+    settings = replace(SimulatedHome.of(tmp_path), free_reports=simulated)
     config = compose(["strategy=dpfl_bnn", "federation.num_clients=3", "model.hidden=5"])
-    node = Node(config, settings)
+    node = SimulatedHost(config, settings)
     model = np.zeros(node.trainer.num_parameters, np.float32)
     content = RecordDict(
         {

@@ -12,7 +12,7 @@ from murmur.learning.training.trainer import Trainer
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import NonPrivateEvent
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Central
 from murmur.round.client_state import ClientState

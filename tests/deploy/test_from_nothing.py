@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.tools.checkup import superlink
+from fl_app.tools.doctor import superlink
 from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
 from tests.deploy.conftest import ENDS

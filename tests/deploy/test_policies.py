@@ -22,6 +22,8 @@ TINY = ["model=mlp", "model.hidden=[4]", "strategy.local.epochs=1"]
 SMALL = {
     "dpfl_bnn": ["model.channels=[]", "model.hidden=8", "strategy.local.steps=1"],
     "class_statistics": ["features.components=9"],
+    "class_moments": [],
+    "gradient_rounds": [],
     "clustering": TINY[1:],
     "kd_dpfl": [*TINY, "strategy.grouping.top_k=1", "strategy.labelling.epochs=1"],
 }

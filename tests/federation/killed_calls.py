@@ -24,7 +24,7 @@ import torch
 from fl_app.config.conf_files import CONF
 from fl_app.run.prepare import prepare, validated
 from fl_app.run.results import RunFolder
-from fl_app.tools import resume
+from fl_app.tools.repeat import resume
 from tests.federation.killed_runs import Kill, same_result, words_of
 
 ROUNDS = 2
@@ -108,4 +108,4 @@ def _counted(words: Sequence[str], path: Path, fatal: int) -> int:
 
 def _resumed(path: Path) -> int:
     """Let `murmur resume` go on with other workers; the process ends with its status."""
-    sys.exit(resume.main([str(path), "engine.workers=2"]))
+    sys.exit(resume([str(path), "engine.workers=2"]))

@@ -29,6 +29,17 @@ RUNS = {
         "strategy.spreading=null",
         "privacy.secure_aggregation=simulated",
     ],
+    "class_moments": [
+        "federation.num_rounds=1",  # its clients answer twice, once before the round
+        "federation.public=0",
+        "privacy.secure_aggregation=simulated",
+    ],
+    "gradient_rounds": [
+        "model=centred",
+        "strategy.average=0.5",
+        "federation.public=0",
+        "privacy.secure_aggregation=simulated",
+    ],
     "clustering": ["model.hidden=[]", "strategy.local.epochs=1"],
     "dp_fedavg": [],
     "dp_ftrl": [],
@@ -44,6 +55,8 @@ RUNS = {
     "fedprox": [],
     "centralised": ["federation.num_clients=1"],
     "local_only": [],
+    "fedper": [],
+    "robust": ["strategy.aggregation=trimmed_mean"],
     "votes": [],
 }
 

@@ -11,15 +11,16 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-import fl_app.device.node
+import fl_app.run.hosts
 from fl_app.client_app import app
+from fl_app.config.device_terms import pool_digest
 from fl_app.config.overrides import to_run_config
-from fl_app.device import pool_digest
 from fl_app.device.agreement import device_config
-from fl_app.device.node_settings import OwnerSettings, error_log
+from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_model
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.ledger import Ledger
+from murmur.round.task import error_log
 
 MINE = (3, 7)  # ids of the clients that live here, out of CLIENTS
 CLIENTS, POOL = 12, 20
@@ -28,7 +29,8 @@ SIZES = [300 if client == 3 else 30 for client in range(CLIENTS)]  # client 3 is
 STRICT = """
 expires: 2099-01-01
 servers: any
-algorithms: [privatekt, votes, nbafl, kd_dpfl, dpfl_bnn, dpsgd_fedavg, class_statistics]
+algorithms: [privatekt, votes, nbafl, kd_dpfl, dpfl_bnn, dpsgd_fedavg, class_statistics,
+  class_moments, gradient_rounds]
 mechanisms:
   randomized_response: {max_epsilon: 6.0}
   randomized_bits: {max_gamma: 0.15}
@@ -37,7 +39,7 @@ mechanisms:
   laplace: {min_noise_multiplier: 0.5}
 epsilon_per_release:
   {privatekt: 9, votes: 9, nbafl: 9, kd_dpfl: 9, dpfl_bnn: 1e5, dpsgd_fedavg: 9,
-   class_statistics: 9}
+   class_statistics: 9, class_moments: 9, gradient_rounds: 9}
 epsilon_per_lifetime: 1e6
 unit: record
 assumptions: [bounded_change]
@@ -110,7 +112,7 @@ class Device:
     ) -> Message:
         """What comes back through the ClientApp; ``fresh``: from a process as good as new."""
         if fresh:
-            fl_app.device.node._local.__dict__.clear()
+            fl_app.run.hosts._local.__dict__.clear()
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         message = Message(content, dst_node_id=1, message_type=kind, group_id="1")
         message.metadata.__dict__["_message_id"] = "m1"

@@ -12,7 +12,7 @@ from fl_app.cli import TOOLS, main
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.tools import doctor
-from fl_app.tools.checkup import FAIL, Check
+from fl_app.tools.doctor import FAIL, Check
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 SMALL = [

@@ -8,7 +8,7 @@ from fl_app.config import composition
 from fl_app.config.building import build
 from fl_app.config.composition import compose, job_key
 from fl_app.config.errors import ConfigError
-from fl_app.device.node import Node
+from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.checkpoint import Checkpoint
@@ -185,7 +185,7 @@ def test_a_devices_owner_and_not_the_server_says_what_computes(tmp_path) -> None
     settings = NodeSettings.device(
         {"clients": "3", "data": str(tmp_path / "data.npz"), "state": str(tmp_path)}, "r"
     )
-    node = Node(config, settings)
+    node = DeviceHost(config, settings)
     assert node.stack == 1
     assert node.trainer.flat.vector.device.type == "cpu"
     with pytest.raises(DeviceError, match="compute in this device's node-config"):

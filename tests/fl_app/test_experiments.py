@@ -1,5 +1,7 @@
 """Every experiment file is a whole, valid run: its data load, its parts fit, its clients accept."""
 
+from pathlib import Path
+
 import pytest
 
 from fl_app.config.composition import compose
@@ -19,6 +21,11 @@ def test_experiment_is_ready_to_start(name, data_root, monkeypatch):
     if "download" in compose(words).dataset:
         words.append("dataset.download=false")
     config = compose(words)
+    path = config.dataset.get("path")
+    if path is not None and not Path(path).is_file():
+        pytest.skip(f"MURMUR_DATA holds no {path}")
+    if config.features.get("encoder") is not None:
+        pytest.importorskip(config.features.encoder)
     try:
         Experiment(config)
     except ConfigError as error:

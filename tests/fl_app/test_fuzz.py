@@ -29,6 +29,7 @@ VALUES = (
     *("[1,2]", "0.5", "99999999999999999999", "-0.0", "1e-5", "'a b'", '"\\x00"', "${x}", "1.."),
 )
 BESIDE = {
+    "class_moments": ["model=centred"],
     "class_statistics": ["features=none"],
     "clustering": ["model=clustering", "evaluation=protected_clustering"],
     "dpfl_bnn": ["model=bnn"],

@@ -29,6 +29,7 @@ SMALL = [
     "privacy.secure_sum.colluders=1",
 ]
 DISTRIBUTED = ["privacy=local", "protection=distributed"]
+GRADIENTS = ["features=none", "federation.public=0"]
 CHOICES = {  # of those that can keep a budget: against whom, and the words it takes
     "class_statistics": {
         threat: ["federation.clients_per_round=20", "federation.num_rounds=1"]
@@ -40,8 +41,18 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
             "secure_aggregation": DISTRIBUTED,
             "central": ["privacy=local", "protection=central"],
         }
-        for name in ("fedavg", "fedprox", "fedadam", "scaffold", "clustering")
+        for name in ("fedavg", "fedprox", "fedadam", "fedper", "scaffold", "clustering")
     },
+    "class_moments": {
+        threat: [*GRADIENTS, "federation.clients_per_round=20", "federation.num_rounds=1"]
+        for threat in ("local", "secure_aggregation")
+    },
+    "gradient_rounds": {
+        "local": [*GRADIENTS, "model=centred"],
+        "secure_aggregation": [*GRADIENTS, "model=centred"],
+        "central": [*GRADIENTS, "protection=central"],
+    },
+    "robust": {"local": DISTRIBUTED, "central": ["privacy=local", "protection=rows"]},
     "dp_fedavg": {"central": []},
     "dp_ftrl": {"central": []},
     "dpfl_bnn": {
@@ -76,6 +87,9 @@ def total(strategy, threat):
     """ε of the statement once everybody was asked as often as the schedule ever asks."""
     budget, clients = strategy.setup.budget, range(strategy.setup.num_clients)
     strategy.participations = Counter(dict.fromkeys(clients, budget.releases))
+    if strategy.event_before() is not None:
+        strategy.before = Counter(dict.fromkeys(clients, 1))
+        strategy.participations += strategy.before
     strategy.sums.least_survivors = strategy.setup.least_survivors
     if threat == "central":
         strategy.protection.rounds_published = budget.rounds
@@ -151,7 +165,9 @@ def test_kd_dpfl_refuses_a_schedule_that_it_does_not_follow():
         experiment("kd_dpfl", "local", words)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "dpfl_bnn", "dpsgd_fedavg", "nbafl", "privatekt"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "gradient_rounds", "dpfl_bnn", "dpsgd_fedavg", "nbafl", "privatekt"]
+)
 def test_clients_refuse_rounds_for_which_their_budget_was_not_shared_out(name, tmp_path):
     it = experiment(name, "local", CHOICES[name]["local"])
     client = build_client(it.config, it.population, it.trainer, tmp_path)

@@ -14,7 +14,7 @@ from murmur.privacy.accounting import Adjacency, Unit, epsilon
 from murmur.privacy.accounting.flatten import View, flatten
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import DiscreteGaussianEvent, PoissonSampledEvent, RepeatedEvent
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.protection import Central
 from murmur.round.cohorts import Schedule
 from murmur.round.server_step import Sgd

@@ -19,7 +19,7 @@ from murmur.papers.class_statistics import (
 )
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
 from tests.fl_app.running import run_inline
 

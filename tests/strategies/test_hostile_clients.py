@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fl_app.config.composition import compose
-from fl_app.device.secure_node import MaskedVectors
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import LabelCodec, Sum
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.cohorts import Weights
+from murmur.round.host import MaskedVectors
 from murmur.round.phase import Phase as RoundPhase
 from murmur.round.phase import Question
 from murmur.round.secure_summation import Sums
@@ -51,6 +51,7 @@ STRATEGIES = {
     "fedavg": ["strategy=fedavg", *SMALL],
     "clustering": ["strategy=clustering", "model.hidden=[4]"],
     "local_only": ["strategy=local_only", *SMALL],
+    "fedper": ["strategy=fedper", *SMALL],
 }
 
 

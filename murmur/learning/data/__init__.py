@@ -1,1 +1,7 @@
-"""Data sets, their sources and files, a user's own data, the public pool, and partitions."""
+"""Data sets, their files, and how they are divided among clients.
+
+``datasets`` knows data by name, ``own_data`` and ``tables`` read a user's own; all of them give a
+``Dataset`` (``examples``). ``files`` reads what they come in, ``cells`` says what single cells
+mean, ``cache`` keeps decoded images. ``splits`` holds out, ``partitions`` divides among the clients
+of a simulation.
+"""

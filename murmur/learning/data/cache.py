@@ -42,13 +42,19 @@ class RawExamples:
     labels: NDArray[Any]
 
     def take(self, indices: NDArray[np.integer[Any]]) -> RawExamples:
-        """The examples at ``indices``."""
+        """The examples at ``indices``, (n,), in their order."""
         return RawExamples(self.pixels[indices], self.labels[indices])
 
 
 @dataclass(frozen=True, eq=False)
 class RawDataset:
-    """What a decoder hands to the cache; ``classes``: their names, where they have any."""
+    """What a decoder hands to the cache.
+
+    Attributes:
+        train, test: as they were stored.
+        num_classes: labels lie below it.
+        classes: their names in the order of their numbers; None: they have none.
+    """
 
     train: RawExamples
     test: RawExamples
@@ -57,7 +63,12 @@ class RawDataset:
 
 
 def cache_folder(cache: str | Path | None) -> Path:
-    """Where decoded data goes: the argument, else MURMUR_CACHE, else the user's cache folder."""
+    """Where decoded data goes.
+
+    Args:
+        cache: a folder; None: MURMUR_CACHE, else ``murmur`` in the user's cache folder
+            (XDG_CACHE_HOME, ~/.cache).
+    """
     if cache is not None:
         return Path(cache).expanduser().absolute()
     if os.environ.get("MURMUR_CACHE"):
@@ -131,6 +142,7 @@ def _rename_unless_present(temporary: Path, folder: Path) -> None:
 
 
 def _unwritable(folder: Path, error: OSError) -> DataError:
+    """The error for a cache that refuses a file."""
     return DataError(
         f"the cache folder {folder} cannot be written ({error.strerror or error}); "
         "name another with dataset.cache or the environment variable MURMUR_CACHE"
@@ -138,6 +150,11 @@ def _unwritable(folder: Path, error: OSError) -> DataError:
 
 
 def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str:
+    """What names a decoded data set: all that its decoding depends on.
+
+    Raises:
+        DataError: a source is missing.
+    """
     stamps = []
     for path in sources:
         try:
@@ -150,6 +167,7 @@ def _digest(name: str, sources: Sequence[Path], settings: dict[str, Any]) -> str
 
 
 def _write(folder: Path, raw: RawDataset) -> None:
+    """The arrays of a data set and its classes, each file durable when this returns."""
     for part, examples in (("train", raw.train), ("test", raw.test)):
         with (folder / f"{part}_images.npy").open("wb") as file:
             _write_scaled(file, examples.pixels)
@@ -178,11 +196,17 @@ def _write_scaled(file: BinaryIO, pixels: NDArray[Any]) -> None:
 
 
 def _sync(file: BinaryIO) -> None:
+    """Let nothing of ``file`` be lost where the power fails."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def _open(name: str, folder: Path) -> Dataset:
+    """The data set in ``folder``: images are mapped, labels are read.
+
+    Raises:
+        DataError: the folder is damaged.
+    """
     try:
         meta = json.loads((folder / "meta.json").read_text())
         train, test = (

@@ -76,6 +76,7 @@ class Dataset:
         split: whether pool, validation and test set take whole owners, or rows of any.
         classes: names of the classes in the order of their numbers; None: their numbers.
         notes: what a user should hear of how the data were read.
+        test_owners: whose each test example is, in 0..; None: nothing says so, or nobody asks.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -90,6 +91,7 @@ class Dataset:
     split: Literal["owners", "rows"] = "owners"
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    test_owners: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):

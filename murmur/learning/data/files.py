@@ -1,22 +1,32 @@
-"""Readers of the files in which data come: archives of public data sets, .npz, and pictures.
+"""Readers of the files in which data come: public archives, arrays, CSV files and pictures.
 
-IDX (MNIST), SVHN's .mat, CIFAR-10's batches, arrays in .npz files and whatever pictures Pillow
-reads. Nothing is unpacked to disk, so the folder that holds the files may be read-only. Every
-reader checks what it read and raises DataError, which names the file, what is wrong and what to do.
+IDX (MNIST), SVHN's .mat, CIFAR-10's batches, arrays in .npz files, rows of CSV files as text, and
+whatever pictures Pillow reads. Nothing is unpacked to disk, so the folder that holds the files may
+be read-only. Every reader checks what it has read and raises DataError, which names the file, what
+is wrong and what to do; what a file names is never executed.
+
+CSV files are read by Python's own ``csv`` and not by pandas, which fills short rows up, numbers
+columns of the same name, and cuts long rows or takes their first field for an index: here a file is
+read to the letter or refused.
 """
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
 import hashlib
 import io
+import lzma
 import math
 import pickle
+import re
 import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,9 +38,21 @@ from murmur.learning.data.cache import RawExamples
 from murmur.learning.data.cells import is_missing, narrow
 from murmur.learning.data.examples import DataError
 
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff"})
+_TRAIN = ("train", "training")
+_TEST = ("test", "testing", "val", "valid", "validation", "eval")  # the first that is there
+_PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_QUOTED = re.compile(r'"[^"]*"')
+_LONGEST_FIELD = 2**31 - 1  # of the csv module, which would refuse long texts
+
 
 def damaged(path: Path | str, problem: object) -> DataError:
-    """The error for a file whose content is not what it should be."""
+    """The error for a file whose content is not what it should be.
+
+    Args:
+        path: the file.
+        problem: an exception or words, which are put on one line.
+    """
     detail = " ".join(str(problem).split()) or type(problem).__name__
     return DataError(f"{path} is damaged or of another kind ({detail}); replace it by a good copy")
 
@@ -40,7 +62,19 @@ def unreadable(path: Path, error: OSError) -> DataError:
     return DataError(f"{path} cannot be read ({error.strerror or error}); restore it")
 
 
+def wrong_row(path: Path, line: int, what: str) -> DataError:
+    """The error for one line of a CSV file.
+
+    Args:
+        path: the file.
+        line: its number, from 1.
+        what: is wrong with it.
+    """
+    return DataError(f"{path}, line {line}: it has {what}; correct the file")
+
+
 def _read_bytes(path: Path) -> bytes:
+    """All of a file; DataError where the operating system does not give it."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -48,7 +82,11 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def require_md5(path: Path, expected: str) -> None:
-    """Raises DataError unless the file's MD5 sum, which guards against damage, is as expected."""
+    """Check a file's MD5 sum, which guards against damage and not against forgery.
+
+    Raises:
+        DataError: it cannot be read, or the sum is another.
+    """
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
@@ -59,7 +97,16 @@ def require_md5(path: Path, expected: str) -> None:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """An IDX file of unsigned bytes, gzipped when its name ends in .gz (MNIST's format)."""
+    """An IDX file of unsigned bytes, gzipped where its name ends in .gz.
+
+    The format of MNIST (LeCun, Cortes and Burges).
+
+    Returns:
+        An array of the shape that the header says.
+
+    Raises:
+        DataError: it is another file, or longer or shorter than its header says.
+    """
     content = _read_bytes(path)
     if path.suffix == ".gz":
         try:
@@ -83,7 +130,15 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_idx_pair(images: Path, labels: Path) -> RawExamples:
-    """Images (N, H, W) and labels (N,) from two IDX files, as (N, 1, H, W)."""
+    """Images and labels from two IDX files.
+
+    Args:
+        images: of shape (N, H, W), which become (N, 1, H, W).
+        labels: of shape (N,).
+
+    Raises:
+        DataError: one of them is damaged, or they do not belong together.
+    """
     pixels = read_idx(images)
     classes = read_idx(labels)
     if pixels.ndim != 3:
@@ -94,7 +149,14 @@ def read_idx_pair(images: Path, labels: Path) -> RawExamples:
 
 
 def read_svhn(path: Path) -> RawExamples:
-    """One of SVHN's cropped-digit files: X (32, 32, 3, N), y (N, 1), where 10 stands for zero."""
+    """One of SVHN's cropped-digit files: X (32, 32, 3, N), y (N, 1), where 10 stands for zero.
+
+    Returns:
+        Images (N, 3, 32, 32), labels 0 to 9.
+
+    Raises:
+        DataError: it is damaged or holds something else.
+    """
     from scipy.io import loadmat
 
     try:
@@ -114,7 +176,14 @@ def read_svhn(path: Path) -> RawExamples:
 
 
 def read_cifar10(files: Sequence[Path]) -> tuple[RawExamples, RawExamples]:
-    """CIFAR-10's train and test examples from its one archive, or from its batch files."""
+    """CIFAR-10's examples from its one archive, or from its batch files.
+
+    Returns:
+        Train and test examples, (N, 3, 32, 32).
+
+    Raises:
+        DataError: a file is damaged, or a batch is missing.
+    """
     if len(files) == 1:
         batches = _cifar10_members(files[0])
     else:
@@ -131,6 +200,7 @@ def read_cifar10(files: Sequence[Path]) -> tuple[RawExamples, RawExamples]:
 
 
 def _cifar10_members(path: Path) -> dict[str, bytes]:
+    """Name -> content of the batches in CIFAR-10's archive."""
     batches = {}
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -145,7 +215,13 @@ def _cifar10_members(path: Path) -> dict[str, bytes]:
 
 
 def _cifar10_batch(content: bytes, name: str, path: Path) -> RawExamples:
-    """One pickled batch: ``data`` (N, 3072) in channel, row, column order, and ``labels``."""
+    """One pickled batch: ``data`` (N, 3072) in channel, row, column order, and ``labels``.
+
+    Args:
+        content: the pickle, of which nothing but arrays is made (``_ArraysOnly``).
+        name: the batch's.
+        path: where it is from, for errors.
+    """
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         pixels = np.asarray(batch[b"data"])
@@ -180,7 +256,11 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file; pickled objects are refused."""
+    """All arrays of an .npz file, by name.
+
+    Raises:
+        DataError: it is no such file, does not fit into memory, or holds pickled objects.
+    """
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -200,8 +280,14 @@ def array_examples(
 
     Images: (N, H, W), (N, H, W, C) with C = 1 or 3, or (N, C, H, W) (channels last where both fit);
     integers in 0..255, which are divided by 255, or finite floats, which stay as they are. Other
-    arrays of floats: (N, F) becomes (N, F, 1, 1), and what has more than four axes
-    (N, C, H, the product of the others). Labels: integers of at least 0, (N,) or (N, 1).
+    arrays of floats: (N, F) becomes (N, F, 1, 1), and what has more than four axes (N, C, H, the
+    product of the others). Labels: integers of at least 0, (N,) or (N, 1).
+
+    Args:
+        path: the file, for errors.
+        arrays: all that it holds.
+        images_key: name of the images.
+        labels_key: name of the labels.
 
     Raises:
         DataError: an array is missing or not as above, naming the file and the array.
@@ -235,6 +321,7 @@ def array_examples(
 
 
 def _pixels(path: Path, key: str, images: NDArray[Any]) -> NDArray[Any]:
+    """Images as bytes, or as floats of 32 bits; DataError for other numbers."""
     if images.dtype == np.uint8:
         return images
     kind = images.dtype.kind
@@ -254,18 +341,56 @@ def _pixels(path: Path, key: str, images: NDArray[Any]) -> NDArray[Any]:
     return images.astype(np.uint8)
 
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff"})
+@contextmanager
+def open_csv(path: Path) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
+    """The header, and an iterator over (line number, fields) of the rows that are not blank.
+
+    UTF-8, packed or not; commas, or, where the header has none, semicolons or tabs. Names and
+    fields are what the file says, to the letter.
+
+    Raises:
+        DataError: the file cannot be read, a name stands twice, a row is longer or shorter than
+            the header, or quotes are not closed.
+    """
+    unpack = _PACKED.get(path.suffix.lower(), open)
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        with unpack(path, "rt", newline="", encoding="utf-8-sig") as file:
+            separator = _separator(file.readline())
+        with unpack(path, "rt", newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True, delimiter=separator)
+            header = next(reader, [])
+            if not header or len(set(header)) != len(header):
+                raise wrong_row(path, 1, f"the header {header[:9]}; it must name each column once")
+            yield header, _rows(path, reader, len(header))
+    except (csv.Error, UnicodeDecodeError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path} is not a CSV file in UTF-8 ({error}); convert it") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
-_TRAIN = ("train", "training")
-_TEST = ("test", "testing", "val", "valid", "validation", "eval")  # the first that is there
+def _separator(line: str) -> str:
+    """What separates the names of the header ``line``: commas, else semicolons or tabs."""
+    bare = _QUOTED.sub("", line)
+    return next((separator for separator in ",;\t" if separator in bare), ",")
+
+
+def _rows(path: Path, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
+    for fields in reader:
+        if fields and len(fields) != width:
+            raise wrong_row(path, reader.line_num, f"{len(fields)} fields, the header has {width}")
+        if fields:
+            yield reader.line_num, fields
 
 
 def split_folders(root: Path) -> tuple[list[Path], list[str]]:
-    """The folder of the training classes, perhaps that of the test classes, and names left out.
+    """The folders of the training and test classes, and names that are left out.
 
     ``root`` itself, unless its folders are named as splits are (whatever the case); a second one
     for evaluation (``val`` beside ``test``) is left out.
+
+    Returns:
+        One folder, or that of the training and that of the test classes; names of others.
 
     Raises:
         DataError: splits and other folders lie side by side, or one split has two names.
@@ -290,9 +415,12 @@ def split_folders(root: Path) -> tuple[list[Path], list[str]]:
 
 
 def class_files(folder: Path) -> list[tuple[str, Path]]:
-    """(class name, picture file) of every picture below a folder of class folders, sorted.
+    """Every picture below a folder of class folders.
 
     Hidden files are passed over, and whatever lies in ``folder`` itself.
+
+    Returns:
+        (class name, file), sorted.
 
     Raises:
         DataError: a class folder holds another kind of file, or cannot be read; or classes seem to
@@ -336,7 +464,7 @@ def _require_one_level(folder: Path, files: Sequence[Path]) -> None:
 
 
 def read_images(paths: Sequence[Path], height: int, width: int, channels: int) -> NDArray[np.uint8]:
-    """The pictures at ``paths`` as (N, ``channels``, ``height``, ``width``); see ``read_image``."""
+    """Pictures of files, (N, ``channels``, ``height``, ``width``); see ``read_image``."""
     images = np.empty((len(paths), channels, height, width), dtype=np.uint8)
     for image, path in zip(images, paths, strict=True):
         image[:] = read_image(path, height=height, width=width, channels=channels)
@@ -352,8 +480,8 @@ def read_image(path: Path, *, height: int, width: int, channels: int) -> NDArray
     frames, the first.
 
     Raises:
-        DataError: the file is missing, damaged, not a picture of that kind, or would become a
-            blank one: 16 bits of which fewer are used, white ink on nothing.
+        DataError: the file is missing, damaged, not a picture of that kind, or would become a blank
+            one: 16 bits of which fewer are used, white ink on nothing.
     """
     return _opened(path, height, width, channels, str(path))
 
@@ -361,14 +489,20 @@ def read_image(path: Path, *, height: int, width: int, channels: int) -> NDArray
 def read_stored(
     picture: Any, height: int, width: int, channels: int, name: str
 ) -> NDArray[np.uint8]:
-    """The same of a cell: a Pillow image, or a mapping with the ``bytes`` or ``path`` of a file.
+    """The picture of a table's cell, as ``read_image`` gives it.
 
-    DataError, which begins with ``name``, also where there is none.
+    Args:
+        picture: a mapping with the ``bytes`` of a file or its ``path``.
+        height: in pixels.
+        width: in pixels.
+        channels: 1 (grey) or 3 (RGB).
+        name: of the cell, with which errors begin.
+
+    Raises:
+        DataError: as ``read_image``, or there is no picture.
     """
     if is_missing(picture):
         raise DataError(f"{name}: has no picture; add it, or leave the row out")
-    if not isinstance(picture, Mapping):
-        return _to_pixels(picture, height, width, channels, name)
     content = picture["bytes"]
     if content is None:
         return _opened(Path(str(picture["path"])), height, width, channels, name)
@@ -378,6 +512,7 @@ def read_stored(
 def _opened(
     file: Path | io.BytesIO, height: int, width: int, channels: int, name: str
 ) -> NDArray[np.uint8]:
+    """The picture in ``file``, whatever Pillow raises turned into a DataError."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -394,6 +529,7 @@ def _opened(
 def _to_pixels(
     picture: Any, height: int, width: int, channels: int, name: str
 ) -> NDArray[np.uint8]:
+    """A picture that Pillow has opened, as ``read_image`` says."""
     from PIL import Image, ImageOps
 
     # Pillow itself drops the lower byte of 16-bit colours; what it reads is known before it does.
@@ -442,5 +578,5 @@ def _on_white(image: Any, name: str) -> Any:
 
 
 def _is_even(image: Any) -> bool:
-    """Whether all pixels are the same."""
+    """Whether all pixels of a picture are the same."""
     return all(low == high for low, high in image.getextrema())

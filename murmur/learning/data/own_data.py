@@ -2,32 +2,38 @@
 
 Each takes ``test_fraction``: 0 for one client's own data, of which nothing is held back. Where
 several sites train together, give ``classes`` (or ``num_classes``), the same at every site: a site
-that lacks a class must not number the others differently.
+that lacks a class must not number the others differently. ``conf/dataset`` names these functions,
+and a device reads its data by them.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from murmur.common import require_integer, require_number
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
-from murmur.learning.data.csv_file import names_files, read_table, shaped
 from murmur.learning.data.examples import DataError, Dataset, described
 from murmur.learning.data.files import (
     array_examples,
     class_files,
     damaged,
+    open_csv,
     read_images,
     read_npz,
     split_folders,
+    wrong_row,
 )
 from murmur.learning.data.splits import split_test
 
+_LABEL = "label"
+_FILENAME = "filename"
 # Names of (images, labels, test images, test labels): our own, MedMNIST's and Keras's.
 _NPZ_NAMES = (
     ("images", "labels", "test_images", "test_labels"),
@@ -49,7 +55,7 @@ def image_folder(
     """Picture files in one folder per class: ``root/<class>/…`` or ``root/train/<class>/…``.
 
     Where ``root`` holds both ``train`` and ``test`` (or ``val``, and other names of these;
-    ``image_files.split_folders``), these are the split and ``test_fraction`` is not used. Hidden
+    ``files.split_folders``), these are the split and ``test_fraction`` is not used. Hidden
     files are passed over; any other file that is no picture is an error.
 
     Args:
@@ -72,33 +78,32 @@ def image_folder(
     require_number("test_fraction", test_fraction, 0, 1)
     places, left_out = split_folders(folder)
     parts = [class_files(place) for place in places]
-    names = [name for part in parts for name, _ in part]
-    found = [path for part in parts for _, path in part]
     for place, part in zip(places, parts, strict=True):
         if not part:
             raise DataError(
                 f"{place} holds no pictures in class folders; put them in <class>/<file>"
             )
+    names = [name for part in parts for name, _ in part]
+    found = [path for part in parts for _, path in part]
     labels, order = number_classes(names, lambda row: str(found[row]), classes)
+    split: list[float] | str = [test_fraction, split_seed]
+    if len(parts) > 1:
+        split = str(places[1])
 
     def build() -> RawDataset:
         raw = RawExamples(read_images(found, height, width, channels), labels)
         if len(parts) == 1:
             return _hold_out(raw, order, test_fraction, split_seed)
-        ends = np.arange(len(raw.labels))
-        cut = len(parts[0])
-        train = raw.take(ends[:cut])
-        test = raw.take(ends[cut:])
-        return RawDataset(train, test, max(2, len(order)), order)
+        train, test = np.split(np.arange(len(labels)), [len(parts[0])])
+        return RawDataset(raw.take(train), raw.take(test), max(2, len(order)), order)
 
     settings = {
         "size": [height, width],
         "channels": channels,
-        "classes": None if classes is None else list(classes),
-        "split": [test_fraction, split_seed] if len(parts) == 1 else f"{places[1]}",
+        "classes": _plain(classes),
+        "split": split,
     }
-    name = "image_folder"
-    data = load_or_build(name, sources=found, settings=settings, cache=cache, build=build)
+    data = load_or_build("image_folder", sources=found, settings=settings, cache=cache, build=build)
     return described(data, *(f"pictures below {name} are left out" for name in left_out))
 
 
@@ -110,7 +115,7 @@ def npz(
     split_seed: int = 0,
     cache: str | Path | None = None,
 ) -> Dataset:
-    """An .npz file with ``images`` and ``labels``, as ``data.archives.array_examples`` reads it.
+    """An .npz file with ``images`` and ``labels``, as ``files.array_examples`` reads it.
 
     ``test_images`` and ``test_labels`` beside them are the test set; ``test_fraction`` is then not
     used. Keras's names (``x_train``, ``y_train``, …) and MedMNIST's (``train_images``, …) do too.
@@ -135,28 +140,23 @@ def npz(
         arrays = read_npz(file)
         names = next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
         train = array_examples(file, arrays, names[0], names[1])
+        test = train.take(np.arange(0))
         if names[2] in arrays:
             test = array_examples(file, arrays, names[2], names[3])
-        else:
-            test = None
-        every_label = np.concatenate([train.labels, test.labels if test else train.labels[:0]])
         if not len(train.labels):
             raise damaged(file, f"{names[0]} is empty")
-        top = int(every_label.max())
-        if num_classes is not None and top >= num_classes:
-            raise damaged(file, f"label {top} is not below num_classes={num_classes}")
-        if num_classes is None:
-            known = None
-        else:
-            known = list(range(num_classes))
-        labels, order = number_classes(
-            every_label.tolist(), lambda row: f"{file}, label {row}", known
-        )
-        train = RawExamples(train.pixels, labels[: len(train.labels)])
-        if test is None:
-            return _hold_out(train, order, test_fraction, split_seed)
         if train.pixels.shape[1:] != test.pixels.shape[1:]:
             raise damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
+        values = np.concatenate([train.labels, test.labels]).tolist()
+        known = None
+        if num_classes is not None:
+            known = list(range(num_classes))
+            if max(values) >= num_classes:
+                raise damaged(file, f"label {max(values)} is not below num_classes={num_classes}")
+        labels, order = number_classes(values, lambda row: f"{file}, label {row}", known)
+        train = RawExamples(train.pixels, labels[: len(train.labels)])
+        if names[2] not in arrays:
+            return _hold_out(train, order, test_fraction, split_seed)
         test = RawExamples(test.pixels, labels[len(train.labels) :])
         return RawDataset(train, test, max(2, len(order)), order)
 
@@ -177,10 +177,14 @@ def csv(
     split_seed: int = 0,
     cache: str | Path | None = None,
 ) -> Dataset:
-    """A CSV file with a header: ``label`` and pixel columns, or ``filename`` and ``label``.
+    """A CSV file of labelled images: a column ``label``, and pixels or the name of a picture file.
+
+    Beside the label stands one column ``filename`` (a relative name starts from the CSV file's
+    folder), or any number of columns with integers in 0..255. A first column without a name, which
+    pandas writes, is left out.
 
     Args:
-        path: the file; see ``murmur.learning.data.tables.read_table``.
+        path: the file; see ``murmur.learning.data.files.open_csv``.
         shape: of pixel columns, (C, H, W); None: one channel, square.
         size: of picture files, as in ``image_folder``.
         channels: of picture files, as in ``image_folder``.
@@ -197,33 +201,129 @@ def csv(
     height, width = _height_and_width(size)
     _check_channels(channels)
     require_number("test_fraction", test_fraction, 0, 1)
-    pictures: tuple[Path, ...] = ()
-    if names_files(file):
-        pictures = read_table(file).files
+    pictures = _pictures_of(file)
+    image = list(shape or ())
+    if pictures:
+        image = [height, width, channels]
 
     def build() -> RawDataset:
-        table = read_table(file)
-        require_labels(table.labels, f"{file}")
-        places = [f"{file}, line {line}" for line in table.lines]
-        labels, order = number_classes(table.labels, places.__getitem__, classes)
-        if table.files:
-            pixels = read_images(table.files, height, width, channels)
+        lines, values, rows, columns = _labelled_rows(file)
+        require_labels(values, f"{file}")
+        labels, order = number_classes(values, lambda row: f"{file}, line {lines[row]}", classes)
+        if pictures:
+            pixels = read_images(pictures, height, width, channels)
         else:
-            pixels = shaped(file, table.pixels, shape)
+            flat = [_pixels(file, *row, columns) for row in zip(lines, rows, strict=True)]
+            pixels = _shaped(file, b"".join(flat), len(columns), shape)
         return _hold_out(RawExamples(pixels, labels), order, test_fraction, split_seed)
 
-    settings = {
-        "image": [height, width, channels] if pictures else list(shape or ()),
-        "classes": None if classes is None else list(classes),
-        "split": [test_fraction, split_seed],
-    }
+    settings = {"image": image, "classes": _plain(classes), "split": [test_fraction, split_seed]}
     sources = [file, *pictures]
     return described(
         load_or_build("csv", sources=sources, settings=settings, cache=cache, build=build)
     )
 
 
+def _pictures_of(file: Path) -> list[Path]:
+    """The picture files that a CSV file names; none where it holds pixels."""
+    with open_csv(file) as (header, _):
+        columns = _image_columns(file, header)
+    if columns != [_FILENAME]:
+        return []
+    return [file.parent / name for (name,) in _labelled_rows(file)[2]]
+
+
+def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
+    """The columns beside the label, without the index that pandas writes."""
+    columns = [name for name in header[not header[0] :] if name != _LABEL]
+    if _LABEL not in header or not columns:
+        raise wrong_row(file, 1, f"the header {list(header[:9])}; it must have a column {_LABEL!r}")
+    if "" in columns:
+        raise wrong_row(file, 1, "a column without a name that is not the first")
+    if _FILENAME in columns and len(columns) != 1:
+        raise wrong_row(file, 1, f"more columns than {_LABEL} and {_FILENAME}")
+    return columns
+
+
+def _labelled_rows(file: Path) -> tuple[list[int], list[str], list[list[str]], list[str]]:
+    """What a CSV file holds.
+
+    Returns:
+        Each row's last line, its label and its other fields, and the columns of these.
+
+    Raises:
+        DataError: the file cannot be read, is no such table or has no rows.
+    """
+    lines = []
+    labels = []
+    others = []
+    with open_csv(file) as (header, rows):
+        columns = _image_columns(file, header)
+        label_at = header.index(_LABEL)
+        places = [header.index(name) for name in columns]
+        for line, fields in rows:
+            lines.append(line)
+            labels.append(fields[label_at])
+            others.append([fields[place] for place in places])
+    if not lines:
+        raise DataError(f"{file} has a header but no rows; add some")
+    return lines, labels, others, columns
+
+
+def _pixels(file: Path, line: int, fields: Sequence[str], columns: Sequence[str]) -> bytes:
+    """A row's pixels as bytes; DataError names the first that is none."""
+    try:
+        return bytes(map(int, fields))
+    except ValueError:
+        wrong = [name for name, field in zip(columns, fields, strict=True) if not _is_byte(field)]
+        field = fields[columns.index(wrong[0])]
+        what = f"{wrong[0]} = {field!r}, which is no integer in 0..255"
+        raise wrong_row(file, line, what) from None
+
+
+def _is_byte(field: str) -> bool:
+    """Whether a field writes an integer in 0..255."""
+    try:
+        return 0 <= int(field) <= 255
+    except ValueError:
+        return False
+
+
+def _shaped(
+    file: Path, content: bytes, columns: int, shape: Sequence[int] | None
+) -> NDArray[np.uint8]:
+    """Rows of pixels as images (N, C, H, W), in channel, row, column order.
+
+    Args:
+        file: where they are from, for errors.
+        content: one byte for each pixel, row after row.
+        columns: pixels of a row.
+        shape: (C, H, W); None: one channel, square.
+
+    Raises:
+        ValueError: a row does not make such an image.
+    """
+    side = math.isqrt(columns)
+    wanted = tuple(shape or (1, side, side))
+    if len(wanted) != 3 or math.prod(wanted) != columns:
+        raise ValueError(
+            f"shape={shape}: must be [channels, height, width] with a product of {columns}, the "
+            f"number of pixel columns in {file}"
+        )
+    return np.frombuffer(content, np.uint8).reshape(-1, *wanted)
+
+
 def _existing(name: str, value: str | Path | None, exists: Callable[[Path], bool]) -> Path:
+    """A path that a setting names.
+
+    Args:
+        name: of the setting.
+        value: its value.
+        exists: whether a path is of the kind that is wanted.
+
+    Raises:
+        DataError: none is named, or it does not exist.
+    """
     if value is None:
         raise DataError(f"dataset.{name}=null: set it to the place where your data lies")
     path = Path(value).expanduser().absolute()
@@ -233,10 +333,8 @@ def _existing(name: str, value: str | Path | None, exists: Callable[[Path], bool
 
 
 def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
-    if isinstance(size, int):
-        pair = [size, size]
-    else:
-        pair = list(size)
+    """(height, width) of a size in pixels, a side or a pair; ValueError for other sizes."""
+    pair = [size, size] if isinstance(size, int) else list(size)
     if len(pair) != 2:
         raise ValueError(f"size={size}: must be a number of pixels or [height, width]")
     for side in pair:
@@ -245,12 +343,21 @@ def _height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def _check_channels(channels: int) -> None:
+    """ValueError unless pictures are grey (1) or in colours (3)."""
     if channels not in (1, 3):
         raise ValueError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
+
+
+def _plain(classes: Sequence[str | int] | None) -> list[str | int] | None:
+    """``classes`` for JSON."""
+    if classes is None:
+        return None
+    return list(classes)
 
 
 def _hold_out(
     raw: RawExamples, classes: tuple[str, ...], test_fraction: float, split_seed: int
 ) -> RawDataset:
+    """The examples with a share of them as the test set; see ``splits.split_test``."""
     train, test = split_test(len(raw.labels), test_fraction, split_seed)
     return RawDataset(raw.take(train), raw.take(test), max(2, len(classes)), classes)

@@ -1,53 +1,50 @@
 """How the private examples are divided among the clients.
 
 A partition is a frozen value, called with the labels, the number of clients, the number of classes
-and a generator; it returns one sorted array of indices per client. No example goes to two clients;
-every example goes to some client unless the class says otherwise. The result is a function of the
-arguments alone. A partition that cannot be had raises ValueError, after a bounded number of tries
-where it is drawn at random. flwr-datasets' partitioners are here by name (``FlowerPartitioner``).
+and a generator; it returns one sorted array of rows for each client. No example goes to two
+clients; every example goes to some client unless the class says otherwise. The result is a function
+of the arguments alone. A partition that cannot be had raises ValueError, after a bounded number of
+tries where it is drawn at random. Below the partitions stands what they share: a partition decides
+how many examples of each class every client gets, then deals them out.
 
-Ours stay where both have one: they need neither that package nor a table in Arrow, so that a run of
-many clients starts sooner; they give every client an example, or say why not; and they draw from
-the run's own stream (``murmur.common``), on whose bits published runs rest.
+``FlowerPartitioner`` is any partitioner of flwr-datasets by its name. Ours are those that it lacks,
+or whose bits published runs rest on: exact shards, mixtures for each client, PrivateKT's own, sizes
+by groups or a power law. They draw from the run's own stream, need no further package, and give
+every client an example or say why they cannot.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from murmur.common import require_integer, require_number
-from murmur.learning.data.allocation import (
-    apportion,
-    count_classes,
-    deal,
-    deal_sizes,
-    draw_counts,
-    draw_until_large_enough,
-    even_sizes,
-    require_concentration,
-    symmetric_dirichlet,
-)
+from murmur.common import require_integer
+from murmur.settings import Count, settings
 
-Shares = list[NDArray[np.int64]]
+Rows = NDArray[np.int64]
+Shares = list[Rows]
+Rng = np.random.Generator
+# α = 1e-6 is one class for each client to every digit, 1e6 is even; beyond them there is nothing.
+Concentration = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
+_TURNS = 16  # in which clients draw their examples
 
 
 class Partition(Protocol):
     """Divides examples among clients."""
 
-    def __call__(
-        self,
-        labels: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> Shares:
-        """One sorted array of indices into ``labels`` (N,) per client, pairwise disjoint.
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
+        """One sorted array of rows of ``labels`` (N,) for each client, pairwise disjoint.
+
+        Args:
+            labels: each example's class, (N,); whose it is, where the class says ``by_owner``.
+            num_clients: how many shares there are to be.
+            num_classes: labels lie in [0, num_classes).
+            rng: the experiment's randomness.
 
         Raises:
             ValueError: there are more clients than examples, a label is outside
@@ -55,90 +52,51 @@ class Partition(Protocol):
         """
 
 
-def label_counts(shares: Shares, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+def label_counts(shares: Shares, labels: Rows, num_classes: int) -> Rows:
     """How many examples of each class each client has, shape (clients, classes)."""
     return np.stack([np.bincount(labels[share], minlength=num_classes) for share in shares])
 
 
-@dataclass(frozen=True)
+@settings
 class IID:
     """Examples in random order, cut into shares whose sizes differ by at most one."""
 
-    def __call__(
-        self,
-        labels: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> Shares:
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
         """See ``Partition``."""
         count_classes(labels, num_clients, num_classes)
         return deal_sizes(len(labels), even_sizes(len(labels), num_clients), rng)
 
 
-@dataclass(frozen=True)
+@settings
 class Dirichlet:
     """Label skew by Dirichlet(α, …, α); the smaller α, the stronger.
 
-    ``per="client"`` (Hsu, Qi and Brown 2019, arXiv:1909.06335, section 3; PrivateKT): client i
-    draws its mixture of classes q_i ~ Dir(α·1_C), then its N/n examples from the classes in these
-    proportions, without replacement. Where a class has run out, the rest follows q_i over the
-    classes left; clients draw by turns, so that this meets all alike
-    (``murmur.learning.data.allocation.draw_counts``). Sizes differ by at most one. Hsu et al. write
-    Dir(α'·p) for a prior p that sums to 1: with p uniform, α' = α·C.
+    Hsu, Qi and Brown 2019, arXiv:1909.06335, section 3; PrivateKT: client i draws its mixture of
+    classes q_i ~ Dir(α·1_C), then its N/n examples from the classes in these proportions, without
+    replacement. Where a class has run out, the rest follows q_i over the classes left; clients draw
+    by turns, so that this meets all alike (``draw_counts``). Sizes differ by at most one. Hsu et
+    al. write Dir(α'·p) for a prior p that sums to 1: with p uniform, α' = α·C.
 
-    ``per="class"`` (Yurochkin et al. 2019, arXiv:1905.12022; Li et al. 2022, arXiv:2102.02079):
-    class c is cut over the clients in proportions p_c ~ Dir(α·1_n). Sizes differ too; all is
-    drawn anew until every client has ``min_size`` examples.
+    Classes that are cut over the clients instead (Yurochkin et al. 2019, arXiv:1905.12022; Li et
+    al. 2022, arXiv:2102.02079) are flwr-datasets' ``DirichletPartitioner``.
 
     Attributes:
         alpha: concentration, in [1e-6, 1e6].
-        per: whose proportions are drawn, ``client`` or ``class``.
         min_size: the fewest examples a client may get.
-        max_retries: how many times ``per="class"`` draws before it gives up.
     """
 
-    alpha: float = 0.5
-    per: str = "client"
-    min_size: int = 1
-    max_retries: int = 100
+    alpha: Concentration = 0.5
+    min_size: Count = 1
 
-    def __post_init__(self) -> None:
-        require_concentration("alpha", self.alpha)
-        if self.per not in ("client", "class"):
-            raise ValueError(f"per={self.per}: must be client or class")
-        require_integer("min_size", self.min_size, 1)
-        require_integer("max_retries", self.max_retries, 1)
-
-    def __call__(
-        self,
-        labels: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> Shares:
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
         """See ``Partition``."""
         available = count_classes(labels, num_clients, num_classes, self.min_size)
-        if self.per == "client":
-            sizes = even_sizes(len(labels), num_clients)
-            mixtures = symmetric_dirichlet(rng, self.alpha, num_clients, num_classes)
-            return deal(labels, draw_counts(sizes, mixtures, available, rng), rng)
-
-        def draw() -> NDArray[np.int64]:
-            splits = symmetric_dirichlet(rng, self.alpha, num_classes, num_clients)
-            pairs = zip(available, splits, strict=True)
-            return np.stack([apportion(int(n), split) for n, split in pairs], axis=1)
-
-        counts = draw_until_large_enough(
-            draw,
-            min_size=self.min_size,
-            max_retries=self.max_retries,
-            remedy=f"raise alpha={self.alpha}, lower min_size or num_clients, or set per=client",
-        )
-        return deal(labels, counts, rng)
+        sizes = even_sizes(len(labels), num_clients)
+        mixtures = symmetric_dirichlet(rng, self.alpha, num_clients, num_classes)
+        return deal(labels, draw_counts(sizes, mixtures, available, rng), rng)
 
 
-@dataclass(frozen=True)
+@settings
 class Natural:
     """Each client is one owner of examples, as the data set says (``Dataset.owners``).
 
@@ -148,13 +106,7 @@ class Natural:
 
     by_owner: ClassVar[bool] = True
 
-    def __call__(
-        self,
-        owners: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> Shares:
+    def __call__(self, owners: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
         """See ``Partition``."""
         present = np.unique(owners)
         if num_clients > len(present):
@@ -169,7 +121,7 @@ class Natural:
         return [rows[owner] for owner in chosen]
 
 
-@dataclass(frozen=True)
+@settings
 class Shards:
     """Every client holds ``classes_per_client`` classes, each in equal parts with its co-holders.
 
@@ -182,18 +134,9 @@ class Shards:
         classes_per_client: at least 1, at most the number of classes present.
     """
 
-    classes_per_client: int = 2
+    classes_per_client: Count = 2
 
-    def __post_init__(self) -> None:
-        require_integer("classes_per_client", self.classes_per_client, 1)
-
-    def __call__(
-        self,
-        labels: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> Shares:
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
         """See ``Partition``."""
         available = count_classes(labels, num_clients, num_classes)
         present = np.flatnonzero(available)
@@ -224,7 +167,7 @@ class Shards:
         return deal(labels, counts, rng)
 
 
-@dataclass(frozen=True)
+@settings
 class Legacy:
     """The partition of PrivateKT's authors (their ``preprocessing.py``, ``local_data_partition``).
 
@@ -246,49 +189,41 @@ class Legacy:
         max_retries: how many times it draws before it gives up.
     """
 
-    alpha: float = 0.5
-    local_size: int | None = None
-    min_size: int = 1
-    max_retries: int = 100
+    alpha: Concentration = 0.5
+    local_size: Count | None = None
+    min_size: Count = 1
+    max_retries: Count = 100
 
-    def __post_init__(self) -> None:
-        require_concentration("alpha", self.alpha)
-        if self.local_size is not None:
-            require_integer("local_size", self.local_size, 1)
-        require_integer("min_size", self.min_size, 1)
-        require_integer("max_retries", self.max_retries, 1)
-
-    def __call__(
-        self,
-        labels: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> Shares:
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
         """See ``Partition``."""
         available = count_classes(labels, num_clients, num_classes, self.min_size)
         size = self.local_size or len(labels) // num_clients
 
-        def draw() -> NDArray[np.int64]:
-            left = available.copy()
-            counts = np.zeros((num_clients, num_classes), dtype=np.int64)
-            mixtures = symmetric_dirichlet(rng, self.alpha, num_clients - 1, num_classes)
-            for client, mixture in enumerate(mixtures):
-                counts[client] = np.minimum(apportion(size, mixture), left)
-                left -= counts[client]
-            counts[-1] = left
-            return counts
-
-        counts = draw_until_large_enough(
-            draw,
-            min_size=self.min_size,
-            max_retries=self.max_retries,
-            remedy=f"raise alpha={self.alpha}, lower min_size, local_size or num_clients",
+        smallest = 0
+        for _ in range(self.max_retries):
+            counts = self._draw(available, size, num_clients, rng)
+            smallest = max(smallest, int(counts.sum(axis=1).min()))
+            if smallest >= self.min_size:
+                return deal(labels, counts, rng)
+        raise ValueError(
+            f"min_size={self.min_size}: no draw in max_retries={self.max_retries} gave every "
+            f"client so many examples, the best gave the smallest {smallest}; raise "
+            f"alpha={self.alpha}, lower min_size, local_size or num_clients"
         )
-        return deal(labels, counts, rng)
+
+    def _draw(self, available: Rows, size: int, num_clients: int, rng: Rng) -> Rows:
+        """Counts (clients, classes) of one draw, out of ``available`` (classes,) examples."""
+        left = available.copy()
+        counts = np.zeros((num_clients, len(available)), dtype=np.int64)
+        mixtures = symmetric_dirichlet(rng, self.alpha, num_clients - 1, len(available))
+        for client, mixture in enumerate(mixtures):
+            counts[client] = np.minimum(apportion(size, mixture), left)
+            left -= counts[client]
+        counts[-1] = left
+        return counts
 
 
-@dataclass(frozen=True)
+@settings
 class QuantitySkew:
     """Clients of different sizes, with even or Dirichlet-skewed labels.
 
@@ -301,31 +236,24 @@ class QuantitySkew:
         groups: group name → ``count`` clients of ``size`` examples each, in this order; KD-DPFL's
             MNIST run is ``large``: 5 × 6,000 and ``general``: 40 × 500.
         sizes: every client's number of examples.
-        alpha: None: examples whatever their label; a number: labels as in ``Dirichlet`` with
-            ``per="client"``.
+        alpha: None: examples whatever their label; a number: labels as in ``Dirichlet``.
         min_size: the fewest examples a client may get.
     """
 
-    exponent: float | None = None
-    groups: Mapping[str, Mapping[str, int]] | None = None
-    sizes: Sequence[int] | None = None
-    alpha: float | None = None
-    min_size: int = 1
+    exponent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
+    groups: Any = None
+    sizes: Any = None
+    alpha: Concentration | None = None
+    min_size: Count = 1
 
     def __post_init__(self) -> None:
-        given = [
-            name for name in ("exponent", "groups", "sizes") if getattr(self, name) is not None
-        ]
+        rules = ("exponent", "groups", "sizes")
+        given = [name for name in rules if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
                 f"exponent={self.exponent}: exactly one of exponent, groups and sizes must be "
                 f"set, the others null; set are {given}"
             )
-        require_integer("min_size", self.min_size, 1)
-        if self.alpha is not None:
-            require_concentration("alpha", self.alpha)
-        if self.exponent is not None:
-            require_number("exponent", self.exponent, 0, 100)
         for name, group in (self.groups or {}).items():
             if not isinstance(group, Mapping) or set(group) != {"count", "size"}:
                 raise ValueError(f"groups.{name}={group}: must hold count and size, nothing else")
@@ -334,14 +262,8 @@ class QuantitySkew:
         for index, size in enumerate(self.sizes or ()):
             require_integer(f"sizes[{index}]", size, self.min_size)
 
-    def __call__(
-        self,
-        labels: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> list[NDArray[np.int64]]:
-        """See ``murmur.learning.data.partitions.Partition``."""
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
+        """See ``Partition``."""
         available = count_classes(labels, num_clients, num_classes, self.min_size)
         sizes = self.client_sizes(len(labels), num_clients)
         if self.alpha is None:
@@ -349,7 +271,7 @@ class QuantitySkew:
         mixtures = symmetric_dirichlet(rng, self.alpha, num_clients, num_classes)
         return deal(labels, draw_counts(sizes, mixtures, available, rng), rng)
 
-    def client_sizes(self, total: int, num_clients: int) -> NDArray[np.int64]:
+    def client_sizes(self, total: int, num_clients: int) -> Rows:
         """Each client's number of examples out of ``total``, shape (clients,).
 
         Raises:
@@ -400,14 +322,8 @@ class FlowerPartitioner:
         self.make = getattr(known, name)
         self.settings = dict(settings)
 
-    def __call__(
-        self,
-        labels: NDArray[np.int64],
-        num_clients: int,
-        num_classes: int,
-        rng: np.random.Generator,
-    ) -> list[NDArray[np.int64]]:
-        """See ``murmur.learning.data.partitions.Partition``."""
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
+        """See ``Partition``."""
         from datasets import Dataset
 
         own = {
@@ -433,3 +349,116 @@ class FlowerPartitioner:
         if empty := [client for client, share in enumerate(shares) if not len(share)]:
             raise ValueError(f"settings={self.settings}: leaves client {empty[0]} without examples")
         return shares
+
+
+def even_sizes(total: int, clients: int) -> Rows:
+    """``total`` cut into ``clients`` sizes that differ by at most one, the larger ones first."""
+    sizes = np.full(clients, total // clients, dtype=np.int64)
+    sizes[: total % clients] += 1
+    return sizes
+
+
+def apportion(total: int, weights: NDArray[np.float64]) -> Rows:
+    """``total`` cut in proportion to ``weights`` (sum above 0) by the largest remainder.
+
+    The counts sum to ``total`` and each differs from its exact share by less than one.
+    """
+    exact = total * (weights / weights.sum())
+    counts = np.floor(exact).astype(np.int64)
+    by_remainder = np.argsort(counts - exact, kind="stable")
+    counts[by_remainder[: total - counts.sum()]] += 1
+    return counts
+
+
+def symmetric_dirichlet(rng: Rng, alpha: float, rows: int, columns: int) -> NDArray[np.float64]:
+    """``rows`` draws from Dirichlet(α, …, α) over ``columns`` categories; each row sums to 1.
+
+    A Gamma(α) variable is Gamma(α+1) · U^(1/α); taken in logarithms this cannot underflow, where
+    normalised Gamma draws give 0/0 for a small α.
+    """
+    shape = (rows, columns)
+    logs = np.log(rng.standard_gamma(alpha + 1, shape)) - rng.standard_exponential(shape) / alpha
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def draw_counts(
+    sizes: Rows,
+    proportions: NDArray[np.float64],
+    available: Rows,
+    rng: Rng,
+) -> Rows:
+    """Counts (clients, classes): client i draws ``sizes[i]`` examples, by ``proportions[i]``.
+
+    Without replacement. Where a class has run out, the rest is drawn from the classes left, in
+    the client's own proportions, and where these are all 0, in proportion to what is left. The
+    clients draw a sixteenth of their examples at a time, in turn: were each to draw all of its
+    own at once, the last ones would be left with a single class. (Acar et al. 2021,
+    arXiv:2111.04263, let a random client draw one example at a time in their code.)
+
+    Args:
+        sizes: shape (clients,), with a sum of at most that of ``available``.
+        proportions: shape (clients, classes), rows sum to 1.
+        available: how many examples each class has, shape (classes,).
+        rng: the experiment's randomness.
+    """
+    left = available.copy()
+    counts = np.zeros(proportions.shape, dtype=np.int64)
+    for turn in range(_TURNS):
+        portions = (turn + 1) * sizes // _TURNS - turn * sizes // _TURNS
+        for client in np.flatnonzero(portions):
+            missing = int(portions[client])
+            while missing:  # another draw means that a class ran out, so there are few
+                weights = np.where(left > 0, proportions[client], 0.0)
+                if weights.sum() == 0:
+                    weights = left.astype(np.float64)
+                drawn = np.minimum(rng.multinomial(missing, weights / weights.sum()), left)
+                counts[client] += drawn
+                left -= drawn
+                missing -= int(drawn.sum())
+    return counts
+
+
+def deal(labels: Rows, counts: Rows, rng: Rng) -> Shares:
+    """Each client's sorted indices: of class c, client i gets ``counts[i, c]``, at random."""
+    shares: list[Shares] = [[] for _ in counts]
+    for category in range(counts.shape[1]):
+        pool = rng.permutation(np.flatnonzero(labels == category))
+        ends = np.cumsum(counts[:, category])
+        for client, (start, end) in enumerate(zip(ends - counts[:, category], ends, strict=True)):
+            shares[client].append(pool[start:end])
+    return [np.sort(np.concatenate(share)) for share in shares]
+
+
+def deal_sizes(total: int, sizes: Rows, rng: Rng) -> Shares:
+    """Sorted indices below ``total``, ``sizes[i]`` for client i, whatever their labels."""
+    order = rng.permutation(total)
+    ends = np.cumsum(sizes)
+    return [np.sort(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+
+
+def count_classes(labels: Rows, num_clients: int, num_classes: int, min_size: int = 1) -> Rows:
+    """How many examples each class has, shape (classes,), once the request is seen to be sound.
+
+    Raises:
+        ValueError: a label is outside [0, num_classes), or the examples do not suffice for
+            ``num_clients`` clients of ``min_size`` each.
+    """
+    require_integer("num_clients", num_clients, 1)
+    require_integer("num_classes", num_classes, 1)
+    if len(labels) < num_clients:
+        raise ValueError(
+            f"num_clients={num_clients}: there are only {len(labels)} private examples, and each "
+            "client needs at least one; lower num_clients"
+        )
+    if len(labels) < num_clients * min_size:
+        raise ValueError(
+            f"min_size={min_size}: {num_clients} clients of that size need "
+            f"{num_clients * min_size} examples, there are {len(labels)}; lower min_size or "
+            "num_clients"
+        )
+    if not (labels.min() >= 0 and labels.max() < num_classes):
+        raise ValueError(
+            f"labels={labels.min()}..{labels.max()}: must lie in [0, num_classes={num_classes})"
+        )
+    return np.bincount(labels, minlength=num_classes)

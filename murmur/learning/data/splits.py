@@ -60,6 +60,35 @@ def split_test(
     return train, test
 
 
+def split_owners(owners: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
+    """Rows for training and those of ``share`` of the ``owners`` (N,), both sorted.
+
+    Raises:
+        ValueError: the share is not in (0, 1), or leaves nobody on a side.
+    """
+    everybody = np.unique(owners)
+    count = round(share * len(everybody))
+    if not (0 < share < 1 and 0 < count < len(everybody)):
+        raise ValueError(
+            f"test_owners={share}: must be a share in (0, 1) that leaves owners on both sides; "
+            f"there are {len(everybody)}"
+        )
+    chosen = experiment_rng(seed, "test owners").permutation(everybody)[:count]
+    taken = np.isin(owners, chosen)
+    return np.flatnonzero(~taken), np.flatnonzero(taken)
+
+
+def few_of_each(owners: Rows, most: int, seed: int) -> Rows:
+    """Sorted rows, ``most`` of each of ``owners`` (N,) at most, at random; ValueError below 1."""
+    if most < 1:
+        raise ValueError(f"rows_per_owner={most}: must be at least 1, or null")
+    order = experiment_rng(seed, "rows of owners").permutation(len(owners))
+    sorted_rows = order[np.argsort(owners[order], kind="stable")]
+    _, starts, counts = np.unique(owners[sorted_rows], return_index=True, return_counts=True)
+    rank = np.arange(len(owners)) - np.repeat(starts, counts)
+    return np.sort(sorted_rows[rank < most])
+
+
 def split_public(
     num_examples: int,
     size: int | float,

@@ -1,60 +1,81 @@
-"""Data sets in columns: CSV and Parquet files, and Hugging Face's ``datasets``.
+"""Data sets in columns, by pandas: CSV and Parquet files, and Hugging Face's ``datasets``.
 
 What a column holds decides what it becomes: numbers (F, 1, 1), one for each column, as they are; a
 text (1, 1, L), the numbers of its first L words; a picture (C, H, W) in [0, 1]. Nothing is fitted
 to the data, neither a scale nor a vocabulary: that would be a release. ``features=pca`` fits on the
-public pool. ``Reading`` says which columns are what; ``table`` and ``huggingface`` are data sets.
+public pool. ``table`` and ``huggingface`` are the data sets, ``Reading`` says which columns are
+what.
+
+Columns are pandas' with Arrow's types: whole numbers beside missing cells stay whole numbers, and
+text stays text. CSV files are read to the letter (``files.open_csv``), with text in every column.
+All of this needs the extra ``data``; ``own_data`` and ``datasets`` do without.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from itertools import accumulate, chain, islice, takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.data.cells import (
-    are_mostly_numbers,
-    column_of_numbers,
-    is_missing,
-    number_classes,
-    number_declared,
-    number_owners,
-    owner_ids,
-    require_labels,
-)
-from murmur.learning.data.csv_file import open_csv
+from murmur.learning.data import cells
 from murmur.learning.data.examples import DataError, Dataset, Examples, described
-from murmur.learning.data.splits import split_test
+from murmur.learning.data.files import open_csv, read_stored
+from murmur.learning.data.published import encoder_folder
+from murmur.learning.data.splits import few_of_each, split_owners, split_test
 
-Column = Sequence[Any]
+if TYPE_CHECKING:
+    import pandas
+
+SAVED = ("dataset_dict.json", "state.json")  # files by which a folder of save_to_disk is known
+_PARQUET = b"PAR1"  # its first bytes
+_BLOCK = 1 << 16  # rows of a CSV file that are lists of Python's at a time
 _WORD = re.compile(r"\w+")
-# An index that pandas has written: in a CSV file without a name, in Parquet under this one.
-_UNNAMED = re.compile(r"|Unnamed: \d+(\.\d+)*")
-_INDEX = re.compile(r"__index_level_\d+__")
+_UNNAMED = re.compile(r"|Unnamed: \d+(\.\d+)*")  # an index that pandas has written to a CSV file
+_INDEX = re.compile(r"__index_level_\d+__")  # and to a Parquet file
 _LIKE_AN_ID = re.compile(
     r"(?i:row|(.*[\W_])?(id|idx|index|uid|uuid|guid|rowid|rownum|row_number))|.*[a-z](ID|Id)"
 )
+_REAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)")
+_ANY_NUMBER = re.compile(rf"[+-]?\d+|{_REAL.pattern}")
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")
+
+Split = Literal["owners", "rows"]
+Images = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Reading:
     """Which columns are what.
 
-    ``inputs``: the columns that a model sees; None: all but ``label`` and ``client``. One of texts
-    or pictures stands alone. ``client``: the column that says whose each row is. ``classes``: the
-    values of ``label`` in the order of their numbers; None: sorted. ``tokenizer``: a local file of
-    Hugging Face's ``tokenizers``; None: a word's number is a hash of it. ``vocabulary``: numbers
-    from 2 on that such hashes take; 0 is padding, 1 unknown. ``length``: of a text, in tokens.
-    ``size``, ``channels``: of pictures, as in ``murmur.learning.data.own_data.image_folder``.
+    Attributes:
+        label: the column of the classes.
+        inputs: the columns that a model sees; None: all but ``label`` and ``client``. One of texts
+            or pictures stands alone.
+        client: the column that says whose each row is; None: nothing does.
+        classes: the values of ``label`` in the order of their numbers; None: sorted.
+        tokenizer: a local file of Hugging Face's ``tokenizers``; None: a word's number is a hash.
+        vocabulary: numbers that such hashes take, from 2 on; 0 is padding, 1 unknown. At least 3.
+        length: of a text, in tokens: what is longer is cut. At least 1.
+        size: of pictures in pixels, a side or [height, width].
+        channels: of pictures, 1 (grey) or 3 (RGB).
+        schema: what is known in public of each input (``murmur.learning.features.bins``), which are
+            then the schema's columns; a column with a list is read as the place in it, from 0, or
+            −1. None: nothing is.
+
+    Raises:
+        ValueError: a number is too small, or a column has two meanings.
     """
 
     label: str = "label"
@@ -66,24 +87,37 @@ class Reading:
     length: int = 64
     size: int | Sequence[int] = 28
     channels: int = 1
+    schema: Mapping[str, Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("vocabulary", 3), ("length", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
-        if self.inputs is not None and not self.inputs:
-            raise ValueError("inputs=[]: must name a column, or be null for all")
         if self.client == self.label:
             raise ValueError(f"client={self.client}: must be another column than the label")
-        for name in self.inputs or ():
+        if self.schema is not None and self.inputs not in (None, list(self.schema)):
+            raise ValueError(f"inputs={list(self.inputs or [])}: the schema names others")
+        if self.inputs is None and self.schema is None:
+            return
+        inputs = list(self.inputs or self.schema or [])
+        if not inputs:
+            raise ValueError("inputs=[]: must name a column, or be null for all")
+        for name in inputs:
             if name in (self.label, self.client):
-                raise ValueError(f"inputs={list(self.inputs or ())}: must not name {name}, too")
-        if len(set(self.inputs or ())) != len(self.inputs or ()):
-            raise ValueError(f"inputs={list(self.inputs or ())}: must not name a column twice")
+                raise ValueError(f"inputs={inputs}: must not name {name}, too")
+        if len(set(inputs)) != len(inputs):
+            raise ValueError(f"inputs={inputs}: must not name a column twice")
+
+    @property
+    def named(self) -> list[str] | None:
+        """The inputs that a user names, by themselves or in a schema; None: all columns."""
+        if self.inputs is None and self.schema is None:
+            return None
+        return list(self.inputs or self.schema or [])
 
     def read(
         self,
-        parts: Sequence[Mapping[str, Column]],
+        frames: Sequence[pandas.DataFrame],
         source: object,
         names: Sequence[str] = ("", "test"),
         declared: Sequence[str] | None = None,
@@ -91,7 +125,8 @@ class Reading:
         """The parts of one data set (train, test), whose columns and classes are alike.
 
         Args:
-            parts: columns by name; inputs are in the order of the first part.
+            frames: one for each part, as ``arrow_frame`` makes them; inputs are in the order of the
+                first one's columns.
             source: where they are from, for errors.
             names: of the parts, for errors.
             declared: names of the labels 0, 1, ..., where the data set has names of its own.
@@ -99,47 +134,80 @@ class Reading:
         Raises:
             DataError: a column is missing, one too many, or cannot be read; it says which.
         """
-        places = [f"{source}, {name}" if name else f"{source}" for name in names[: len(parts)]]
-        inputs, left_out = self._inputs(parts, places)
-        images = self._images(parts, inputs, places)
-        labels = [part[self.label] for part in parts]
+        places = [f"{source}, {name}" if name else f"{source}" for name in names[: len(frames)]]
+        inputs, left_out = self._inputs(frames, places)
+        images = self._images(frames, inputs, places)
+        labels = [_cells(frame[self.label]) for frame in frames]
         for values, place in zip(labels, places, strict=True):
-            require_labels(values, place)
-        sizes = [len(values) for values in labels]
+            cells.require_labels(values, place)
+        ends = list(accumulate(map(len, frames)))
         every = list(chain(*labels))
-        place_of = _places(places, sizes)
+        place_of = _row_places(places, ends)
         if declared is None:
-            numbers, classes = number_classes(every, place_of, self.classes)
+            numbers, classes = cells.number_classes(every, place_of, self.classes)
         else:
-            numbers, classes = number_declared(every, place_of, self.classes, declared)
-        split = np.split(numbers, np.cumsum(sizes)[:-1])
-        owners = [self._owners(p, place) for p, place in zip(parts, places, strict=True)]
-        return [
-            Part(Examples(seen, own), whose, classes, left_out)
-            for seen, own, whose in zip(images, split, owners, strict=True)
-        ]
+            numbers, classes = cells.number_declared(every, place_of, self.classes, declared)
+        parts = []
+        for frame, seen, own, place in zip(
+            frames, images, np.split(numbers, ends[:-1]), places, strict=True
+        ):
+            ids = None
+            if self.client is not None:
+                ids = owner_ids(frame[self.client], f"{place}: column {self.client!r}")
+            parts.append(Part(Examples(seen, own), ids, classes, left_out))
+        return parts
 
     def _inputs(
-        self, parts: Sequence[Mapping[str, Column]], places: Sequence[str]
+        self, frames: Sequence[pandas.DataFrame], places: Sequence[str]
     ) -> tuple[list[str], tuple[str, ...]]:
-        """The columns that a model sees, and those that pandas has written for itself."""
-        if self.client is None:
-            known = [self.label]
+        """The columns that a model sees, and those that pandas has written for itself.
+
+        Raises:
+            DataError: a column is missing, a part has no rows, or inputs must be named.
+        """
+        known = [name for name in (self.label, self.client) if name is not None]
+        left_out: list[str] = []
+        if self.named is not None:
+            inputs = list(map(str, self.named))
         else:
-            known = [self.label, self.client]
-        if self.inputs is not None:
-            inputs = list(map(str, self.inputs))
-            left_out = []
-        else:
-            left_out = _unnamed(parts[0], places[0])
-            inputs = [name for name in parts[0] if name not in known and name not in left_out]
-        for part, place in zip(parts, places, strict=True):
+            left_out = _unnamed(frames[0], places[0])
+            inputs = [name for name in frames[0] if name not in known and name not in left_out]
+        for frame, place in zip(frames, places, strict=True):
             for name in [*known, *inputs]:
-                if name not in part:
-                    raise DataError(f"{place}: has no column {name!r}; it has {_listed(part)}")
-        if self.inputs is not None:
-            return inputs, ()
-        _require_alike(parts, places, {*known, *inputs})
+                if name not in frame:
+                    raise DataError(f"{place}: has no column {name!r}; it has {_listed(frame)}")
+            if not len(frame):
+                raise DataError(f"{place}: holds no rows")
+        if self.named is None:
+            self._require_inputs(frames, places, known, inputs)
+        return inputs, tuple(left_out)
+
+    def _require_inputs(
+        self,
+        frames: Sequence[pandas.DataFrame],
+        places: Sequence[str],
+        known: Sequence[str],
+        inputs: Sequence[str],
+    ) -> None:
+        """Refuse columns that nobody has named and that cannot all be inputs.
+
+        Args:
+            frames: the parts.
+            places: where they are from, for errors.
+            known: columns that are no inputs.
+            inputs: all others of the first part.
+
+        Raises:
+            DataError: another part has more columns, one looks like an id, or there is none.
+        """
+        for frame, place in zip(frames[1:], places[1:], strict=True):
+            expected = {*known, *inputs, *_unnamed(frame, place)}
+            more = [name for name in frame if name not in expected]
+            if more:
+                raise DataError(
+                    f"{place}: has columns that the training set lacks ({_listed(more)}); take "
+                    "them out, or name the inputs (dataset.inputs)"
+                )
         for name in inputs:
             if _LIKE_AN_ID.fullmatch(name):
                 raise DataError(
@@ -147,62 +215,71 @@ class Reading:
                     "an input of the model; name the inputs (dataset.inputs)"
                 )
         if not inputs:
-            raise DataError(f"{places[0]}: holds no input columns; it has {_listed(parts[0])}")
-        return inputs, tuple(left_out)
-
-    def _owners(self, part: Mapping[str, Column], place: str) -> list[str] | None:
-        if self.client is None:
-            return None
-        return owner_ids(part[self.client], self.client, place)
+            raise DataError(f"{places[0]}: holds no input columns; it has {_listed(frames[0])}")
 
     def _images(
-        self, parts: Sequence[Mapping[str, Column]], inputs: Sequence[str], places: Sequence[str]
-    ) -> list[NDArray[np.float32]]:
+        self, frames: Sequence[pandas.DataFrame], inputs: Sequence[str], places: Sequence[str]
+    ) -> list[Images]:
         """The inputs of each part (N, C, H, W)."""
-        for part, place in zip(parts, places, strict=True):
-            if not len(part[self.label]):
-                raise DataError(f"{place}: holds no rows")
+        read: Callable[[pandas.Series, str], Images] = numbers_of
         if len(inputs) == 1:
-            (name,) = inputs
-            columns = [part[name] for part in parts]
-            said = [f"{place}: column {name!r}" for place in places]
-            read = self._reader(columns)
-            images = [read(column, place) for column, place in zip(columns, said, strict=True)]
-        else:
-            images = [_numbers(p, inputs, at) for p, at in zip(parts, places, strict=True)]
+            read = self._reader([frame[inputs[0]] for frame in frames])
+        images = []
+        for frame, place in zip(frames, places, strict=True):
+            columns = [
+                self._of_schema(name, read)(frame[name], f"{place}: column {name!r}")
+                for name in inputs
+            ]
+            images.append(np.concatenate(columns, axis=1))
         if len({found.shape[1:] for found in images}) > 1:
             raise DataError(f"{places[1]}: its rows hold more or fewer numbers than the others")
         return images
 
-    def _reader(self, columns: Sequence[Column]) -> Callable[[Column, str], NDArray[np.float32]]:
-        """What reads the only input column, by what it holds in all parts."""
-        cells = chain(*(column for column in columns if not isinstance(column, np.ndarray)))
-        said = [cell for cell in cells if isinstance(cell, str) or not is_missing(cell)]
-        if said and isinstance(said[0], str) and not are_mostly_numbers(said):
-            return self._texts
-        if said and (hasattr(said[0], "convert") or isinstance(said[0], dict)):
-            return self._pictures
-        return lambda column, place: column_of_numbers(column, place)[:, :, None, None]
+    def _of_schema(
+        self, name: str, read: Callable[[pandas.Series, str], Images]
+    ) -> Callable[[pandas.Series, str], Images]:
+        """``read``, or what reads a column of which the schema lists the values."""
+        known = (self.schema or {}).get(name, {})
+        if "list" in known:
+            places = {str(value): number for number, value in enumerate(known["list"])}
+            return lambda column, place: _column([places.get(str(c), -1) for c in _cells(column)])
+        if "range" in known:
+            low, high = known["range"]
+            return lambda column, place: _column([_or_below(c, low, high) for c in _cells(column)])
+        return read
 
-    def _texts(self, texts: Column, place: str) -> NDArray[np.float32]:
-        ids = np.zeros((len(texts), 1, 1, self.length), np.float32)
+    def _reader(self, columns: Sequence[pandas.Series]) -> Callable[[pandas.Series, str], Images]:
+        """What reads the only input column, by what it holds in all parts.
+
+        Texts that are mostly numbers are numbers, so that a wrong one is refused and not hashed.
+        """
+        kind = _kind(columns[0])
+        if kind is dict:
+            return self._pictures
+        if kind is str:
+            texts = chain(*(_cells(column) for column in columns))
+            if not _are_mostly_numbers([text for text in texts if isinstance(text, str)]):
+                return self._texts
+        return numbers_of
+
+    def _texts(self, column: pandas.Series, place: str) -> Images:
         if self.tokenizer is None:
             tokens = _hashed(self.vocabulary)
         else:
             tokens = _file(self.tokenizer)
-        for row, text in enumerate(texts):
+        ids = np.zeros((len(column), 1, 1, self.length), np.float32)
+        for row, text in enumerate(_cells(column)):
             if not isinstance(text, str):
                 raise DataError(f"{place}: has no text in row {row} (from 0)")
             known = tokens(text)[: self.length]
             ids[row, 0, 0, : len(known)] = known
         return ids
 
-    def _pictures(self, pictures: Column, place: str) -> NDArray[np.float32]:
-        from murmur.learning.data.files import read_stored
-
-        height, width = [self.size] * 2 if isinstance(self.size, int) else self.size
-        images = np.empty((len(pictures), self.channels, height, width), np.float32)
-        for row, picture in enumerate(pictures):
+    def _pictures(self, column: pandas.Series, place: str) -> Images:
+        """The pictures of a column's cells, (N, C, H, W) in [0, 1]."""
+        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        images = np.empty((len(column), self.channels, height, width), np.float32)
+        for row, picture in enumerate(_cells(column)):
             at = f"{place}, row {row} (from 0)"
             images[row] = read_stored(picture, height, width, self.channels, at)
         return images / np.float32(255)
@@ -210,9 +287,13 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Examples, and whose each is (N,); None where no column says so.
+    """One part of a data set, as ``Reading.read`` gives it.
 
-    ``classes``: their names in the order of their numbers. ``left_out``: columns without a name.
+    Attributes:
+        examples: inputs and labels.
+        owners: whose each example is, as text; None where no column says so.
+        classes: names of the classes in the order of their numbers.
+        left_out: columns that pandas has written for itself.
     """
 
     examples: Examples
@@ -220,84 +301,12 @@ class Part:
     classes: tuple[str, ...]
     left_out: tuple[str, ...]
 
-
-def _numbers(part: Mapping[str, Column], inputs: Sequence[str], place: str) -> NDArray[np.float32]:
-    values = [column_of_numbers(part[name], f"{place}: column {name!r}") for name in inputs]
-    return np.concatenate(values, axis=1)[:, :, None, None]
-
-
-def _unnamed(names: Iterable[str], place: str) -> list[str]:
-    """The columns that pandas has written for itself: before all others, or a kept index."""
-    found = [name for name in names if _INDEX.fullmatch(name)]
-    rest = [name for name in names if name not in found]
-    first = list(takewhile(_UNNAMED.fullmatch, rest))
-    for name in rest[len(first) :]:
-        if _UNNAMED.fullmatch(name):
-            raise DataError(f"{place}: has a column without a name ({name!r}); name it")
-    return [*found, *first]
-
-
-def _require_alike(
-    parts: Sequence[Mapping[str, Column]], places: Sequence[str], wanted: set[str]
-) -> None:
-    """DataError where a later part has columns that the first has not."""
-    for part, place in zip(parts[1:], places[1:], strict=True):
-        left_out = _unnamed(part, place)
-        more = [name for name in part if name not in wanted and name not in left_out]
-        if more:
-            raise DataError(
-                f"{place}: has columns that the training set lacks ({_listed(more)}); take them "
-                "out, or name the inputs (dataset.inputs)"
-            )
-
-
-def _listed(names: Iterable[str]) -> str:
-    found = list(names)
-    more = ""
-    if len(found) > 40:
-        more = f", … ({len(found)} in all)"
-    return ", ".join(found[:40]) + more
-
-
-def _places(places: Sequence[str], sizes: Sequence[int]) -> Callable[[int], str]:
-    """Where a row of all parts together is."""
-    starts = list(accumulate(sizes, initial=0))
-
-    def place_of(row: int) -> str:
-        part = bisect_right(starts, row) - 1
-        return f"{places[part]}, row {row - starts[part]} (from 0)"
-
-    return place_of
-
-
-def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
-    @lru_cache(maxsize=1 << 16)
-    def number(word: str) -> int:
-        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
-        return 2 + int.from_bytes(digest, "little") % (vocabulary - 2)
-
-    return lambda text: [number(word) for word in _WORD.findall(text.lower())]
-
-
-def _file(tokenizer: str) -> Callable[[str], list[int]]:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ValueError(
-            "tokenizer: reading it needs the package tokenizers; install it (extra `data`)"
-        ) from error
-    try:
-        known = Tokenizer.from_file(str(Path(tokenizer).expanduser()))
-    except Exception as error:  # the library raises no other kind
-        raise DataError(f"dataset.tokenizer={tokenizer}: cannot be read ({error})") from error
-    return lambda text: known.encode(text).ids
-
-
-SAVED = ("dataset_dict.json", "state.json")  # files by which a folder of save_to_disk is known
-_PARQUET = b"PAR1"  # its first bytes
-_BLOCK = 1 << 16  # rows
-
-Split = Literal["owners", "rows"]
+    def thinned(self, most: int, seed: int) -> Part:
+        """The same with ``most`` rows of each owner at most."""
+        assert self.owners is not None
+        rows = few_of_each(_owner_numbers(self.owners), most, seed)
+        owners = [self.owners[row] for row in rows]
+        return replace(self, examples=self.examples.take(rows), owners=owners)
 
 
 def table(
@@ -307,6 +316,8 @@ def table(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     split: Split = "owners",
+    test_owners: float | None = None,
+    rows_per_owner: int | None = None,
     **columns: Any,
 ) -> Dataset:
     """A CSV or Parquet file with a header, and perhaps another for the test set.
@@ -317,17 +328,25 @@ def table(
         test_fraction: share of the rows held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         split: whether pool, validation and test set take whole owners, or rows of any.
-        columns: see ``murmur.learning.data.tables.Reading``.
+        test_owners: share of the owners held out instead, in (0, 1); None: ``test_fraction``.
+        rows_per_owner: the most rows of an owner that are used, drawn by ``split_seed``; None: all.
+        columns: see ``Reading``.
 
     Raises:
-        ValueError: a setting is outside its range, or pyarrow is not installed.
+        ValueError: a setting is outside its range, or the extra ``data`` is not installed.
         DataError: a file is missing, or has other columns.
     """
     reading = Reading(**columns)
-    files = [_frame("path", path)]
+    if (test_owners or rows_per_owner) and reading.client is None:
+        raise ValueError("test_owners and rows_per_owner: name the owners' column (dataset.client)")
+    frames = [_frame("path", path)]
     if test_path is not None:
-        files.append(_frame("test_path", test_path))
-    parts = reading.read(files, path, ("", f"{test_path}"))
+        frames.append(_frame("test_path", test_path))
+    parts = reading.read(frames, path, ("", f"{test_path}"))
+    if rows_per_owner is not None:
+        parts = [part.thinned(rows_per_owner, split_seed) for part in parts]
+    if test_owners is not None:
+        return _by_owners("table", parts[0], test_owners, split_seed)
     return _dataset("table", parts, test_fraction, split_seed, split)
 
 
@@ -352,62 +371,108 @@ def huggingface(
         test_fraction: share of the rows held out for evaluation, in [0, 1).
         split_seed: which ones; the split depends on nothing else.
         split: whether pool, validation and test set take whole owners, or rows of any.
-        columns: see ``murmur.learning.data.tables.Reading``.
+        columns: see ``Reading``.
 
     Raises:
-        ValueError: a setting is outside its range, or ``datasets`` is not installed.
+        ValueError: a setting is outside its range, or the extra ``data`` is not installed.
         DataError: the data set cannot be had, or lacks a split or a column.
     """
     reading = Reading(**columns)
     found = _hub(path, name)
-    if test is None:
-        wanted = [train]
-    else:
-        wanted = [train, test]
+    wanted = [part for part in (train, test) if part is not None]
     for part in wanted:
         if part not in found:
             raise DataError(f"dataset.path={path}: has no split {part!r}; it has {list(found)}")
-    parts = [found[part] for part in wanted]
-    if reading.client is not None and any(part.guessed for part in parts):
+    splits = [found[part] for part in wanted]
+    if reading.client is not None and any(one.guessed for one in splits):
         raise DataError(
             f"dataset.path={path}: its CSV files are read by guessing types, which changes owners' "
             "ids (007 becomes 7); download them and use dataset=table"
         )
+    frames = [one.frame() for one in splits]
     names = [f"split {part!r}" for part in wanted]
-    read = reading.read(parts, path, names, parts[0].declared(reading.label))
-    return _dataset(Path(str(path)).name, read, test_fraction, split_seed, split)
+    parts = reading.read(frames, path, names, splits[0].declared(reading.label))
+    return _dataset(Path(str(path)).name, parts, test_fraction, split_seed, split)
 
 
 def _dataset(
     name: str, parts: list[Part], test_fraction: float, split_seed: int, split: Split
 ) -> Dataset:
-    examples = parts[0].examples
-    ids = parts[0].owners
-    classes = parts[0].classes
-    if ids is None:
-        owners = None
-    else:
-        owners = number_owners(ids)
-    train = examples
+    """A data set of one part, of which a share is held out, or of a train and a test part.
+
+    Args:
+        name: of the data set.
+        parts: one or two.
+        test_fraction: share of the rows that are held out of one part.
+        split_seed: which ones.
+        split: whether whole owners are held out; of two parts, whether no owner may be in both.
+
+    Raises:
+        DataError: an owner has rows in both parts.
+    """
+    first = parts[0]
+    train = first.examples
     test = parts[-1].examples
+    owners = None
+    if first.owners is not None:
+        owners = _owner_numbers(first.owners)
     if len(parts) == 1:
-        if split == "owners":
-            together = owners
-        else:
-            together = None
-        rows, held_out = split_test(len(examples), test_fraction, split_seed, together)
-        train = examples.take(rows)
-        test = examples.take(held_out)
-        if owners is None:
-            owners = None
-        else:
-            owners = np.unique(owners[rows], return_inverse=True)[1]
-    elif ids is not None and split == "owners":
-        _require_apart(ids, parts[1].owners or [])
-    shape = examples.images.shape[1:]
+        together = owners if split == "owners" else None
+        rows, held_out = split_test(len(train), test_fraction, split_seed, together)
+        train = first.examples.take(rows)
+        test = first.examples.take(held_out)
+        if owners is not None:
+            owners = _owner_numbers(owners[rows])
+    elif first.owners is not None and split == "owners":
+        _require_apart(first.owners, parts[1].owners or [])
+    classes = first.classes
+    shape = train.images.shape[1:]
     found = Dataset(name, train, test, max(2, len(classes)), shape, owners, split, classes)
-    left_out = parts[0].left_out
-    return described(found, *(f"column {name!r}, an index, is left out" for name in left_out))
+    return described(found, *(f"column {name!r}, an index, is left out" for name in first.left_out))
+
+
+def _column(numbers: list[float]) -> Images:
+    return np.array(numbers, np.float32)[:, None, None, None]
+
+
+def _or_below(cell: Any, low: float, high: float) -> float:
+    """The number in ``cell``; what is none is a number below the range."""
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    return low - (high - low)
+
+
+def _by_owners(name: str, part: Part, share: float, split_seed: int) -> Dataset:
+    """A data set of one part, of which a share of the owners is held out."""
+    assert part.owners is not None
+    owners = _owner_numbers(part.owners)
+    rows, held_out = split_owners(owners, share, split_seed)
+    train = part.examples.take(rows)
+    test = part.examples.take(held_out)
+    shape = train.images.shape[1:]
+    found = Dataset(
+        name,
+        train,
+        test,
+        max(2, len(part.classes)),
+        shape,
+        _owner_numbers(owners[rows]),
+        "owners",
+        part.classes,
+        test_owners=_owner_numbers(owners[held_out]),
+    )
+    return described(found, f"{len(np.unique(owners[held_out]))} owners of test rows")
+
+
+def _owner_numbers(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
+    """Each row's owner as a number from 0, in the order of the sorted ids (N,)."""
+    import pandas
+
+    return pandas.factorize(pandas.Index(ids), sort=True)[0].astype(np.int64)
 
 
 def _require_apart(ids: Sequence[str], test: Sequence[str]) -> None:
@@ -420,134 +485,374 @@ def _require_apart(ids: Sequence[str], test: Sequence[str]) -> None:
         )
 
 
-class _Columns(Mapping[str, Column]):
-    """The columns of an Arrow table; ids, labels and numbers as they were stored."""
+def arrow_frame(columns: Any) -> pandas.DataFrame:
+    """A frame of the columns of a ``pyarrow.Table``, with Arrow's types, which pandas keeps.
 
-    guessed = False
+    Categories become the values that they stand for, types of an extension what they are stored as.
+    An index that pandas has written stays a column.
+    """
+    import pandas
+    import pyarrow
 
-    def __init__(self, table: Any) -> None:
-        self.table = table
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.table.column_names)
-
-    def __len__(self) -> int:
-        return len(self.table.column_names)
-
-    def __getitem__(self, name: str) -> Column:
-        import pyarrow
-
-        column = self.table[name]
-        kind = self.table[name].type
-        is_number = pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)
-        if is_number and not column.null_count:
-            return column.to_numpy()
-        return column.to_pylist()
-
-    def declared(self, label: str) -> None:
-        """A table declares no names of classes."""
+    for place, field in enumerate(columns.schema):
+        plain = field.type
+        if isinstance(plain, pyarrow.BaseExtensionType):
+            plain = plain.storage_type
+        if pyarrow.types.is_dictionary(plain):
+            plain = plain.value_type
+        if plain != field.type:
+            columns = columns.set_column(place, field.name, columns[place].cast(plain))
+    return columns.to_pandas(types_mapper=pandas.ArrowDtype, ignore_metadata=True)
 
 
-class _Split(Mapping[str, Column]):
-    """The columns of one split of Hugging Face's; ``guessed``: whether types were guessed."""
-
-    def __init__(self, rows: Any, guessed: bool) -> None:
-        self.rows = rows
-        self.guessed = guessed
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows.column_names)
-
-    def __len__(self) -> int:
-        return len(self.rows.column_names)
-
-    def __getitem__(self, name: str) -> Column:
-        import datasets
-
-        rows = self.rows
-        if isinstance(rows.features[name], datasets.Image):
-            rows = rows.cast_column(name, datasets.Image(decode=False))
-        return rows[name][:]
-
-    def declared(self, label: str) -> Sequence[str] | None:
-        """The names of the labels 0, 1, ..., if the data set has any."""
-        return getattr(self.rows.features.get(label), "names", None)
+def _kind(column: pandas.Series) -> type:
+    """The type of a column's cells: int, float, bool, str, dict, list, Decimal, a date, ..."""
+    return column.dtype.type
 
 
-def _frame(key: str, path: str | None) -> _Columns:
+def _cells(column: pandas.Series) -> list[Any]:
+    """The cells as Python's own values, None where there is nothing."""
+    return column.to_numpy(dtype=object, na_value=None).tolist()
+
+
+def owner_ids(column: pandas.Series, place: str) -> list[str]:
+    """Owners' ids as text: exactly as written, or the digits of a whole number.
+
+    Args:
+        column: of text, whole numbers or booleans.
+        place: file and column, for errors.
+
+    Raises:
+        DataError: an id is missing, or the column holds real numbers (also as text) or other
+            values, of which two may be one owner or one of them two.
+    """
+    ids = _cells(column)
+    for row, value in enumerate(ids):
+        if cells.is_missing(value):
+            raise DataError(
+                f"{place}, row {row} (from 0): has no owner's id; add it, or leave the row out"
+            )
+    kind = _kind(column)
+    if kind is float:
+        raise DataError(
+            f"{place}, row 0 (from 0): {ids[0]} is a real number; write owners' ids as text"
+        )
+    if kind not in (str, int, bool):
+        raise DataError(
+            f"{place}, row 0 (from 0): an owner's id is text or a whole number, not a "
+            f"{kind.__name__}"
+        )
+    texts = list(map(str, ids))
+    distinct = set(texts)
+    if any(map(_REAL.fullmatch, distinct)) and all(map(_ANY_NUMBER.fullmatch, distinct)):
+        raise DataError(
+            f"{place} holds real numbers; write owners' ids as whole numbers or as text"
+        )
+    return texts
+
+
+def numbers_of(column: pandas.Series, place: str) -> Images:
+    """The numbers of a column (N, F, 1, 1): F is 1, or the length of the lists that it holds.
+
+    Text is read as numbers with a decimal point, and True and False as 1 and 0.
+
+    Args:
+        column: numbers, booleans, text or lists of numbers.
+        place: file and column, for errors.
+
+    Raises:
+        DataError: a value is missing, no finite number, or not to be had in 32 bits.
+    """
+    kind = _kind(column)
+    missing = column.isna().to_numpy()
+    if missing.any():
+        raise _no_number(None, int(missing.argmax()), place)
+    if kind is str:
+        wide = _of_text(column, place)[:, None]
+    elif kind is list:
+        wide = _of_lists(column, place)
+    elif kind is Decimal:
+        wide = np.array(list(map(float, column)))[:, None]
+    elif kind in (bool, int, float):
+        wide = column.to_numpy()[:, None]
+    else:
+        raise _no_number(column.iloc[0], 0, place)
+    finite = np.isfinite(wide).all(axis=1)
+    if not finite.all():
+        raise DataError(f"{place}: has no finite number in row {int(finite.argmin())} (from 0)")
+    return cells.narrow(wide, place)[:, :, None, None]
+
+
+def _of_text(column: pandas.Series, place: str) -> NDArray[np.float64]:
+    """The numbers that texts write, (N,), and 1 and 0 where all are booleans.
+
+    Raises:
+        DataError: a text is no number, or a whole one is too large for 32 bits.
+    """
+    if column.isin(list(cells.BOOLEANS)).all():
+        return np.array([float(cells.BOOLEANS[text]) for text in column])
     try:
-        import pyarrow
+        numbers = column.astype("double[pyarrow]").to_numpy()
+    except ValueError:  # spaces and signs, which Python reads and Arrow does not, or no number
+        numbers = np.array([_python_number(text, row, place) for row, text in enumerate(column)])
+    large = column[np.abs(numbers) > cells.LARGEST_WHOLE]
+    if any(map(_WHOLE.fullmatch, large)):
+        raise cells.too_large(place)
+    return numbers
+
+
+def _python_number(text: str, row: int, place: str) -> float:
+    """A number with a decimal point as Python reads it; DataError where it is none."""
+    if not _is_number(text):
+        raise _no_number(text, row, place)
+    return float(text)
+
+
+def _of_lists(column: pandas.Series, place: str) -> NDArray[Any]:
+    """Lists of numbers, (N, F); DataError where they differ in length or hold something else."""
+    rows = []
+    for row, value in enumerate(column.tolist()):
+        numbers = np.ravel(value)
+        if numbers.dtype.kind not in "biuf":
+            raise _no_number(value, row, place)
+        rows.append(numbers)
+    if len(set(map(len, rows))) != 1:
+        raise DataError(f"{place}: holds lists of different lengths; make them equal")
+    return np.stack(rows)
+
+
+def _are_mostly_numbers(texts: Sequence[str]) -> bool:
+    """Whether at least half of the cells with any text hold numbers, or all hold booleans.
+
+    A decimal comma counts: such a column is refused as numbers, and not read as words.
+    """
+    written = [text for text in texts if not cells.is_missing(text)]
+    numbers = sum(_is_number(text) or _COMMA.fullmatch(text) is not None for text in written)
+    return 0 < len(written) <= 2 * numbers or (len(written) > 0 and {*written} <= {*cells.BOOLEANS})
+
+
+def _is_number(text: str) -> bool:
+    """Whether Python reads it as a number; it would also take 1_000."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _no_number(value: Any, row: int, place: str) -> DataError:
+    if cells.is_missing(value):
+        return DataError(
+            f"{place}: has no finite number in row {row} (from 0); fill it, or leave it out"
+        )
+    if isinstance(value, str) and _COMMA.fullmatch(value):
+        return DataError(
+            f"{place}: has {value!r} in row {row} (from 0); write numbers with a decimal point and "
+            "without commas"
+        )
+    return DataError(
+        f"{place} holds more than numbers: {str(value)[:40]!r} in row {row} (from 0); leave it out "
+        "(dataset.inputs), or turn it into numbers"
+    )
+
+
+def _unnamed(names: Iterable[str], place: str) -> list[str]:
+    """The columns that pandas has written for itself: before all others, or a kept index."""
+    kept = [name for name in names if _INDEX.fullmatch(name)]
+    rest = [name for name in names if name not in kept]
+    first = list(takewhile(_UNNAMED.fullmatch, rest))
+    for name in rest[len(first) :]:
+        if _UNNAMED.fullmatch(name):
+            raise DataError(f"{place}: has a column without a name ({name!r}); name it")
+    return [*kept, *first]
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names for an error, at most forty of them."""
+    found = list(names)
+    more = ""
+    if len(found) > 40:
+        more = f", … ({len(found)} in all)"
+    return ", ".join(found[:40]) + more
+
+
+def _row_places(places: Sequence[str], ends: Sequence[int]) -> cells.Places:
+    """Where a row of all parts together is, for errors.
+
+    Args:
+        places: of each part.
+        ends: part i ends before row ``ends[i]``.
+    """
+
+    def place_of(row: int) -> str:
+        part = bisect_right(ends, row)
+        start = [0, *ends][part]
+        return f"{places[part]}, row {row - start} (from 0)"
+
+    return place_of
+
+
+def _hashed(vocabulary: int) -> Callable[[str], list[int]]:
+    """What turns a text into numbers of its words.
+
+    A hash is the same for everybody, and knows no data.
+
+    Args:
+        vocabulary: numbers lie from 2 to below it.
+    """
+
+    @lru_cache(maxsize=1 << 16)
+    def number(word: str) -> int:
+        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+        return 2 + int.from_bytes(digest, "little") % (vocabulary - 2)
+
+    return lambda text: [number(word) for word in _WORD.findall(text.lower())]
+
+
+def _file(tokenizer: str) -> Callable[[str], list[int]]:
+    """What turns a text into numbers of its tokens, by a file that the user brings.
+
+    Raises:
+        ValueError: the extra ``data`` is not installed.
+        DataError: the file is no tokenizer.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise _lacking("tokenizer", "tokenizers") from error
+    try:
+        place = Path(tokenizer).expanduser()
+        if not place.is_file():  # an encoder's folder or package
+            place = encoder_folder(tokenizer) / "tokenizer.json"
+        known = Tokenizer.from_file(str(place))
+        known.no_padding()
+        known.no_truncation()
+    except DataError:
+        raise
+    except Exception as error:  # the library raises no other kind
+        raise DataError(f"dataset.tokenizer={tokenizer}: cannot be read ({error})") from error
+    return lambda text: known.encode(text).ids
+
+
+def _lacking(setting: str, packages: str) -> ValueError:
+    """The refusal of a setting for which packages are missing."""
+    return ValueError(f"{setting}: reading it needs {packages}; install it (extra `data`)")
+
+
+def _frame(key: str, path: str | None) -> pandas.DataFrame:
+    """The columns of a CSV or Parquet file, by whose first bytes the two are told apart.
+
+    Args:
+        key: of the setting that names it.
+        path: the file.
+
+    Raises:
+        ValueError: the extra ``data`` is not installed.
+        DataError: there is no file, it cannot be read, or names a column twice.
+    """
+    try:
+        import pandas  # noqa: F401
         import pyarrow.parquet
     except ImportError as error:
-        raise ValueError(
-            f"{key}={path}: tables need the package pyarrow; install it (extra `data`)"
-        ) from error
+        raise _lacking(f"{key}={path}", "pandas and pyarrow") from error
     if path is None:
         raise DataError(f"dataset.{key}=null: set it to the place where your table lies")
     file = Path(path).expanduser()
     try:
         with file.open("rb") as opened:
             is_parquet = opened.read(len(_PARQUET)) == _PARQUET
-        if is_parquet:
-            table = pyarrow.parquet.read_table(file)
-        else:
-            table = _csv([file])
+        if not is_parquet:
+            return _csv_frame([file])
+        columns = pyarrow.parquet.read_table(file)
     except (OSError, ValueError) as error:
         raise DataError(f"dataset.{key}={path}: cannot be read ({error})") from error
-    names = table.column_names
+    names = columns.column_names
     if len(set(names)) != len(names):
         raise DataError(f"dataset.{key}={path}: names a column twice; it has {', '.join(names)}")
-    return _Columns(table)
+    return arrow_frame(columns)
 
 
-def _csv(files: Sequence[Path]) -> Any:
-    """The rows of CSV files, all fields as text; columns by name, those of the first file."""
+def _csv_frame(files: Sequence[Path]) -> pandas.DataFrame:
+    """The rows of CSV files, all fields as text; columns by name, those of the first file.
+
+    Raises:
+        DataError: a file cannot be read, or has other columns than the first.
+    """
+    import pandas
     import pyarrow
 
-    blocks = []
-    names = None
+    text = pandas.ArrowDtype(pyarrow.string())
+    blocks: list[pandas.DataFrame] = []
     for file in files:
         with open_csv(file) as (header, rows):
-            names = names or header
-            if set(header) != set(names):
-                raise DataError(f"{file}: has columns {header}, others have {names}")
-            kinds = pyarrow.schema([(name, pyarrow.string()) for name in header])
+            if blocks and set(header) != set(blocks[0]):
+                raise DataError(f"{file}: has columns {header}, others have {list(blocks[0])}")
+            blocks.append(pandas.DataFrame(columns=header, dtype=text))
             lines = (fields for _, fields in rows)
             while block := list(islice(lines, _BLOCK)):
-                columns = dict(zip(header, zip(*block, strict=True), strict=True))
-                blocks.append(pyarrow.table(columns, schema=kinds).select(names))
-            blocks.append(kinds.empty_table().select(names))
-    return pyarrow.concat_tables(blocks)
+                blocks.append(pandas.DataFrame(block, columns=header, dtype=text))
+    return pandas.concat(blocks, ignore_index=True)
 
 
-def _hub(path: str | None, name: str | None) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class _Split:
+    """One split of Hugging Face's ``datasets``.
+
+    Attributes:
+        rows: a ``datasets.Dataset``.
+        guessed: whether a reader guessed its types.
+    """
+
+    rows: Any
+    guessed: bool
+
+    def frame(self) -> pandas.DataFrame:
+        """Its columns; pictures as mappings with the ``bytes`` or the ``path`` of a file."""
+        return arrow_frame(self.rows.with_format("arrow")[:])
+
+    def declared(self, label: str) -> Sequence[str] | None:
+        """The names of the labels 0, 1, ..., if the data set has any."""
+        return getattr(self.rows.features.get(label), "names", None)
+
+
+def _hub(path: str | None, name: str | None) -> dict[str, _Split]:
+    """The splits of a local folder or of a data set on the hub, by name.
+
+    Raises:
+        ValueError: the extra ``data`` is not installed.
+        DataError: it cannot be had, for whatever reason.
+    """
     try:
         import datasets
+        import pandas  # noqa: F401
     except ImportError as error:
-        raise ValueError(
-            f"path={path}: this needs the package datasets; install it (extra `data`)"
-        ) from error
+        raise _lacking(f"path={path}", "datasets and pandas") from error
     if path is None:
         raise DataError("dataset.path=null: set it to a folder, or to a name on the hub")
     place = Path(path).expanduser()
-    saved = any((place / file).exists() for file in SAVED)
-    where = str(place) if place.exists() else path
     is_csv = False
     try:
-        if saved:
+        if any((place / file).exists() for file in SAVED):
             found = datasets.load_from_disk(str(place))
         else:
-            builder = datasets.load_dataset_builder(where, name)
-            is_csv = type(builder.config).__name__ == "CsvConfig"
-            files = builder.config.data_files
+            where = str(place) if place.exists() else path
+            config = datasets.load_dataset_builder(where, name).config
+            is_csv = type(config).__name__ == "CsvConfig"
             if is_csv and place.exists():
-                return {str(part): _Columns(_csv(list(map(Path, files[part])))) for part in files}
+                return {str(part): _csv_split(files) for part, files in config.data_files.items()}
             found = datasets.load_dataset(where, name)
     except DataError:
         raise
     except Exception as error:  # whatever a loader, the network or a file raises
         raise DataError(f"dataset.path={path}: cannot be loaded ({error})") from error
-    parts = found
     if isinstance(found, datasets.Dataset):
-        parts = {"train": found}
-    return {str(part): _Split(rows, is_csv) for part, rows in parts.items()}
+        found = {"train": found}
+    return {str(part): _Split(rows, is_csv) for part, rows in found.items()}
+
+
+def _csv_split(files: Sequence[str]) -> _Split:
+    """Local CSV files of one split, read as ``table`` reads them: nothing is guessed."""
+    from datasets import Dataset
+
+    frame = _csv_frame(list(map(Path, files)))
+    return _Split(Dataset.from_pandas(frame, preserve_index=False), guessed=False)

@@ -1,18 +1,28 @@
 """Features that cost no privacy: computed from an image alone, fitted on public images alone.
 
-``conf/features`` chooses one of ``none``, ``scattering``, ``pca`` and ``backbone``. Whatever they
-are, a data set of features is a data set like any other: images of shape (d, 1, 1).
+``conf/features`` chooses one of ``none``, ``scattering``, ``pca``, ``backbone``, ``encoder`` and
+``bins``. Whatever they
+are, a data set of features is a data set like any other: images of shape (d, 1, 1). ``maps`` holds
+the choices, ``wavelets`` the scattering transform, ``components`` what is fitted and applied.
 """
 
-from murmur.learning.features.components import Components, FeatureMap, Features, fit
-from murmur.learning.features.dataset import featured
-from murmur.learning.features.fixed import none, pca, scattering
-from murmur.learning.features.frozen_network import backbone
+from murmur.learning.features.components import (
+    Components,
+    FeatureMap,
+    Features,
+    Known,
+    Ready,
+    featured,
+    fit,
+)
+from murmur.learning.features.maps import backbone, none, pca, scattering
 
 __all__ = [
     "Components",
     "FeatureMap",
     "Features",
+    "Known",
+    "Ready",
     "backbone",
     "featured",
     "fit",

@@ -1,4 +1,4 @@
-"""Principal components of a feature map, fitted on public images alone.
+"""Principal components of a feature map, fitted on public images alone, and data sets of them.
 
 Each coordinate of the map is standardised by the pool's mean and deviation; then come the pool's
 first principal components, whitened, and every image's vector is scaled to unit length. What was
@@ -10,22 +10,39 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from murmur.learning.data.cache import cache_folder, publish_folder
+from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.process import one_thread
 
 FeatureMap = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 _BLOCK = 512  # images at a time; always the same, so that a row's bits are, too
+AnyFeatures = Any  # Features or Ready: maps with fit, read and apply
+AnyFitted = Any  # what their fit gives, with digest, size and arrays
+
+_FORMAT = 1  # of kept features: raise it when their computation changes
+_LARGE = 2**24  # bytes of images from which on reading is quicker than computing
 _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """``mean`` (D,) of the map over the pool, ``projection`` (d, D): scale, axes and whitening."""
+    """What was fitted on the pool.
+
+    Attributes:
+        mean: (D,), of the map over the pool.
+        projection: (d, D): scale, axes and whitening.
+
+    Raises:
+        ValueError: they are not finite float32 arrays of one map.
+    """
 
     mean: NDArray[np.float32]
     projection: NDArray[np.float32]
@@ -38,8 +55,13 @@ class Components:
             raise ValueError("mean and projection: must be of one feature map")
 
     @property
+    def size(self) -> int:
+        """D, how many there are."""
+        return len(self.projection)
+
+    @property
     def digest(self) -> str:
-        """SHA-256 of both arrays."""
+        """SHA-256 of both arrays, by which a device knows what the run's features are."""
         state = hashlib.sha256(repr(self.projection.shape).encode())
         for values in (self.mean, self.projection):
             state.update(np.ascontiguousarray(values).tobytes())
@@ -51,7 +73,11 @@ class Components:
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray]) -> Components | None:
-        """The inverse of ``arrays``; None where they are not there."""
+        """The inverse of ``arrays``; None where they are not there.
+
+        Raises:
+            ValueError: they are not what was fitted.
+        """
         if "features_mean" not in arrays or "features_projection" not in arrays:
             return None
         return cls(arrays["features_mean"], arrays["features_projection"])
@@ -61,19 +87,47 @@ class Components:
 class Features:
     """A feature map and how many of its principal components are kept.
 
-    ``name`` says what the map is, all of its settings included: equal names are equal maps.
+    Attributes:
+        name: what the map is, all of its settings included: equal names are equal maps.
+        map: images (N, C, H, W) to features (N, ...).
+        components: d, at least 1.
+        power: how far axes are whitened, in [0, 1]: each is divided by its deviation to this power.
+
+    Raises:
+        ValueError: ``components`` is below 1, or ``power`` out of its range.
     """
 
     name: str
     map: FeatureMap = field(compare=False)
     components: int = 400
+    power: float = 1.0
+    slow: ClassVar[bool] = False
+    needs_pool: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.components < 1:
             raise ValueError(f"components={self.components}: must be at least 1")
+        if not 0 <= self.power <= 1:
+            raise ValueError(f"power={self.power}: must lie in [0, 1]")
+
+    def fit(self, pool: NDArray[np.float32]) -> Components:
+        """The components over ``pool``; see ``fit``."""
+        return fit(self, pool)
+
+    def read(self, arrays: Mapping[str, NDArray]) -> Components | None:
+        """Components that were kept; None where they are not there."""
+        return Components.of(arrays)
 
     def apply(self, fitted: Components, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features (N, d, 1, 1) of ``images`` (N, C, H, W), each of length 1."""
+        """Features of images, each of length 1.
+
+        Args:
+            fitted: on a pool, with this map.
+            images: (N, C, H, W).
+
+        Returns:
+            (N, d, 1, 1).
+        """
         out = np.empty((len(images), len(fitted.projection), 1, 1), np.float32)
         with one_thread():
             for start, rows in _blocks(self.map, images):
@@ -83,12 +137,77 @@ class Features:
         return out
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is known in public of a map that needs no fit.
+
+    Attributes:
+        digest: names the map, and all that it is made of.
+        size: d, how many numbers it gives.
+        texts: features (n, d) of lines of text; None: it reads no texts.
+        licence: of what it is made of, if somebody else has made it.
+    """
+
+    digest: str
+    size: int
+    texts: Callable[[list[str]], NDArray[np.float32]] | None = field(default=None, compare=False)
+    licence: str = ""
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Nothing: what a device has installed is enough."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A feature map that needs no fit.
+
+    Attributes:
+        name: what the map is, all of its settings included.
+        map: images (N, C, H, W) to features (N, d).
+        known: what is known of it.
+        slow: whether features of small data sets are worth keeping, too.
+    """
+
+    name: str
+    map: FeatureMap = field(compare=False)
+    known: Known
+    slow: bool = False
+    needs_pool: ClassVar[bool] = False
+
+    @property
+    def components(self) -> int:
+        """D."""
+        return self.known.size
+
+    def fit(self, pool: NDArray[np.float32]) -> Known:
+        """What is known, whatever the ``pool``."""
+        return self.known
+
+    def read(self, arrays: Mapping[str, NDArray]) -> Known:
+        """What is known, whatever was kept."""
+        return self.known
+
+    def apply(self, fitted: Known, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features (N, d, 1, 1) of ``images``, as the map gives them."""
+        out = np.empty((len(images), self.known.size, 1, 1), np.float32)
+        with one_thread():
+            for start, rows in _blocks(self.map, images):
+                out[start : start + len(rows), :, 0, 0] = rows
+        return out
+
+
 def fit(features: Features, pool: NDArray[np.float32]) -> Components:
-    """The standardised, whitened components of ``features.map`` over ``pool`` (P, C, H, W).
+    """The standardised, whitened components of a map over a pool.
 
     At most P − 1 of them, and as many as the map's coordinates are independent.
 
-    Raises ValueError where the pool holds fewer than two images.
+    Args:
+        features: the map, and how many are wanted.
+        pool: (P, C, H, W), public images.
+
+    Raises:
+        ValueError: the pool holds fewer than two images.
     """
     if len(pool) < 2:
         raise ValueError(f"public={len(pool)}: features are fitted on a public pool of two or more")
@@ -118,13 +237,119 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
     axes = axes[:, kept][:, ::-1]
     # An axis has no sign of its own: let its largest entry be positive.
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    projection = (axes * (signs / np.sqrt(values))).T * scale
+    projection = (axes * (signs / _deviations(values, features.power))).T * scale
     return Components(mean.astype(np.float32), projection.astype(np.float32))
+
+
+def featured(
+    dataset: Dataset,
+    features: AnyFeatures,
+    public: NDArray[np.int64],
+    cache: str | Path | None = None,
+    pool: NDArray[np.float32] | None = None,
+) -> tuple[Dataset, AnyFitted]:
+    """``dataset`` with features (d, 1, 1) for images.
+
+    Large ones are kept on disk, under what they were computed from.
+
+    Args:
+        dataset: of images.
+        features: the map and the number of components.
+        public: indices of the training images that they are fitted on.
+        cache: see ``murmur.learning.data.cache.cache_folder``.
+        pool: other public images that they are fitted on instead, (P, C, H, W).
+
+    Returns:
+        The data set, and what was fitted.
+
+    Raises:
+        ValueError: the images do not suit the features.
+        DataError: the cache cannot be written or is damaged.
+    """
+    if pool is None:
+        pool = dataset.train.images[public]
+    fitted: AnyFitted | None
+    if dataset.train.images.nbytes < _LARGE and not features.slow:
+        fitted = features.fit(pool)
+        return _with(dataset, fitted, *_both(dataset, features, fitted)), fitted
+    folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"
+    if not folder.is_dir():
+        fitted = features.fit(pool)
+        with publish_folder(folder) as temporary:
+            np.savez(temporary / "fitted.npz", allow_pickle=False, **fitted.arrays())
+            for part, values in zip(
+                ("train", "test"), _both(dataset, features, fitted), strict=True
+            ):
+                np.save(temporary / f"{part}.npy", values)
+    try:
+        with np.load(folder / "fitted.npz", allow_pickle=False) as arrays:
+            fitted = features.read(arrays)
+        parts = [
+            np.asarray(np.load(folder / f"{part}.npy", mmap_mode="r")) for part in ("train", "test")
+        ]
+        if fitted is None:
+            raise ValueError("what was fitted is missing")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"the cache folder {folder} is damaged ({error}); delete it and run again"
+        ) from error
+    return _with(dataset, fitted, *parts), fitted
+
+
+def _deviations(values: NDArray[np.float64], power: float) -> NDArray[np.float64]:
+    """√λ, to a power."""
+    if power == 1:
+        return np.sqrt(values)
+    return values ** (power / 2)
+
+
+def with_components(dataset: Dataset, features: AnyFeatures, fitted: AnyFitted) -> Dataset:
+    """``dataset`` with the features of components that somebody has fitted."""
+    return _with(dataset, fitted, *_both(dataset, features, fitted))
+
+
+def _both(
+    dataset: Dataset, features: AnyFeatures, fitted: AnyFitted
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Features of the training images and of the test images."""
+    return (
+        features.apply(fitted, dataset.train.images),
+        features.apply(fitted, dataset.test.images),
+    )
+
+
+def _with(
+    dataset: Dataset, fitted: AnyFitted, train: NDArray[np.float32], test: NDArray[np.float32]
+) -> Dataset:
+    """``dataset`` with these features for images."""
+    return replace(
+        dataset,
+        train=Examples(train, dataset.train.labels),
+        test=Examples(test, dataset.test.labels),
+        input_shape=(fitted.size, 1, 1),
+    )
+
+
+def _more(features: AnyFeatures) -> str:
+    power = getattr(features, "power", 1.0)
+    return "" if power == 1 else f" {power}"
+
+
+def _digest(dataset: Dataset, features: AnyFeatures, pool: NDArray[np.float32]) -> str:
+    """What names the kept features: the map and every image."""
+    state = hashlib.sha256(
+        f"{_FORMAT} {features.name} {features.components}{_more(features)}".encode()
+    )
+    for images in (pool, dataset.train.images, dataset.test.images):
+        state.update(repr(images.shape).encode())
+        state.update(np.ascontiguousarray(images).data)
+    return state.hexdigest()[:16]
 
 
 def _blocks(
     mapping: FeatureMap, images: NDArray[np.float32]
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """(first row, features (B, D)) of every block of images; blocks are always of the same size."""
     for start in range(0, len(images), _BLOCK):
         block = np.ascontiguousarray(images[start : start + _BLOCK])
         yield start, mapping(block).reshape(len(block), -1)

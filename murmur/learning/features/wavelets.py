@@ -33,9 +33,16 @@ _BLOCK = 16  # images at a time: their wavelets stay in the caches
 
 
 def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Coefficients (N, C·81, H', W') of ``images`` (N, C, H, W), H' = ⌊H/4⌋.
+    """Coefficients of the scattering transform.
 
-    Raises ValueError for images below 8×8.
+    Args:
+        images: (N, C, H, W), H and W at least 8.
+
+    Returns:
+        (N, C·81, H', W'), H' = ⌊H/4⌋.
+
+    Raises:
+        ValueError: the images are smaller.
     """
     count, channels, height, width = images.shape
     if min(height, width) < 2 * STRIDE:
@@ -55,7 +62,14 @@ def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def transform(x: Tensor) -> Tensor:
-    """S (N, 81, H/4, W/4) of real signals (N, H, W) on a torus whose sides 4 divides."""
+    """S of real signals on a torus.
+
+    Args:
+        x: (N, H, W), H and W multiples of 4.
+
+    Returns:
+        (N, 81, H/4, W/4): S₀, S₁ of both scales, S₂.
+    """
     count, height, width = x.shape
     size = (height, width)
     spectrum = torch.fft.fft2(x)[:, None]
@@ -68,7 +82,10 @@ def transform(x: Tensor) -> Tensor:
 
 
 def _every_second(spectrum: Tensor) -> Tensor:
-    """The spectrum of the signal at every second pixel: aliases fold onto each other."""
+    """The spectrum of the signal at every second pixel: aliases fold onto each other.
+
+    (…, H, W) becomes (…, H/2, W/2).
+    """
     *lead, height, width = spectrum.shape
     folded = spectrum.reshape(*lead, 2, height // 2, 2, width // 2)
     return (folded[..., 0, :, 0, :] + folded[..., 0, :, 1, :]) / 4 + (
@@ -77,14 +94,27 @@ def _every_second(spectrum: Tensor) -> Tensor:
 
 
 def _smooth(signal: Tensor, scale: int) -> Tensor:
-    """The low-pass filter on signals at every 2^scale-th pixel, kept at every fourth."""
+    """The low-pass filter φ, kept at every fourth pixel.
+
+    Args:
+        signal: (…, H, W), at every 2^scale-th pixel.
+        scale: j.
+    """
     rows, columns = (smoothing(size, scale) for size in signal.shape[-2:])
     return rows @ signal @ columns.T
 
 
 @lru_cache(maxsize=16)
 def smoothing(size: int, scale: int) -> Tensor:
-    """φ along one axis of ``size`` samples at every 2^scale-th pixel: (size·2^scale/4, size)."""
+    """φ along one axis, as a matrix.
+
+    Args:
+        size: samples of the axis, at every 2^scale-th pixel.
+        scale: j.
+
+    Returns:
+        (size·2^scale/4, size).
+    """
     kernel = torch.fft.ifft(lowpass(size, scale)).real
     places = torch.arange(0, size, STRIDE >> scale)
     return kernel[(places[:, None] - torch.arange(size)) % size].float()
@@ -115,7 +145,10 @@ def wavelets(size: tuple[int, int], scale: int) -> Tensor:
 
 
 def _morlets(size: tuple[int, int], scale: int) -> Tensor:
-    """ψ̂ before their common factor, in double precision."""
+    """ψ̂ (8, H, W) of one scale before their common factor, in double precision.
+
+    A Morlet wavelet is a Gabor filter, less a bump at ω = 0 that makes its mean 0.
+    """
     filters = []
     sigma = _BANDWIDTH * 2**scale
     for number in range(ORIENTATIONS):
@@ -140,4 +173,5 @@ def _bump(size: tuple[int, int], covariance: Tensor, centre: Tensor) -> Tensor:
 
 
 def _frequencies(size: int) -> Tensor:
+    """ω of the samples of an axis, in radians, as the FFT orders them."""
     return 2 * math.pi * torch.fft.fftfreq(size, dtype=torch.float64)

@@ -69,6 +69,11 @@ class Geometry:
 class FusedBlock:
     """The layers that one stage computes.
 
+    Args:
+        layers: of the sequence, from the convolution on.
+        convolution: the first of them.
+        shape: (H, W, C) of its images.
+
     Attributes:
         size: how many layers.
         geometry: of the kernels.
@@ -89,7 +94,15 @@ class FusedBlock:
 
     @classmethod
     def beginning(cls, layers: Sequence[nn.Module], shape: Sequence[int]) -> FusedBlock | None:
-        """That of a supported sequence for images ``shape`` (H, W, C); None where there is none."""
+        """The block at the beginning of a supported sequence.
+
+        Args:
+            layers: of the sequence.
+            shape: (H, W, C) of its images.
+
+        Returns:
+            None where it does not begin with a small, plain convolution and halving pooling.
+        """
         first, pool = layers[:2]
         if not isinstance(first, nn.Conv2d) or not isinstance(pool, nn.MaxPool2d):
             return None
@@ -116,7 +129,9 @@ class FusedStage(Stage):
         self._kernels = compiled(shape)
         self._batch = batch
         self._weight, bias = parameters
-        self._bias = self._weight.new_zeros(shape.channels) if bias is None else bias
+        self._bias = self._weight.new_zeros(shape.channels)
+        if bias is not None:
+            self._bias = bias
         self._target, self._bias_target = target
         self._padded: Tensor | None = None
         if block.padding != (0, 0):
@@ -180,7 +195,10 @@ class Kernels:
 
 @lru_cache(maxsize=16)
 def compiled(geometry: Geometry) -> Kernels:
-    """The kernels for ``geometry``, compiled once per process in a tenth of a second."""
+    """The kernels for ``geometry``, compiled once for each process in a tenth of a second.
+
+    By llvmlite for the processor at hand (extra ``fast``).
+    """
     from llvmlite import binding
 
     binding.initialize_native_target()
@@ -206,6 +224,9 @@ class _Source:
     In its methods ``b`` is llvmlite's builder, which adds instructions one after the other, and
     what they return stands for a value of the running program; a *chunk* is as many channels as a
     vector has lanes.
+
+    Args:
+        geometry: of the layers.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -230,10 +251,12 @@ class _Source:
 
     @cached_property
     def _fma(self) -> Any:
+        """a·b + c in every lane, rounded once."""
         kind = self.ir.FunctionType(self.vector, [self.vector] * 3)
         return self.ir.Function(self.module, kind, f"llvm.fma.v{self.lanes}f32")
 
     def _forward(self) -> None:
+        """The kernel ``forward`` (see ``Kernels``): each 2×2 window of sums stays in registers."""
         shape, b, (batch, images, weights, bias, y, places) = self._function("forward", 5)
         zero = self._all(0.0)
         with self._loop(b, batch) as image, self._loop(b, shape.channels // self.lanes) as chunk:
@@ -329,7 +352,14 @@ class _Source:
         b.position_at_end(after)
 
     def _window(self, b: Any, images: Any, image: Any, row: Any, column: Any) -> Any:
-        """Reads (channel, y, x) beside a place's upper left corner, in every lane, once each."""
+        """What reads pixels beside a place's upper left corner.
+
+        ``images``: their address. ``image``: number of the image. ``row``: of the pooled output.
+        ``column``: of the pooled output.
+
+        Returns:
+            (channel, y, x) -> the pixel in every lane, read once each.
+        """
         height, width = self.geometry.image
         depth = self.geometry.channels_in
         line = b.add(b.mul(image, self._int(height)), b.mul(row, self._int(2)))
@@ -349,35 +379,46 @@ class _Source:
         return pixel
 
     def _output(self, b: Any, image: Any, row: Any, column: Any, channel: Any) -> Any:
+        """Offset of a pooled output's first channel of a chunk."""
         height, width = self.geometry.pooled
         line = b.add(b.mul(image, self._int(height)), row)
         place = b.add(b.mul(line, self._int(width)), column)
         return b.add(b.mul(place, self._int(self.geometry.channels)), channel)
 
     def _tap(self, b: Any, number: int, channel: Any) -> Any:
+        """Offset of a chunk of one tap's weights."""
         return b.add(self._int(number * self.geometry.channels), channel)
 
     def _address(self, b: Any, base: Any, offset: Any, kind: Any) -> tuple[Any, int]:
-        size = 1 if kind is self.codes else 4
+        """A typed address at ``offset`` elements from ``base``, and the bytes of an element."""
+        size = 4
+        if kind is self.codes:
+            size = 1
         address = b.gep(base, [b.mul(offset, self._int(size))])
         return b.bitcast(address, self.ir.PointerType(kind)), size
 
     def _load(self, b: Any, base: Any, offset: Any, kind: Any = None) -> Any:
+        """The value at ``offset``; a vector of reals unless ``kind`` says otherwise."""
         address, size = self._address(b, base, offset, kind or self.vector)
         return b.load(address, align=size)
 
     def _store(self, b: Any, value: Any, base: Any, offset: Any, kind: Any = None) -> None:
+        """Write ``value`` at ``offset``; a vector of reals unless ``kind`` says otherwise."""
         address, size = self._address(b, base, offset, kind or self.vector)
         b.store(value, address, align=size)
 
     def _add(self, b: Any, cell: Any, base: Any, offset: Any) -> None:
+        """Add what is in ``cell`` to the reals at ``offset``."""
         self._store(b, b.fadd(self._load(b, base, offset), b.load(cell)), base, offset)
 
     def _int(self, value: int) -> Any:
+        """A constant of 64 bits."""
         return self.ir.Constant(self.integer, value)
 
     def _all(self, value: float) -> Any:
+        """A constant real in every lane."""
         return self.ir.Constant(self.vector, [value] * self.lanes)
 
     def _code(self, value: int) -> Any:
+        """A constant byte in every lane: a corner of a window, or none."""
         return self.ir.Constant(self.codes, [value] * self.lanes)

@@ -28,9 +28,11 @@ def computes_half(layer: object) -> bool:
 
 
 def half_parameters(parameters: Affine) -> Affine:
-    """Rounded copies of weight and bias."""
+    """Copies of weight and bias, rounded to bfloat16."""
     weight, bias = parameters
-    return weight.to(HALF), None if bias is None else bias.to(HALF)
+    if bias is None:
+        return weight.to(HALF), None
+    return weight.to(HALF), bias.to(HALF)
 
 
 class HalfConvolutionStage(ConvolutionStage):
@@ -79,7 +81,14 @@ class HalfConvolutionStage(ConvolutionStage):
 
 
 class HalfLinearStage(LinearStage):
-    """``LinearStage`` with its products in bfloat16, never the first."""
+    """``LinearStage`` with its products in bfloat16, never the first.
+
+    Args:
+        parameters: float32, rounded anew in each step.
+        target: float32.
+        batch: B.
+        out: where to write the output (B, out), or None.
+    """
 
     def __init__(self, parameters: Affine, target: Affine, batch: int, out: Tensor | None) -> None:
         super().__init__(parameters, target, batch, out, False)
@@ -91,15 +100,18 @@ class HalfLinearStage(LinearStage):
         self._gradient = torch.empty_like(self._half)
 
     def _product(self) -> None:
+        """The output of rounded input and parameters."""
         self._half.copy_(self._matrix)
         torch.mm(self._half_x.copy_(self._x), self._half, out=self._half_y)
         self._out.copy_(self._half_y)
 
     def _input_gradient(self, dy: Tensor) -> None:
+        """The input's gradient, from the rounded one of the output."""
         torch.mm(self._half_y.copy_(dy), self._half_transposed, out=self._half_dx)
         self._dx.copy_(self._half_dx)
 
     def _move(self, dy: Tensor, scale: float, retention: float) -> None:
+        """Move the target by a gradient that was computed in bfloat16, in float32."""
         half_dy = self._half_y  # where ``_input_gradient`` has rounded it
         gradient = torch.mm(self._half_x.t(), half_dy, out=self._gradient)
         move(self._target, gradient, scale, retention)

@@ -56,7 +56,11 @@ PLANS_KEPT = 8
 
 
 def supports(module: nn.Module) -> bool:
-    """Whether ``module`` is a sequence of layers for ``ManualBackend``, none of them frozen."""
+    """Whether ``module`` is a sequence of layers for ``ManualBackend``, none of them frozen.
+
+    It begins with a convolution, or is flattened and begins with a linear layer, ends with a linear
+    layer, and has no two activations behind each other.
+    """
     trains = all(parameter.requires_grad for parameter in module.parameters())
     if not (isinstance(module, nn.Sequential) and trains):
         return False
@@ -71,6 +75,7 @@ def supports(module: nn.Module) -> bool:
 
 
 def _supports_layer(layer: nn.Module) -> bool:
+    """Whether there is a stage for ``layer`` with its settings."""
     if type(layer) is nn.Conv2d:
         named_padding = isinstance(layer.padding, str)
         return layer.groups == 1 and layer.padding_mode == "zeros" and not named_padding
@@ -104,7 +109,14 @@ class Plan:
         self._dy = self._residual.t()
 
     def run(self, x: Tensor, y: Tensor, scale: float, retention: float) -> None:
-        """Forward and backward for inputs ``x`` and targets ``y`` (B, classes); see ``Stage``."""
+        """Forward and backward; each stage moves its own target (see ``Stage``).
+
+        Args:
+            x: inputs, as the first stage takes them.
+            y: targets (B, classes), rows sum to 1.
+            scale: of the gradient, summed over the batch.
+            retention: of what is in the target.
+        """
         for forward in self._forward:
             x = forward(x)
         # The loss's own value is not needed, and its gradient is softmax - target.
@@ -115,7 +127,12 @@ class Plan:
 
 
 class StagedBackend(Backend):
-    """What backends made of stages share: a vector of their own, laid out by ``stored_views``."""
+    """What backends made of stages share: a vector of their own, laid out by ``stored_views``.
+
+    Args:
+        flat: the model, whose vector is in the public order.
+        input_shape: (channels, height, width).
+    """
 
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
         super().__init__(flat, input_shape)
@@ -127,6 +144,7 @@ class StagedBackend(Backend):
 
     @cached_property
     def _gradient(self) -> Tensor:
+        """Of the backend's own layout; where ``gradient`` leaves it."""
         return torch.zeros_like(self._vector)
 
     @contextmanager
@@ -150,21 +168,32 @@ class StagedBackend(Backend):
 
 
 def _pairs(given: dict[str, Tensor], to: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """(to, given) of each parameter; a matrix is transposed fastest into what is contiguous."""
-    pairs = [(to[name], part) for name, part in given.items()]
-    return [
-        (view.t(), part.t()) if view.dim() == 2 and not view.is_contiguous() else (view, part)
-        for view, part in pairs
-    ]
+    """What ``_copy`` copies: (to, given) of each parameter.
+
+    A matrix is transposed fastest into what is contiguous.
+
+    Args:
+        given: by name, in one layout.
+        to: by name, in the other.
+    """
+    pairs = []
+    for name, part in given.items():
+        view = to[name]
+        if view.dim() == 2 and not view.is_contiguous():
+            view = view.t()
+            part = part.t()
+        pairs.append((view, part))
+    return pairs
 
 
 def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy each given view into its counterpart."""
     for view, part in pairs:
         view.copy_(part)
 
 
 class ManualBackend(StagedBackend):
-    """Works for modules that ``supports`` accepts.
+    """The backend of modules that ``supports`` accepts.
 
     Args:
         flat: the model.
@@ -188,7 +217,9 @@ class ManualBackend(StagedBackend):
         flat.module.eval()
         with torch.no_grad():
             for name, layer in flat.module.named_children():
-                shape = x.shape if x.dim() == 2 else x.permute(0, 2, 3, 1).shape
+                shape = x.shape
+                if x.dim() == 4:
+                    shape = x.permute(0, 2, 3, 1).shape
                 self._layers.append((name, layer, shape[1:]))
                 x = layer(x)
         self._num_classes = x.shape[1]
@@ -228,12 +259,12 @@ class ManualBackend(StagedBackend):
         return rows, images.permute(0, 3, 1, 2)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """See ``Backend``."""
+        """See ``Backend``; the mean over the batch, in the backend's own layout."""
         self._plan(len(x), False).run(x, y, 1 / len(x), 0.0)
         return self._gradient
 
     def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """See ``Backend``."""
+        """See ``Backend``; a step on the backend's own vector, without a gradient in between."""
         self._plan(len(x), True).run(x, y, -lr / len(x), retention)
 
     def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
@@ -253,7 +284,15 @@ class ManualBackend(StagedBackend):
         return lambda x: reduce(lambda value, call: call(value), calls, x)
 
     def _build(self, batch: int, descend: bool) -> Plan:
-        targets = self._parameters if descend else stored_views(self._flat, self._gradient)
+        """The stages for one batch size.
+
+        Args:
+            batch: B.
+            descend: whether the stages' targets are the parameters themselves; else the gradient.
+        """
+        targets = self._parameters
+        if not descend:
+            targets = stored_views(self._flat, self._gradient)
         logits = self._vector.new_empty(self._num_classes, batch).t()
         stages: list[Stage] = []
         out: Tensor | None = logits
@@ -266,7 +305,14 @@ class ManualBackend(StagedBackend):
     def _stages(
         self, index: int, batch: int, targets: dict[str, Tensor], out: Tensor | None
     ) -> list[Stage]:
-        """Those of one layer: pooling is two where it is followed by a convolution's bias."""
+        """Those of one layer: pooling is two where it is followed by a convolution's bias.
+
+        Args:
+            index: of the layer.
+            batch: B.
+            targets: what backward moves, by the parameters' names.
+            out: where the next stage wants its input, or None.
+        """
         name, layer, shape = self._layers[index]
         size = (batch, *shape)
         match layer:
@@ -292,7 +338,14 @@ class ManualBackend(StagedBackend):
     def _affine_stage(
         self, index: int, size: tuple[int, ...], moved: Affine, out: Tensor | None
     ) -> Stage:
-        """That of a layer with weights: ``moved`` is its target, ``size`` that of its input."""
+        """That of a layer with weights.
+
+        Args:
+            index: of the layer.
+            size: of its input.
+            moved: its target.
+            out: where the next stage wants its input, or None.
+        """
         name, layer, _ = self._layers[index]
         own = affine(self._parameters, name)
         if isinstance(layer, FusedBlock):
@@ -316,8 +369,16 @@ class ManualBackend(StagedBackend):
 def _reading(
     layer: nn.Linear | nn.Conv2d, parameters: Affine, half: bool
 ) -> Callable[[Tensor], Tensor]:
-    """``layer`` in inference, with these ``parameters``; in bfloat16 if ``half``."""
-    weight, bias = half_parameters(parameters) if half else parameters
+    """A layer in inference.
+
+    Args:
+        layer: gives the geometry.
+        parameters: weight and bias to use.
+        half: whether it computes in bfloat16.
+    """
+    weight, bias = parameters
+    if half:
+        weight, bias = half_parameters(parameters)
 
     def read(x: Tensor) -> Tensor:
         if isinstance(layer, nn.Linear):

@@ -48,6 +48,7 @@ def stored_views(flat: FlatModel, vector: Tensor) -> dict[str, Tensor]:
 
 
 def _stored(part: Tensor) -> Tensor:
+    """One parameter, stored as stages like it, under PyTorch's shape."""
     if part.dim() == 4:
         out, channels, height, width = part.shape
         return part.view(out, height, width, channels).permute(0, 3, 1, 2)
@@ -70,9 +71,13 @@ def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
 
 
 def move(target: Tensor, gradient: Tensor, scale: float, retention: float) -> None:
-    """Target ← retention·target + scale·gradient, whatever was in a target that is not retained.
+    """Target ← retention·target + scale·gradient, in the target's own precision.
 
-    In the target's precision, which may be more than the gradient's.
+    Args:
+        target: of any precision, at least the gradient's.
+        gradient: of the same shape.
+        scale: of the gradient.
+        retention: 0: whatever was in the target is forgotten, NaN as well.
     """
     if retention == 0:
         target.copy_(gradient).mul_(scale)
@@ -83,7 +88,11 @@ def move(target: Tensor, gradient: Tensor, scale: float, retention: float) -> No
 
 
 class Stage(ABC):
-    """One layer at one batch size; see the module's text for the protocol."""
+    """One layer at one batch size; see the module's text for the protocol.
+
+    Attributes:
+        input: the buffer that it asks of its predecessor, or None.
+    """
 
     input: Tensor | None = None
 
@@ -148,12 +157,15 @@ class LinearStage(Stage):
         return self._dx
 
     def _product(self) -> None:
+        """The output, from input and parameters."""
         torch.mm(self._x, self._matrix, out=self._out)
 
     def _input_gradient(self, dy: Tensor) -> None:
+        """The gradient with respect to the input, from that of the output."""
         torch.mm(dy, self._weight_transposed, out=self._dx)
 
     def _move(self, dy: Tensor, scale: float, retention: float) -> None:
+        """Move the target by the parameters' gradient."""
         if self._sum is None:
             self._target.addmm_(self._x.t(), dy, beta=retention, alpha=scale)
         else:
@@ -209,7 +221,9 @@ class ConvolutionStage(Stage):
         self._x = None
         for target, gradient in zip(self._targets, gradients, strict=False):
             move(target, gradient, scale, retention)
-        return None if dx is None else dx.permute(0, 2, 3, 1)
+        if dx is None:
+            return None
+        return dx.permute(0, 2, 3, 1)
 
 
 def is_strided(layer: nn.Conv2d) -> bool:
@@ -354,7 +368,9 @@ class BiasStage(Stage):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) plus the bias."""
-        return torch.add(x, self._bias, out=x if self._out is None else self._out)
+        if self._out is None:
+            return x.add_(self._bias)
+        return torch.add(x, self._bias, out=self._out)
 
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
         """Returns ``dy`` as it is."""
@@ -364,7 +380,12 @@ class BiasStage(Stage):
 
 
 class ActivationStage(Stage):
-    """ReLU or tanh, in place where it can be: both derivatives are functions of the output."""
+    """ReLU or tanh, in place where it can be: both derivatives are functions of the output.
+
+    Args:
+        layer: says which.
+        out: where to write the output, or None: in place.
+    """
 
     def __init__(self, layer: nn.ReLU | nn.Tanh, out: Tensor | None) -> None:
         self.input = out
@@ -373,14 +394,19 @@ class ActivationStage(Stage):
 
     def forward(self, x: Tensor) -> Tensor:
         """The activation of every element."""
-        out = x if self.input is None else self.input
-        if out is x:
-            self._y = x.relu_() if self._is_relu else x.tanh_()
+        if self.input is None or self.input is x:
+            self._y = self._in_place(x)
         elif self._is_relu:
-            self._y = torch.clamp_min(x, 0, out=out)
+            self._y = torch.clamp_min(x, 0, out=self.input)
         else:
-            self._y = torch.tanh(x, out=out)
-        return out
+            self._y = torch.tanh(x, out=self.input)
+        return self._y
+
+    def _in_place(self, x: Tensor) -> Tensor:
+        """``x``, which holds the output now."""
+        if self._is_relu:
+            return x.relu_()
+        return x.tanh_()
 
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
         """``dy`` times the derivative, in place."""
@@ -393,13 +419,21 @@ class ActivationStage(Stage):
 
 
 class DropoutStage(Stage):
-    """``murmur.learning.layers.Dropout`` over (B, ...); ``mask`` is memory of that shape."""
+    """``murmur.learning.layers.Dropout`` over a batch.
+
+    Args:
+        layer: draws the masks.
+        mask: memory (B, ...) for one.
+        out: where to write the output, or None.
+    """
 
     def __init__(self, layer: Dropout, mask: Tensor, out: Tensor | None) -> None:
         self._layer = layer
         self._mask = mask
         # Never in place: the layer before may need its output again.
-        self._out = torch.empty_like(mask) if out is None else out
+        if out is None:
+            out = torch.empty_like(mask)
+        self._out = out
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` times a fresh mask."""
@@ -413,7 +447,12 @@ class DropoutStage(Stage):
 
 
 class FlattenStage(Stage):
-    """(B, H, W, C) to (B, H*W*C), a view."""
+    """(B, H, W, C) to (B, H*W*C), a view.
+
+    Args:
+        shape: of the input.
+        out: where the next stage wants it, or None.
+    """
 
     def __init__(self, shape: tuple[int, ...], out: Tensor | None) -> None:
         self._shape = shape
@@ -455,6 +494,11 @@ class HalvingPoolStage(Stage):
     Where values are equal the first one in reading order gets the gradient, as in PyTorch, whose
     kernel is slower for the 64 bits of index that it writes beside every maximum. Gradients go
     where values were that are not needed any more: less memory is more of it in the caches.
+
+    Args:
+        like: of the kind of the buffers.
+        shape: (B, H, W, C) of the input, H and W even.
+        reuse: whether nobody needs the input any more once it is pooled.
     """
 
     def __init__(self, like: Tensor, shape: tuple[int, ...], reuse: bool) -> None:
@@ -466,12 +510,16 @@ class HalvingPoolStage(Stage):
         self._is_upper = torch.empty_like(self._y)
         self._upper = self._rows[:, 0::2]
         self._lower = self._rows[:, 1::2]
-        self._own = None if reuse else like.new_empty(shape)
+        self._own: Tensor | None = None
+        if not reuse:
+            self._own = like.new_empty(shape)
         self._dx: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to (B, H/2, W/2, C)."""
-        self._dx = x if self._own is None else self._own
+        self._dx = self._own
+        if self._dx is None:
+            self._dx = x
         left = x[:, :, 0::2]
         right = x[:, :, 1::2]
         torch.ge(left, right, out=self._is_left)

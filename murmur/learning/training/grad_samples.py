@@ -21,7 +21,11 @@ from torch import Tensor, nn
 
 
 class HookedModule(GradSampleModule):
-    """A module whose backward pass leaves each parameter's ``grad_sample``, (B, *its shape)."""
+    """A module whose backward pass leaves each parameter's ``grad_sample``, (B, *its shape).
+
+    Args:
+        module: the model; its layers get hooks. The loss is a sum over examples.
+    """
 
     GRAD_SAMPLERS: ClassVar[dict[type[nn.Module], Any]]
 
@@ -37,6 +41,10 @@ class HookedModule(GradSampleModule):
         self.enable_hooks()
 
     def _capture(self, how: dict[str, Any], layer: nn.Module, inputs: Any, output: Any) -> None:
+        """Take the layer's inputs now, and its output's gradient when it comes.
+
+        A forward hook of PyTorch's; Opacus keeps activations and combines both.
+        """
         reached = output if isinstance(output, Tensor) else output[0]
         if not reached.requires_grad:
             return
@@ -60,6 +68,7 @@ class HookedModule(GradSampleModule):
 def _embedding(
     layer: nn.Embedding, activations: list[Tensor], backprops: Tensor
 ) -> dict[nn.Parameter, Tensor]:
+    """Opacus's per-sample gradients of an embedding, none for the row that stands for padding."""
     samples = compute_embedding_grad_sample(layer, activations, backprops)
     if layer.padding_idx is not None and layer.weight in samples:
         samples[layer.weight][:, layer.padding_idx] = 0

@@ -71,11 +71,14 @@ def try_out(trainer: Trainer) -> None:
 
 
 def require_separate_examples(trainer: Trainer) -> None:
-    """ValueError where DP-SGD would protect an example by a gradient that is not its own.
+    """Refuse a model whose examples DP-SGD would protect by gradients that are not their own.
 
     That is where its outputs depend on the others in its batch, or on chance; where training
     changes more than parameters; and where per-sample gradients differ from autograd's, which are
     taken of one made-up example after the other.
+
+    Raises:
+        ValueError: it is such a model; the text names the layer and what to do.
     """
     require_constants(trainer)
     kind = type(trainer.flat.module).__name__
@@ -99,7 +102,8 @@ def require_separate_examples(trainer: Trainer) -> None:
 def changed_buffers(trainer: Trainer) -> list[str]:
     """Names of the buffers that a step of training changes: statistics, and no constants.
 
-    ValueError where the model cannot take that step.
+    Raises:
+        ValueError: the model cannot take that step.
     """
     module = trainer.flat.module
     if not any(True for _ in module.buffers()):
@@ -140,7 +144,16 @@ def unchanged(trainer: Trainer) -> Iterator[dict[str, Tensor]]:
 
 
 def draws(module: nn.Module, images: Tensor, seed: int) -> tuple[Tensor, bool]:
-    """The module's outputs, and whether it drew from PyTorch's generators, fresh from ``seed``."""
+    """A module's outputs, and whether they are a matter of chance.
+
+    Args:
+        module: the model.
+        images: (N, C, H, W).
+        seed: of PyTorch's generators, which are put back afterwards.
+
+    Returns:
+        Outputs, and whether it drew from the generators.
+    """
     with seeded_torch(seed), torch.no_grad():
         states = _generators(images.device)
         outputs = module(images)
@@ -152,6 +165,7 @@ def draws(module: nn.Module, images: Tensor, seed: int) -> tuple[Tensor, bool]:
 
 
 def _generators(device: torch.device) -> list[Tensor]:
+    """The states of PyTorch's generators that a model on ``device`` may draw from."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -159,7 +173,11 @@ def _generators(device: torch.device) -> list[Tensor]:
 
 
 def _require_real(trainer: Trainer, kind: str) -> None:
-    """ValueError for tensors that no file of a model holds, and numbers that training lacks."""
+    """Refuse tensors that no file of a model holds, and numbers that training lacks.
+
+    Raises:
+        ValueError: names the first such tensor.
+    """
     for name, parameter in trainer.flat.module.named_parameters():
         odd = parameter.is_complex() or parameter.is_floating_point()
         if odd and parameter.dtype not in _REAL:
@@ -175,6 +193,16 @@ def _require_real(trainer: Trainer, kind: str) -> None:
 
 
 def _require_logits(trainer: Trainer, images: NDArray[np.float32], kind: str) -> None:
+    """Refuse a model that fails, or gives something else than logits that its parameters move.
+
+    Args:
+        trainer: of the model.
+        images: made up, (N, C, H, W).
+        kind: the model's class, for errors.
+
+    Raises:
+        ValueError: says what it gives instead.
+    """
     flat = trainer.flat
     flat.module.eval()
     try:
@@ -199,7 +227,17 @@ def _require_logits(trainer: Trainer, images: NDArray[np.float32], kind: str) ->
 def _require_repeatable(
     trainer: Trainer, images: NDArray[np.float32], given: dict[str, Tensor], kind: str
 ) -> None:
-    """ValueError where evaluation is a matter of chance, or changes the model."""
+    """Refuse a model whose evaluation is a matter of chance, or changes the model.
+
+    Args:
+        trainer: of the model.
+        images: made up, (N, C, H, W).
+        given: its tensors as they were.
+        kind: the model's class, for errors.
+
+    Raises:
+        ValueError: it is such a model.
+    """
     module = trainer.flat.module
     x = torch.from_numpy(images).to(trainer.flat.vector.device)
     first, drew = draws(module, x, 0)
@@ -215,7 +253,16 @@ def _require_repeatable(
 
 
 def _require_unmixed(module: nn.Module, x: Tensor, kind: str) -> None:
-    """ValueError where the outputs of two examples depend on two others, or on chance."""
+    """Refuse a model whose outputs of two examples depend on two others, or on chance.
+
+    Args:
+        module: the model, without dropout.
+        x: four made-up images.
+        kind: the model's class, for errors.
+
+    Raises:
+        ValueError: it is such a model.
+    """
     one, drew = draws(module, x, 0)
     other, drew_again = draws(module, torch.cat([x[:2], x[:2].flip(0) / 2]), 1)
     if drew or drew_again or not torch.allclose(one[:2], other[:2], 1e-3, 1e-4):
@@ -229,9 +276,17 @@ def _require_unmixed(module: nn.Module, x: Tensor, kind: str) -> None:
 def _require_exact(
     module: nn.Module, gradients: PerSampleGradients, x: Tensor, y: Tensor, kind: str
 ) -> None:
-    """ValueError unless ``gradients`` are autograd's, of one example after the other.
+    """Refuse a model whose per-sample gradients are not autograd's, of one example after the other.
 
-    ``module`` is what they are taken of, without Opacus's hooks.
+    Args:
+        module: what the gradients are taken of, without Opacus's hooks.
+        gradients: DP-SGD's.
+        x: made-up images (B, C, H, W).
+        y: their targets.
+        kind: the model's class, for errors.
+
+    Raises:
+        ValueError: names the parameter and by how much its gradient is off.
     """
     try:
         samples = gradients.samples(x, y, torch.ones(len(x), 1, device=x.device))
@@ -264,6 +319,7 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _step(trainer: Trainer, images: NDArray, labels: NDArray, kind: str) -> None:
+    """One step of training, with whatever the model raises turned into a ValueError."""
     rng = np.random.default_rng(0)
     how = {"batch_size": len(images), "lr": 1e-3, "steps": 1, "soft_targets": True}
     try:
@@ -278,4 +334,5 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _named(error: Exception) -> str:
+    """An exception's kind and text."""
     return f"{type(error).__name__}: {error}"

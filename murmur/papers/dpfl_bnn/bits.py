@@ -89,7 +89,9 @@ class WeightBits:
     @property
     def sensitivity(self) -> int:
         """In how many bits two neighbours can differ."""
-        return self.uploaded if self.hamming is None else min(2 * self.hamming, self.uploaded)
+        if self.hamming is None:
+            return self.uploaded
+        return min(2 * self.hamming, self.uploaded)
 
     def event(self) -> Event:
         """What one release does."""
@@ -209,7 +211,10 @@ class ReleaseSettings:
                 f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises "
                 "one; set privacy=fixed"
             )
-        gamma = self.gamma if self.noise else None
+        if self.noise:
+            gamma = self.gamma
+        else:
+            gamma = None
         bits = WeightBits(weights, gamma, self.upload, self.budget.hamming, self.budget.mask)
         if self.flip == "tensor" and (bits.sensitivity < weights or self.upload != "sign"):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The binary network of DPFL-BNN: model, layers, and its straight-through gradients by hand.
+"""The binary network of DPFL-BNN: model, layers, and its straight-through gradients.
 
 Liu, Zhang, Song, Letaief, "Binary federated learning with client-level differential privacy",
 arXiv 2308.03320 (2023), section V; layers after Hubara et al., "Binarized Neural Networks", NeurIPS
@@ -8,9 +8,9 @@ arXiv 2308.03320 (2023), section V; layers after Hubara et al., "Binarized Neura
   that the federation shares: d = 81,848 on 28×28 images, 81,958 with the biases that normalisation
   makes redundant. Normalisation lives in buffers, which stay with the client.
 * The layers are PyTorch modules: what inference runs, and the reference for gradients.
-* ``BinaryBackend`` trains them on the plan of ``murmur.learning.kernels.sequences``, for
-  speed: the gradient is taken with respect to W^b and returned for W̄; after each step W̄ is
-  clipped to [−1, 1], and the normalisation's own scale and shift move by the same rule.
+* ``BinaryAutograd`` trains them: the gradient is taken with respect to W^b and returned for W̄;
+  after each step W̄ is clipped to [−1, 1], and the normalisation's own scale and shift move by the
+  same rule. ``murmur.papers.dpfl_bnn.kernels`` does the same faster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -28,34 +27,24 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.learning.kernels.sequences import Plan, StagedBackend
-from murmur.learning.kernels.stages import (
-    ActivationStage,
-    Affine,
-    ConvolutionStage,
-    FlattenStage,
-    LinearStage,
-    Stage,
-    max_pool_stage,
-    stored_views,
-)
 from murmur.learning.layers import Flatten, HalvingPool
 from murmur.learning.models import InputShape, Network
+from murmur.learning.process import has_kernels
+from murmur.learning.training.backends import AutogradBackend, Backend
 from murmur.learning.training.batches import as_tensor
 from murmur.learning.training.optimiser import Optimisation, Optimiser
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer
-
-_aten = torch.ops.aten
-_PLANS_KEPT = 8
-
 
 # Layers -----------------------------------------------------------------------------------------
 
 
 def sign(x: Tensor, out: Tensor | None = None) -> Tensor:
     """±1 with 0 → +1, where PyTorch's own sign gives 0; into ``out`` if given, without a copy."""
-    out = torch.sign(x) if out is None else torch.sign(x, out=out)
+    if out is None:
+        out = torch.sign(x)
+    else:
+        out = torch.sign(x, out=out)
     return torch.sign(out.add_(0.5), out=out)
 
 
@@ -88,7 +77,10 @@ class BinaryLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) to (N, out)."""
-        bias = None if self.bias is None else _binary(self.bias)
+        if self.bias is None:
+            bias = None
+        else:
+            bias = _binary(self.bias)
         return F.linear(x, _binary(self.weight), bias)
 
 
@@ -116,7 +108,7 @@ class BatchNorm(nn.Module):
     """Batch normalisation (Ioffe & Szegedy, ICML 2015) all of whose numbers are buffers.
 
     So neither its statistics nor its scale and shift belong to the parameters that are shared:
-    sent without noise they would tell of the data. ``BinaryBackend`` trains them.
+    sent without noise they would tell of the data. A binary backend trains them.
 
     Args:
         channels: C of (N, C, ...).
@@ -160,222 +152,88 @@ class BatchNorm(nn.Module):
         )
 
 
-# Gradients by hand ------------------------------------------------------------------------------
+# Training ---------------------------------------------------------------------------------------
 
 
-class SignStage(Stage):
-    """``Sign``."""
+class LocalNormalisation:
+    """Scale and shift of a model's normalisation, which move beside W̄ and are never sent.
 
-    def __init__(self, shape: tuple[int, ...], like: Tensor, out: Tensor | None) -> None:
-        # Never in place: the activation before needs its own output again.
-        self._out = like.new_empty(shape) if out is None else out
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The signs of ``x``."""
-        return sign(x, self._out)
-
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
-        """Straight through."""
-        return dy
-
-
-class ScaleStage(Stage):
-    """``Scale``."""
-
-    def __init__(self, factor: float, out: Tensor | None) -> None:
-        self._factor, self.input = factor, out
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``x`` · factor, in place where it can be."""
-        return torch.mul(x, self._factor, out=x if self.input is None else self.input)
-
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
-        """Dy · factor."""
-        return dy.mul_(self._factor)
-
-
-class BatchNormStage(Stage):
-    """``BatchNorm`` in training mode, over (B, C) or (B, H, W, C).
-
-    Args:
-        layer: its running statistics are updated.
-        target: where the gradient of (scale, shift) goes, (2, C).
-        out: where to write the output, or None.
+    Attributes:
+        norms: the normalising layers, in the model's order.
+        vector: their scales and shifts, (2·ΣC,); the layers' buffers are views into it.
+        gradient: where a backend puts the gradient with respect to ``vector``.
     """
 
-    def __init__(self, layer: BatchNorm, target: Tensor, out: Tensor | None) -> None:
-        self._layer, self._target, self._out = layer, target, out
-        self._saved: tuple[Tensor, Tensor, Tensor] | None = None
-        self._by_batch = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The normalised batch; ``x`` is kept as it is."""
-        layer = self._layer
-        seen = _channels_second(x)
-        # One value per channel, a last batch of one example, has no variance.
-        self._by_batch = x.numel() > layer.channels
-        y, mean, inverse_deviation = _aten.native_batch_norm(
-            seen,
-            layer.weight,
-            layer.bias,
-            layer.running_mean,
-            layer.running_var,
-            self._by_batch,
-            layer.momentum,
-            layer.eps,
-        )
-        self._saved = (seen, mean, inverse_deviation)
-        y = _channels_last(y)
-        return y if self._out is None else self._out.copy_(y)
-
-    def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
-        """The gradient with respect to the batch; that of scale and shift into the target."""
-        if self._saved is None:
-            raise RuntimeError("backward before forward")
-        seen, mean, inverse_deviation = self._saved
-        layer = self._layer
-        dx, weight, bias = _aten.native_batch_norm_backward(
-            _channels_second(dy),
-            seen,
-            layer.weight,
-            layer.running_mean,
-            layer.running_var,
-            mean,
-            inverse_deviation,
-            self._by_batch,
-            layer.eps,
-            [True, True, True],
-        )
-        torch.mul(weight, scale, out=self._target[0])
-        torch.mul(bias, scale, out=self._target[1])
-        self._saved = None
-        return _channels_last(dx)
-
-
-class BinaryBackend(StagedBackend):
-    """What ``training.trainer.Trainer`` needs of a network of ``murmur.papers.dpfl_bnn.network``.
-
-    Args:
-        flat: the model; its vector is W̄.
-        input_shape: (channels, height, width).
-    """
-
-    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
-        channels, height, width = input_shape
-        super().__init__(flat, input_shape)
-        self._image = (height, width, channels)
-        self._signs = torch.empty_like(self._vector)
-        self._norms = [m for m in flat.module.modules() if isinstance(m, BatchNorm)]
-        count = 2 * sum(norm.channels for norm in self._norms)
-        self._local, self._local_gradient = flat.vector.new_zeros(2, count).unbind()
-        for norm, view in zip(self._norms, self._local_views(self._local), strict=True):
+    def __init__(self, flat: FlatModel) -> None:
+        self.norms = [m for m in flat.module.modules() if isinstance(m, BatchNorm)]
+        count = 2 * sum(norm.channels for norm in self.norms)
+        self.vector, self.gradient = flat.vector.new_zeros(2, count).unbind()
+        for norm, view in zip(self.norms, self.views(self.vector), strict=True):
             view[0].copy_(norm.weight)
             view[1].copy_(norm.bias)
-            norm.weight.data, norm.bias.data = view[0], view[1]
-        self._shapes = self._trace()
-        self._plan = lru_cache(_PLANS_KEPT)(self._build)
+            norm.weight.data = view[0]
+            norm.bias.data = view[1]
+        self._optimiser = Optimiser(self.vector)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Scale and shift of each layer in ``vector``, (2, C) each."""
+        sizes = [2 * norm.channels for norm in self.norms]
+        return [part.view(2, -1) for part in vector.split(sizes)]
+
+    def begin(self) -> None:
+        """A training begins: the optimiser starts afresh."""
+        self._optimiser = Optimiser(self.vector)
+
+    def step(self, how: Optimisation) -> None:
+        """Move scale and shift as ``how`` says."""
+        if how.is_plain:
+            self.vector.sub_(self.gradient, alpha=how.lr)
+        else:
+            self._optimiser.step(self.vector, self.gradient, self.vector, how)
+
+
+class BinaryAutograd(AutogradBackend):
+    """Trains a binary network by PyTorch's autograd: W̄, and scale and shift beside it."""
+
+    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
+        super().__init__(flat, input_shape)
+        self.local = LocalNormalisation(flat)
 
     @contextmanager
     def training(self, rng: np.random.Generator) -> Iterator[Tensor]:
         """See ``Backend``; the normalisation's optimiser starts afresh, too."""
-        self._optimiser = Optimiser(self._local)
+        self.local.begin()
         with super().training(rng) as vector:
             yield vector
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """See ``Backend``."""
-        batch = len(x)
-        sign(self._vector, self._signs)
-        self._plan(batch).run(x, y, 1 / batch, 0.0)
-        return self._gradient
-
-    def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
-        """See ``Backend``."""
-        gradient = self.gradient(x, y)
-        self._vector.mul_(retention).sub_(gradient, alpha=lr)
+        """See ``Backend``; that of scale and shift goes where the normalisation keeps it."""
+        self.local.gradient.zero_()
+        leaves = [leaf for norm in self.local.norms for leaf in (norm.weight, norm.bias)]
+        places = [row for view in self.local.views(self.local.gradient) for row in view]
+        for leaf, place in zip(leaves, places, strict=True):
+            leaf.requires_grad_(True)
+            leaf.grad = place
+        try:
+            return super().gradient(x, y)
+        finally:
+            for leaf in leaves:
+                leaf.requires_grad_(False)
+                leaf.grad = None
 
     def after_step(self, how: Optimisation) -> None:
-        """Clip W̄ to [−1, 1]; move scale and shift of the normalisation as ``how`` says."""
-        self._vector.clamp_(-1, 1)
-        if how.is_plain:
-            self._local.sub_(self._local_gradient, alpha=how.lr)
-        else:
-            self._optimiser.step(self._local, self._local_gradient, self._local, how)
-
-    def _local_views(self, vector: Tensor) -> list[Tensor]:
-        """Scale and shift of each normalisation in ``vector``, (2, C) each."""
-        sizes = [2 * norm.channels for norm in self._norms]
-        return [part.view(2, -1) for part in vector.split(sizes)]
-
-    def _trace(self) -> list[tuple[int, ...]]:
-        """Each layer's input shape, channels last, without the batch."""
-        height, width, channels = self._image
-        x = self._flat.vector.new_zeros(1, channels, height, width)
-        shapes = []
-        self._flat.module.eval()
-        with torch.no_grad():
-            for layer in self._flat.module.children():
-                shapes.append(tuple(_channels_last(x).shape[1:]))
-                x = layer(x)
-        return [*shapes, tuple(x.shape[1:])]
-
-    def _build(self, batch: int) -> Plan:
-        weights = stored_views(self._flat, self._signs)
-        targets = stored_views(self._flat, self._gradient)
-        norms = dict(zip(self._norms, self._local_views(self._local_gradient), strict=True))
-        logits = self._signs.new_empty(self._shapes[-1][0], batch).t()
-        out: Tensor | None = logits
-        stages: list[Stage] = []
-        layers = list(self._flat.module.named_children())
-        # From the last layer to the first, since each says where it wants its input.
-        for index, (name, layer) in reversed(list(enumerate(layers))):
-            shape = (batch, *self._shapes[index])
-            own, moved = _affine(weights, name), _affine(targets, name)
-            stage = self._stage(layer, own, moved, shape, out, norms, index == 0)
-            stages.insert(0, stage)
-            out = stage.input
-        return Plan(stages, logits)
-
-    def _stage(
-        self,
-        layer: nn.Module,
-        own: Affine,
-        moved: Affine,
-        shape: tuple[int, ...],
-        out: Tensor | None,
-        norms: dict[BatchNorm, Tensor],
-        first: bool,
-    ) -> Stage:
-        match layer:
-            case BinaryConv2d():
-                return ConvolutionStage(layer, own, moved, first)
-            case BinaryLinear():
-                return LinearStage(own, moved, shape[0], out, first)
-            case BatchNorm():
-                return BatchNormStage(layer, norms[layer], out)
-            case Scale():
-                return ScaleStage(layer.factor, out)
-            case Sign():
-                return SignStage(shape, self._signs, out)
-            case nn.MaxPool2d():
-                return max_pool_stage(layer, self._vector, shape)
-            case nn.Tanh():
-                return ActivationStage(layer, out)
-            case Flatten():
-                return FlattenStage(shape, out)
-        raise ValueError(f"model={type(layer).__name__}: is no layer of a binary network")
+        """Clip W̄ to [−1, 1], and move the normalisation."""
+        self._flat.vector.clamp_(-1, 1)
+        self.local.step(how)
 
 
-def _affine(views: dict[str, Tensor], layer: str) -> Affine:
-    return views.get(f"{layer}.weight"), views.get(f"{layer}.bias")  # type: ignore[return-value]
+def binary_backend(flat: FlatModel, input_shape: tuple[int, int, int]) -> Backend:
+    """What trains a binary network: by hand where ``murmur.learning.kernels`` is installed."""
+    if not has_kernels():
+        return BinaryAutograd(flat, input_shape)
+    from murmur.papers.dpfl_bnn.kernels import BinaryBackend
 
-
-def _channels_second(x: Tensor) -> Tensor:
-    return x if x.dim() == 2 else x.permute(0, 3, 1, 2)
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x if x.dim() == 2 else x.permute(0, 2, 3, 1)
+    return BinaryBackend(flat, input_shape)
 
 
 # The network ------------------------------------------------------------------------------------
@@ -384,7 +242,7 @@ def _channels_last(x: Tensor) -> Tensor:
 class BinaryNetwork(Network):
     """A sequence of layers that brings its own way to be trained; see ``training.trainer``."""
 
-    backend = BinaryBackend
+    backend = staticmethod(binary_backend)
 
 
 def bnn(
@@ -457,4 +315,6 @@ def refresh_statistics(trainer: Trainer, images: NDArray[np.float32]) -> None:
 
 
 def _normalisation(bn: str, inputs: int, outputs: int) -> nn.Module:
-    return BatchNorm(outputs) if bn == "local" else Scale(1 / math.sqrt(inputs))
+    if bn == "local":
+        return BatchNorm(outputs)
+    return Scale(1 / math.sqrt(inputs))

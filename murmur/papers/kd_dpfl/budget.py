@@ -13,7 +13,7 @@ training on private labels is post-processing, and ε_s = 0.
 
 Every part is calibrated at the run's δ; what a path costs as a whole is composed from its events
 and converted once, at the same δ. Units: one record, nulled or not. Symbols: r = ``ratio``, q =
-``queries``. Both halves of the algorithm and ``murmur advise`` read one ``Scheme``.
+``queries``. Both halves of the algorithm and ``murmur advise budget`` read one ``Scheme``.
 """
 
 from __future__ import annotations
@@ -96,8 +96,12 @@ class Spending:
         if not self.special:
             return 1.0
         if self.mode == "conservative":
-            return 1 / 4 if self.joining else 3 / 8
-        return 1 / 2 if self.joining else 1.0
+            if self.joining:
+                return 1 / 4
+            return 3 / 8
+        if self.joining:
+            return 1 / 2
+        return 1.0
 
 
 @settings
@@ -215,7 +219,10 @@ def _general(
 def _label(left: float, large: Sequence[int], asked: Amount) -> dict[int, float]:
     if asked is None:
         asked = left
-    each = list(asked) if isinstance(asked, Sequence) else [asked] * len(large)
+    if isinstance(asked, Sequence):
+        each = list(asked)
+    else:
+        each = [asked] * len(large)
     if len(each) != len(large):
         raise ValueError(
             f"label_epsilon={each}: names {len(each)} budgets for {len(large)} large clients; "

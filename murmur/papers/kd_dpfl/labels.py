@@ -40,7 +40,7 @@ from murmur.privacy.events import (
     Unit,
 )
 from murmur.privacy.mechanisms import DiscreteGaussian, RandomizedResponse, clip_l2
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
@@ -75,7 +75,10 @@ class Labelling:
 
         Raises ValueError where there are too few images, or too few teachers.
         """
-        queries = pool if self.queries is None else self.queries
+        if self.queries is None:
+            queries = pool
+        else:
+            queries = self.queries
         if not 1 <= queries <= pool:
             raise ValueError(
                 f"labelling.queries={queries}: must lie in 1..{pool}, the size of the public pool"

@@ -16,7 +16,7 @@ estimate: nothing bounds it elsewhere. What a bound leaves out, the run measures
 much a round really shrinks the loss, by how much noise of a given size really raises it, and how
 much of that the next round leaves. The mean noise is zero, so without a bound's caution its
 first-order effect vanishes: E F(w + n) − F(w) ≈ ½ c E‖n‖², with c the mean curvature over all
-directions (the bound takes the largest, ρ, and β‖n‖ besides). ``murmur advise`` reads both.
+directions (the bound takes the largest, ρ, and β‖n‖ besides). ``murmur advise rounds`` reads both.
 """
 
 from __future__ import annotations
@@ -155,7 +155,10 @@ class Curve:
         if self.dimension is not None:
             mean = sigma * math.sqrt(self.dimension)
             square = sigma**2 * self.dimension
-        kept = self.contraction if self.retention is None else self.retention
+        if self.retention is None:
+            kept = self.contraction
+        else:
+            kept = self.retention
         times = float(rounds)
         if kept != 1:
             times = (1 - kept**rounds) / (1 - kept)

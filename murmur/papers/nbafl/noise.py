@@ -101,7 +101,9 @@ def scheduling_b(epsilon: float, rounds: int, clients: int, scheduled: int) -> f
     ``scheduling_b_proven``.
     """
     inside = 1 + clients / scheduled * math.expm1(-epsilon / rounds)
-    return -rounds / epsilon * math.log(inside) if inside > 0 else math.inf
+    if inside > 0:
+        return -rounds / epsilon * math.log(inside)
+    return math.inf
 
 
 def scheduling_b_proven(epsilon: float, rounds: int, clients: int, scheduled: int) -> float:
@@ -247,7 +249,9 @@ class NbaflNoise:
             )
         calibration = asked.calibration
         if calibration is None:
-            calibration = "paper" if asked.sensitivity == "paper" else "proven"
+            calibration = "proven"
+            if asked.sensitivity == "paper":
+                calibration = "paper"
         return cls(
             epsilon=budget.epsilon,
             delta=budget.delta,
@@ -391,7 +395,9 @@ class NbaflNoise:
         """What K-random scheduling divides T by: the paper's b, or b⁺ if proven; 1 for K = N."""
         if self.scheduled == self.clients:
             return 1.0
-        form = scheduling_b_proven if self.calibration == "proven" else scheduling_b
+        form = scheduling_b
+        if self.calibration == "proven":
+            form = scheduling_b_proven
         return form(self.epsilon, self.rounds, self.clients, self.scheduled)
 
     def _proven_sigma(self, sensitivity: float) -> float:

@@ -8,7 +8,7 @@ from murmur.privacy.mechanisms.clipping import clip_l2, project_simplex
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplace
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
-from murmur.privacy.mechanisms.quantization import (
+from murmur.privacy.mechanisms.grid import (
     quantize_nearest,
     quantize_simplex,
     quantized_l1_sensitivity,

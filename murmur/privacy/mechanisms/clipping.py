@@ -1,4 +1,9 @@
-"""What bounds a vector before noise: L2 clipping, and projection onto the simplex."""
+"""What bounds a vector before noise: L2 clipping, its truncation to a grid, and the simplex.
+
+Rounding to the nearest grid point would let a vector outgrow its clipping norm, by √d half steps
+in d dimensions. ``truncate`` rounds towards zero, which lets none: the sensitivity of a sum of such
+integers, to one vector more or less, is ``CLIP_STEPS`` in any number of dimensions.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,8 @@ def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
         return x.copy()
     # Entries up to 1 first: their squares neither overflow nor vanish together.
     unit = x / _largest(x)
-    factor, shrink = bound / _length(unit), float(np.finfo(x.dtype).eps)
+    factor = bound / _length(unit)
+    shrink = float(np.finfo(x.dtype).eps)
     out = (unit * factor).astype(x.dtype)
     while _length(out) > bound:
         factor *= 1 - shrink
@@ -79,4 +85,27 @@ def _largest(x: NDArray[Any]) -> np.float64:
 def _length(x: NDArray[Any]) -> float:
     """The L2 norm in float64, also where squares would overflow or vanish."""
     largest = _largest(x)
-    return float(largest) * float(np.linalg.norm(x / largest)) if largest else 0.0
+    if largest:
+        return float(largest) * float(np.linalg.norm(x / largest))
+    return 0.0
+
+
+CLIP_STEPS = 1 << 20
+"""The clipping norm in grid steps."""
+
+# More than rounding in float64 can add to a norm, in any number of dimensions met here.
+_SAFE = 1 - 2.0**-30
+
+
+def truncate(x: NDArray[Any], clip: float) -> NDArray[np.int64]:
+    """``x`` of norm at most ``clip`` in steps of clip/2²⁰, towards zero; same shape.
+
+    Raises:
+        ValueError: ``clip`` is out of range, or ``x`` is longer than ``clip`` or not finite.
+    """
+    require_positive("clip", clip)
+    unit = np.asarray(x, dtype=np.float64) / clip
+    length = float(np.linalg.norm(unit))
+    if not length <= 1 + 2.0**-40:
+        raise ValueError(f"x of norm {length * clip:g}: must be clipped to clip={clip:g} first")
+    return np.trunc(unit * (CLIP_STEPS * _SAFE)).astype(np.int64)

@@ -16,11 +16,17 @@ from numpy.typing import NDArray
 
 from murmur.common import require_positive
 from murmur.privacy.events import LaplaceEvent
-from murmur.privacy.mechanisms.categorical import BITS, TOTAL, Categorical
-from murmur.privacy.mechanisms.fixed_point import CONTEXT, exp_neg, round_up, to_decimal
-from murmur.privacy.mechanisms.geometric import geometric
-from murmur.privacy.mechanisms.integer_noise import Grid, GridMechanism, in_steps
-from murmur.privacy.mechanisms.quantization import quantized_l1_sensitivity
+from murmur.privacy.mechanisms.exact_sampling import (
+    BITS,
+    CONTEXT,
+    TOTAL,
+    Categorical,
+    exp_neg,
+    geometric,
+    round_up,
+    to_decimal,
+)
+from murmur.privacy.mechanisms.grid import Grid, GridMechanism, in_steps, quantized_l1_sensitivity
 from murmur.privacy.noise import NoiseGenerator
 
 

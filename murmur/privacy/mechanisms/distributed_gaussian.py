@@ -31,7 +31,7 @@ from murmur.privacy.events import (
     Unit,
 )
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
-from murmur.privacy.mechanisms.integer_noise import in_steps
+from murmur.privacy.mechanisms.grid import in_steps
 from murmur.privacy.noise import NoiseGenerator
 
 _DEVIATIONS = 12  # a coordinate's noise is beyond them with a probability below 4e-33

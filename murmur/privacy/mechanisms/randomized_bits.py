@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from murmur.common import require_finite, require_positive
 from murmur.privacy.events import RandomizedBitsEvent
-from murmur.privacy.mechanisms.fixed_point import ONE, log_ratio, round_up, to_decimal
+from murmur.privacy.mechanisms.exact_sampling import ONE, log_ratio, round_up, to_decimal
 from murmur.privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 16  # bits per pass
@@ -73,8 +73,9 @@ class BinaryRandomizedResponse:
             bits: length of the vector.
             sensitivity_bits: in how many bits two neighbours can differ; all, if not given.
         """
-        changed = bits if sensitivity_bits is None else sensitivity_bits
-        return RandomizedBitsEvent(gamma=self.gamma, bits=bits, sensitivity_bits=changed)
+        if sensitivity_bits is None:
+            sensitivity_bits = bits
+        return RandomizedBitsEvent(gamma=self.gamma, bits=bits, sensitivity_bits=sensitivity_bits)
 
     def privatize(self, bits: NDArray[Any], rng: NoiseGenerator) -> NDArray[Any]:
         """Randomise every bit by itself.
@@ -120,7 +121,10 @@ class BinaryRandomizedResponse:
         packed = np.asarray(packed)
         if packed.dtype != np.uint8 or packed.ndim != 1:
             raise ValueError(f"packed of dtype {packed.dtype}, shape {packed.shape}: must be bytes")
-        bits = 8 * packed.size if count is None else count
+        if count is None:
+            bits = 8 * packed.size
+        else:
+            bits = count
         if not 8 * packed.size - 8 < bits <= 8 * packed.size and (bits or packed.size):
             raise ValueError(f"count={count}: {packed.size} bytes cannot hold just that many bits")
         out = np.empty_like(packed)
@@ -134,7 +138,8 @@ class BinaryRandomizedResponse:
 
     def _flips(self, n: int, rng: NoiseGenerator) -> NDArray[np.bool_]:
         threshold = _flip_threshold(self.gamma)
-        first, rest = threshold >> 56, threshold & ((1 << 56) - 1)
+        first = threshold >> 56
+        rest = threshold & ((1 << 56) - 1)
         draws = rng.uint8(n)
         flips = draws < first
         undecided = np.flatnonzero(draws == first)

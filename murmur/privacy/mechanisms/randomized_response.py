@@ -24,8 +24,14 @@ from murmur.privacy.events import (
     RepeatedEvent,
     Unit,
 )
-from murmur.privacy.mechanisms.fixed_point import CONTEXT, ONE, exp_neg, log_ratio, round_up
-from murmur.privacy.mechanisms.uniform import uniform_below
+from murmur.privacy.mechanisms.exact_sampling import (
+    CONTEXT,
+    ONE,
+    exp_neg,
+    log_ratio,
+    round_up,
+    uniform_below,
+)
 from murmur.privacy.noise import NoiseGenerator
 
 _BLOCK = 1 << 15  # labels per pass: the working arrays stay in the second-level cache
@@ -128,7 +134,8 @@ class RandomizedResponse:
         Raises:
             ValueError: the last axis is not C, or a row has no report.
         """
-        counts, n = np.asarray(counts, dtype=np.float64), np.asarray(n, dtype=np.float64)
+        counts = np.asarray(counts, dtype=np.float64)
+        n = np.asarray(n, dtype=np.float64)
         if counts.shape[-1:] != (self.categories,):
             raise ValueError(
                 f"counts of shape {counts.shape}: the last axis must have {self.categories} entries"
@@ -152,7 +159,8 @@ def _as_bytes(labels: NDArray[Any], categories: int) -> NDArray[np.uint8]:
     if labels.dtype.kind not in "iu":
         raise ValueError(f"labels of dtype {labels.dtype}: must be integers")
     if labels.size:
-        low, high = int(labels.min()), int(labels.max())
+        low = int(labels.min())
+        high = int(labels.max())
         if low < 0 or high >= categories:
             raise ValueError(
                 f"labels in [{low}, {high}]: must lie in [0, {categories - 1}] for "

@@ -16,9 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from murmur.common import require_finite, require_positive
 from murmur.privacy.events import PureEvent
-from murmur.privacy.mechanisms.bernoulli_exp import flip_exp
-from murmur.privacy.mechanisms.fixed_point import ONE
-from murmur.privacy.mechanisms.uniform import uniform_below
+from murmur.privacy.mechanisms.exact_sampling import ONE, flip_exp, uniform_below
 from murmur.privacy.noise import NoiseGenerator
 
 # Beyond it a candidate is never chosen. A cap keeps gaps, and with them the effect of their

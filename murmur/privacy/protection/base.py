@@ -11,8 +11,9 @@ adaptive clipping", NeurIPS 2021:
     b̃ = ½ + (Σ (b_i − ½) + N(0, σ_b²)) / K;  C ← C · exp(−η_C (b̃ − γ))
 
 What leaves is Δ_i in steps of C/2²⁰, rounded towards zero, so that its norm is at most 2²⁰ steps
-exactly (``mechanisms.clipped_grid``), and ±2²⁰ for b_i ∓ ½. The vector and the bit are one Gaussian
-release: 1/z² = 1/z_Δ² + 1/(2σ_b)², so the quantile's cost is in z, the noise multiplier of a round.
+exactly (``mechanisms.clipping.truncate``), and ±2²⁰ for b_i ∓ ½. The vector and the bit are one
+Gaussian release: 1/z² = 1/z_Δ² + 1/(2σ_b)², so the quantile's cost is in z, the noise multiplier of
+a round.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ from murmur.common import require_positive, require_probability
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS, truncate
-from murmur.privacy.mechanisms.clipping import clip_l2
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.statement import Exposure
 

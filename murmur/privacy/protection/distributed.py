@@ -20,7 +20,7 @@ from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Clipped, Integers
@@ -57,6 +57,8 @@ class Distributed(Clipped):
     def calibrate(self) -> float:
         """The smallest z (σ of a sum over 2C) for all rounds in which a client is asked."""
         budget = self.budget
+        if budget.aside:
+            return budget.noise_multiplier(1 - budget.aside, budget.releases)
         return discrete_noise_multiplier(budget.epsilon, budget.delta_of_noise, budget.releases)
 
     @cached_property

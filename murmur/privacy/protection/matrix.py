@@ -35,7 +35,7 @@ from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import Adjacency, Event, Unit
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection.base import Integers

@@ -25,7 +25,8 @@ def tried(case, settings, tmp_path, monkeypatch, record):
         said = [f"{key}={json.dumps(v).replace('Infinity', 'inf')}" for key, v in chosen.items()]
         sizes = None if "federation.num_clients" in chosen else SIZES
         try:
-            asked = Asked(["federation.num_clients=3", *case.words, *said], tmp_path, sizes)
+            words = ["federation.num_clients=3", *case.words, *said]
+            asked = Asked(words, tmp_path, sizes, case.purpose)
         except (ConfigError, ValueError):
             outcomes["refused"] += 1
             continue

@@ -5,10 +5,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fl_app.config.composition import compose
-from fl_app.device.node import Node, decode_reply, encode_reply
-from fl_app.device.node_settings import NodeSettings
+from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.events import Hiding
 from murmur.privacy.mechanisms import RandomizedResponse
+from murmur.round.host import SimulatedHome, decode_reply, encode_reply
 from murmur.round.task import digest
 from tests.fl_app.running import SMALL
 
@@ -29,7 +29,7 @@ allow_non_private: false
 
 def make_node(folder, *overrides):
     config = compose([*SMALL, "federation.num_rounds=5", *overrides])
-    return Node(config, NodeSettings.simulation(folder, config.privacy.policy))
+    return SimulatedHost(config, SimulatedHome.of(folder, config.privacy.policy))
 
 
 def ask(node, clients=(0, 1, 2), round=1, indices=(3, 1, 4), scale=1.0, **settings):

@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fl_app.config.overrides import to_run_config
 from fl_app.device import agreement
 from fl_app.device.agreement import run_name
-from fl_app.device.node import Node
+from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import SIMULATED, NodeSettings, is_simulated
 from murmur.round.task import REFUSED
 from tests.fl_app.device_under_test import MINE, Device, model_size, question, report
@@ -39,7 +39,7 @@ def device(tmp_path):
 def ask(config, node_config, run_id=7, round=1):
     words = to_run_config([*config, f"run_dir=/nowhere/run-{run_id}"])
     settings = NodeSettings.device(node_config, run_name(words, run_id))
-    node = Node(agreement.device_config(words, settings.owner), settings)
+    node = DeviceHost(agreement.device_config(words, settings.owner), settings)
     model = node.trainer.initial(np.random.default_rng(0))
     arrays = ArrayRecord({"model": Array(model), "indices": Array(np.arange(3))})
     task = ConfigRecord({"round": round, "clients": [0]})

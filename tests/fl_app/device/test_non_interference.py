@@ -11,9 +11,9 @@ import shutil
 import numpy as np
 import pytest
 
-from fl_app.device.node import Node
 from murmur.learning.codec import LabelCodec
 from murmur.papers.privatekt import OwnLabelCodec
+from murmur.round.host import Host
 from murmur.round.task import REFUSED
 from tests.fl_app.device import test_hostile_server
 from tests.fl_app.device.test_hostile_server import SMALL, Case, honest
@@ -33,6 +33,16 @@ CASES = {
             *("strategy=class_statistics", "features=none", "privacy.threat=local"),
             "federation.num_rounds=1",
         ]
+    ),
+    "class_moments": Case(
+        [
+            *("strategy=class_moments", "features=none", "privacy.threat=local"),
+            "federation.num_rounds=1",
+        ]
+    ),
+    "gradient_rounds": Case(
+        [*("strategy=gradient_rounds", "features=none", "privacy.threat=local", "model=centred")],
+        {"clip": np.ones(1)},
     ),
     "scaffold": Case(["strategy=scaffold", *SMALL], {"control": np.zeros(310, np.float32)}, OPEN),
     "fedavg, distributed": Case(
@@ -75,7 +85,7 @@ def pairs(tmp_path, monkeypatch):
 
     Its last record is another one; or, where sizes are not published, there is one more.
     """
-    monkeypatch.setattr(Node, "_answer_of", constant)
+    monkeypatch.setattr(Host, "_answer_of", constant)
     made = {}
     for policy, published in ((p, s) for p in (STRICT, OPEN) for s in (True, False)):
         twins = []
@@ -130,7 +140,7 @@ def asked(case, words, rng):
             case 0:
                 changed["clients"] = [[3], [7], [3, 7], [3, 99], [3, 3], []][rng.integers(6)]
             case 1:
-                changed["purpose"] = ["train", "label", "evaluate", "x"][rng.integers(4)]
+                changed["purpose"] = ["train", "label", "evaluate", "x", "centre"][rng.integers(5)]
             case 2:
                 changed["arrays"] = {"indices": np.arange(rng.integers(0, POOL + 2))}
             case 3:
@@ -141,7 +151,7 @@ def asked(case, words, rng):
                 changed["extra"] = int(rng.integers(3))
             case _:
                 pass
-    once = "strategy=class_statistics" in words  # whose run has one round
+    once = any(f"strategy={name}" in words for name in ("class_statistics", "class_moments"))
     return honest(case, words, round=1 if once else int(rng.integers(0, 53)), **changed)
 
 

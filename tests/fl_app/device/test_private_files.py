@@ -4,12 +4,13 @@ import os
 
 import numpy as np
 
-from fl_app.device.node_settings import NodeSettings, log_error
+from fl_app.device.node_settings import NodeSettings
 from fl_app.run.results import RunFolder
 from fl_app.sweep.sweep import SweepFolder
 from fl_app.tools.export import export
 from murmur.learning.array_file import replace_file
 from murmur.round.client_state import ClientState
+from murmur.round.task import log_error
 from tests.fl_app.running import SMALL
 
 

@@ -9,11 +9,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.fedavg import FedAvgClient
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
+from fl_app.run.hosts import SimulatedHost
 from murmur.learning.codec import LabelCodec
 from murmur.privacy.events import RandomizedResponseEvent, RepeatedEvent, SummedEvent
 from murmur.privacy.ledger import Ledger
+from murmur.round.host import Host, SimulatedHome
 from murmur.round.secure_summation import Release
 from murmur.round.task import question
 from murmur.secure_sum import SecureSumSettings
@@ -27,7 +27,7 @@ def node_and_task(tmp_path, *overrides, strategy="privatekt"):
     config = compose(
         ["engine=inline", "federation.num_clients=6", f"strategy={strategy}", ON, *overrides]
     )
-    node = Node(config, NodeSettings.simulation(tmp_path, config.privacy.policy))
+    node = SimulatedHost(config, SimulatedHome.of(tmp_path, config.privacy.policy))
     parameters = node.trainer.initial(np.random.default_rng(0))
     arrays = {"model": Array(parameters)}
     if strategy == "privatekt":
@@ -73,16 +73,16 @@ def test_terms_below_what_is_asked_for_are_refused_before_anything_happens(tmp_p
 def masking_request(tmp_path, monkeypatch, *overrides):
     """A node of a stopped run, and the message of phase MASK that it was sent."""
     asked = []
-    plainly = Node.answer
+    plainly = Host.answer
 
     def recording(self, content):
         if "task" in content.config_records:
             asked.append((self, content))
         return plainly(self, content)
 
-    monkeypatch.setattr(Node, "answer", recording)
+    monkeypatch.setattr(Host, "answer", recording)
     run_inline(tmp_path / "run", ON, "federation.num_rounds=1", *overrides, nodes=1)
-    monkeypatch.setattr(Node, "answer", plainly)
+    monkeypatch.setattr(Host, "answer", plainly)
     return asked[0]
 
 
@@ -110,8 +110,7 @@ def test_every_release_is_charged_as_hidden_in_the_smallest_sum_allowed(
     assert event.terms and (event.weight, event.least_weight, event.greatest_weight) == (1, 1, 1)
     assert len(list(node.ledger.entries(3))) == 1  # the phases without data are not charged
     states = [
-        json.loads(p.read_text())
-        for p in (node.settings.folder / "clients/secure_sum").glob("*.json")
+        json.loads(p.read_text()) for p in (node.home.folder / "clients/secure_sum").glob("*.json")
     ]
     assert len(states) == 6 and all(state["state"] is None for state in states)
 
@@ -164,8 +163,11 @@ LOCAL = ["engine=inline", "federation.num_clients=6", "privacy.noise=seeded"]
         ["strategy=nbafl", "strategy.local.epochs=1"],
         ["strategy=dpsgd_fedavg", "model=mlp"],
         ["strategy=class_statistics"],
+        ["strategy=class_moments", "federation.public=0"],
+        ["strategy=gradient_rounds", "federation.public=0"],
         ["strategy=scaffold", "strategy.local.epochs=1"],
         ["strategy=local_only", "strategy.local.epochs=1"],
+        ["strategy=fedper", "strategy.local.epochs=1"],
     ],
     ids=lambda words: " ".join(words),
 )

@@ -1,17 +1,28 @@
-"""What is drawn is what the rows say: means, ranges, the place for ∞, no more points than fit."""
+"""What is drawn is what the rows say: means, ranges, the place for ∞, one promise in a panel."""
 
+import json
 import math
 
 import pytest
 
-from fl_app.report import series
-from fl_app.report.charts import Chart, Line, Look, Point, spread_out
-from fl_app.report.privacy_figures import epsilon_figure, spend_figure
-from fl_app.report.published import comparisons
+from fl_app.cli import main
+from fl_app.config.errors import ConfigError
+from fl_app.report.figures import (
+    MOST_ROUNDS,
+    Axis,
+    byte_count,
+    bytes_figure,
+    epsilon_figure,
+    partition_figure,
+    rounds_figure,
+    spend_figure,
+    stand_alone,
+    swept_figure,
+    thin,
+)
 from fl_app.report.reading import Run, read
-from fl_app.report.scales import Linear, Log, byte_count, log_number
-from fl_app.report.score_figures import bytes_figure, rounds_figure
 from fl_app.report.settings import group
+from fl_app.report.tables import references
 from tests.fl_app.report.folders import write_run
 
 
@@ -20,79 +31,96 @@ def sweep(sweep_folder):
     return group(read(sweep_folder).runs)
 
 
+def scale(panel, axis):
+    """The scale of a panel's first layer."""
+    return panel.chart["layer"][0]["encoding"][axis]["scale"]
+
+
 def test_mean_least_and_most_are_over_seeds(sweep):
-    curve = series.over_rounds(sweep.settings[0], "accuracy")
-    assert curve[6].mean == pytest.approx(0.715)
-    assert (curve[6].low, curve[6].high, curve[6].count) == pytest.approx((0.71, 0.72, 2))
+    curves = sweep.curves("accuracy")
+    line = curves[(curves["key"] == "s0") & (curves["round"] == 6)].iloc[0]
+    assert line["mean"] == pytest.approx(0.715)
+    assert (line["low"], line["high"], line["runs"]) == pytest.approx((0.71, 0.72, 2))
 
 
 def test_rounds_have_a_panel_for_each_algorithm_on_the_same_axes(sweep):
     figure = rounds_figure(sweep, "accuracy")
-    assert [len(p.legend) for p in figure.panels] == [3, 2]  # NbAFL at ∞ has no row
-    first, second = (panel.chart for panel in figure.panels)
-    assert (first.x, first.y) == (second.x, second.y)
-    assert "PrivateKT" in figure.finding
+    lines = [{n["line"] for n in figure.numbers if n["panel"] == p.title} for p in figure.panels]
+    assert [len(own) for own in lines] == [3, 2]  # NbAFL at ∞ has no row
+    first, second = figure.panels
+    assert scale(first, "x") == scale(second, "x") and scale(first, "y") == scale(second, "y")
+    assert "NbAFL" in figure.finding and "a server that reads messages" in first.title
 
 
 def test_claimed_and_proven_share_an_axis_that_has_a_place_for_infinity(sweep):
-    (panel,) = epsilon_figure(sweep, "accuracy").panels
-    axis = panel.chart.x
-    assert axis.place(5) < axis.place(30) < axis.gap < axis.place(math.inf) < 1
-    dots = {p.kind: p.x for line in panel.chart.lines[-4:-3] for p in line.points if p.says}
-    assert dots["dot"] > dots["ring"]  # six rounds cost more than is claimed for the run
+    axis = Axis([5, 30, math.inf])
+    assert axis.place(5) < axis.place(30) < axis.high < axis.place(math.inf) < axis.end
+    figure = epsilon_figure(sweep, "accuracy")
+    places = {n["kind"]: n["place"] for n in figure.numbers if n["setting"].endswith("5")}
+    assert places["proven"] > places["claimed"]  # six rounds cost more than is claimed for the run
+    unprotected = {n["epsilon"] for n in figure.numbers if n["setting"].endswith("∞")}
+    assert unprotected == {"∞"}
 
 
-def test_an_unfinished_setting_says_that_its_spend_is_so_far(tmp_path):
-    write_run(tmp_path / "run", "privacy.epsilon=2", done=3)
-    (panel,) = epsilon_figure(group(read(tmp_path / "run").runs), "accuracy").panels
-    assert panel.table.rows[0][2:4] == ["none", "6 so far"]
+def test_an_unfinished_setting_is_not_compared_with_what_is_stated(tmp_path):
+    write_run(tmp_path / "all" / "a", "privacy.epsilon=2", done=3)
+    write_run(tmp_path / "all" / "b", "privacy.epsilon=4")
+    figure = epsilon_figure(group(read(tmp_path / "all").runs), "accuracy")
+    assert figure.panels[0].title == "No privacy statement yet"
+    assert figure.numbers[0]["kind"] == "proven" and figure.numbers[0]["epsilon"] == 6
+
+
+def test_accuracy_over_epsilon_has_a_line_for_each_value_of_another_key(tmp_path):
+    for budget in (1, 5):
+        for k in (2, 4):
+            words = [f"privacy.epsilon={budget}", f"strategy.K={k}", "strategy=privatekt"]
+            write_run(tmp_path / f"{budget}-{k}", *words)
+    grouping = group(read(tmp_path).runs)
+    figure = swept_figure(grouping, "accuracy")
+    assert figure.title == "Accuracy over ε by K" and len(figure.panels) == 1
+    assert {n["line"].replace("\u00a0", " ") for n in figure.numbers} == {
+        "PrivateKT, K = 2",
+        "PrivateKT, K = 4",
+    }
+    assert {n["x"] for n in figure.numbers} == {5.934, 30}  # what was proven, not what was set
+    other = swept_figure(grouping, "accuracy", over="strategy.K")
+    assert other.title == "Accuracy over K by ε" and {n["x"] for n in other.numbers} == {2, 4}
+    with pytest.raises(ConfigError, match=r"--by=strategy\.k: was not swept; did you mean"):
+        swept_figure(grouping, "accuracy", by="strategy.k")
 
 
 def test_bytes_add_up_over_rounds(sweep):
     figure = bytes_figure(sweep, "accuracy")
-    assert figure.panels[0].table.rows[0][1:3] == ["6 kB", "1 kB"]
+    assert max(n["sent"] for n in figure.numbers) == 6000
+    assert "6 kB" in figure.finding
 
 
 def test_spends_count_every_client_of_every_seed(sweep):
-    assert sum(series.spends(sweep.settings[0]).values()) == 8
-    table = spend_figure(sweep).panels[0].table
-    least, median, most = table.rows[0][2:]
-    assert float(least) < float(most) and median in (least, most)
+    assert sum(sweep.settings[0].spends.values()) == 8
+    own = [n for n in spend_figure(sweep).numbers if n["key"] == "s0"]
+    assert len(own) == 2 and sum(n["clients"] for n in own) == 8
 
 
-def test_more_spends_than_fit_are_counted_together():
-    from fl_app.report.privacy_figures import _merged
-
-    merged = _merged({1 + i / 100: 1 for i in range(1000)} | {math.inf: 7})
-    assert sum(merged.values()) == 1007
-    assert len(merged) <= 42 and merged[math.inf] == 7
+def test_more_spends_than_fit_are_counted_together(sweep, monkeypatch):
+    many = {1 + i / 100: 1 for i in range(1000)} | {math.inf: 7}
+    monkeypatch.setattr(type(sweep.settings[0]), "spends", many)
+    own = [n for n in spend_figure(sweep).numbers if n["key"] == "s0"]
+    assert sum(n["clients"] for n in own) == 1007
+    assert len(own) <= 102 and own[-1]["epsilon"] == "∞" and own[-1]["clients"] == 7
 
 
 def test_curves_are_thinned_with_both_ends_kept():
-    kept = series.thin(range(501))
+    kept = thin(range(501))
     assert (kept[0], kept[-1]) == (0, 500)
-    assert len(kept) <= series.MOST_ROUNDS + 1
-
-
-@pytest.mark.parametrize("values", [[0.3], [0.1, 0.9], [0, 0], [-3, 250], [math.inf], []])
-def test_linear_axes_hold_their_values_and_have_ticks(values):
-    axis = Linear.over(values)
-    assert all(-1e-9 <= axis.place(v) <= 1 + 1e-9 for v in values if math.isfinite(v))
-    assert len(axis.ticks) >= 2
-    assert all(-1e-9 <= tick.place <= 1 + 1e-9 for tick in axis.ticks)
+    assert len(kept) <= MOST_ROUNDS + 1
 
 
 @pytest.mark.parametrize("values", [[1], [0.001, 1e7], [5, 7], [math.inf], [0, 3], [9, math.inf]])
-def test_log_axes_hold_their_values_and_have_few_ticks(values):
-    axis = Log.over(values)
-    assert all(-1e-9 <= axis.place(v) <= 1 for v in values)
-    assert 1 <= len(axis.ticks) <= 8
-    assert (axis.ticks[-1].label == "∞") == (math.inf in values)
-
-
-def test_labels_are_pushed_apart_and_stay_inside():
-    assert spread_out([10, 11, 12], 14, 260) == [10, 24, 38]
-    assert spread_out([250, 255], 14, 260) == [246, 260]
+def test_log_axes_hold_their_values_and_have_ticks(values):
+    axis = Axis(values)
+    assert all(axis.low <= axis.place(v) <= axis.end for v in values)
+    assert axis.marks and all(axis.low <= mark <= axis.end for mark in axis.marks)
+    assert (axis.infinity in axis.marks) == (math.inf in values)
 
 
 def test_numbers_for_people():
@@ -102,15 +130,34 @@ def test_numbers_for_people():
         "1 MB",
         "2.5 GB",
     ]
-    assert [log_number(v) for v in (0.01, 1000, 10_000, 3e5)] == ["0.01", "1,000", "10⁴", "3·10⁵"]
 
 
-def test_names_in_a_chart_are_escaped():
-    evil = "</svg><script>alert(1)</script>"
-    line = Line("s0", evil, Look(), [Point(0, 0, evil), Point(1, 1, evil)], end_label=evil)
-    axis = Linear.over([0, 1])
-    drawn = Chart(evil, evil, evil, evil, axis, axis, [line]).svg()
-    assert "<script" not in drawn and drawn.count("</svg>") == 2
+def test_what_a_run_is_called_is_never_an_expression(tmp_path):
+    evil = "'+alert(1)+'\"]); alert(2)//"
+    for epsilon in (1, 2):
+        write_run(tmp_path / str(epsilon), f"strategy.note={evil}", f"privacy.epsilon={epsilon}")
+    figure = rounds_figure(group(read(tmp_path).runs), "accuracy")
+    assert json.loads(json.dumps(figure.panels[0].chart)) == figure.panels[0].chart
+    tests = [layer["transform"][0]["filter"] for layer in figure.panels[0].chart["layer"]]
+    assert all(json.dumps(figure.panels[0].title) in test for test in tests)
+
+
+def test_a_saved_figure_holds_numbers_and_colours_and_needs_no_page(sweep):
+    whole = json.dumps(stand_alone(rounds_figure(sweep, "accuracy")))
+    assert "var(--" not in whole and "#0a63ad" in whole and "0.715" in whole
+
+
+def test_of_many_clients_an_even_choice_is_drawn():
+    figure = partition_figure(0, "run", [[1, 3]] * 1000, "digits, IID")
+    assert len({n["client"] for n in figure.numbers}) <= 121
+    assert figure.numbers[1]["share"] == 0.75 and "1000 clients, 4,000 examples" in figure.finding
+    assert "Every 9th client" in figure.reading
+
+
+def test_a_figure_of_a_key_that_was_not_swept_is_refused(tmp_path, capsys):
+    write_run(tmp_path / "run")
+    assert main(["report", str(tmp_path / "run"), "--over", "strategy.K"]) == 2
+    assert "--over=strategy.K: was not swept" in capsys.readouterr().err
 
 
 def published_run(**changes):
@@ -126,7 +173,7 @@ def published_run(**changes):
 
 
 def test_a_papers_values_lie_beside_the_run_that_they_are_about():
-    (found,) = comparisons(group([published_run()]).settings)
+    (found,) = references(group([published_run()]))
     assert found.kind == "paper"
     assert [row[2:] for row in found.rows] == [("0.298", "0.100"), ("0.569", "0.250")]
     (differences,) = found.differences.values()
@@ -136,7 +183,7 @@ def test_a_papers_values_lie_beside_the_run_that_they_are_about():
 
 
 def test_a_papers_values_are_not_shown_beside_another_setting():
-    assert not comparisons(group([published_run(privacy={"epsilon": 8, "per": "run"})]).settings)
+    assert not references(group([published_run(privacy={"epsilon": 8, "per": "run"})]))
 
 
 def test_what_is_published_names_settings_that_exist():
@@ -157,23 +204,33 @@ def test_what_is_published_names_settings_that_exist():
         ),
     ):
         config = OmegaConf.to_container(compose(words))
-        found = comparisons(group([Run(name="run", config=config)]).settings)
+        found = references(group([Run(name="run", config=config)]))
         assert name in [c.name for c in found]
         if words == ["experiment=privatekt_mnist"]:
             assert not found[0].differences
 
 
-def test_a_line_ends_where_it_is_said_to_end(tmp_path):
+def test_a_reference_lies_beside_the_settings_that_it_is_about():
+    run = published_run()
+    grouping = group([run])
+    figure = rounds_figure(grouping, "accuracy", references(grouping))
+    rings = [n for n in figure.numbers if n["key"] == ""]
+    assert [(n["round"], n["mean"]) for n in rings] == [(10, 0.298), (25, 0.569)]
+    assert {n["panel"] for n in rings} == {figure.panels[0].title}
+
+
+def test_a_line_ends_where_the_finding_says(tmp_path):
     write_run(tmp_path / "run", "strategy=fedavg")
-    grouping = group(read(tmp_path / "run").runs)
-    figure = rounds_figure(grouping, "accuracy")
-    assert "ends at 0.710" in figure.panels[0].chart.alt and "ends at 0.71" in figure.finding
+    figure = rounds_figure(group(read(tmp_path / "run").runs), "accuracy")
+    assert "ends at 0.710" in figure.finding and figure.numbers[-1]["mean"] == 0.71
 
 
 def test_one_diverged_loss_makes_the_axis_logarithmic(tmp_path):
     for seed in ("1", "2", "3"):
         run = write_run(tmp_path / seed, "strategy=fedavg", f"seed={seed}", f"strategy.K={seed}")
-    assert isinstance(rounds_figure(group(read(tmp_path).runs), "loss").panels[0].chart.y, Linear)
+    figure = rounds_figure(group(read(tmp_path).runs), "loss")
+    assert "type" not in scale(figure.panels[0], "y")
     run.rows_path.write_text(run.rows_path.read_text().replace('"loss": 0.5', '"loss": 5e6'))
-    chart = rounds_figure(group(read(tmp_path).runs), "loss").panels[0].chart
-    assert isinstance(chart.y, Log) and "logarithmic" in chart.y_label
+    (panel,) = rounds_figure(group(read(tmp_path).runs), "loss").panels
+    assert scale(panel, "y") == {"type": "log"}
+    assert "log" in panel.chart["layer"][0]["encoding"]["y"]["title"]

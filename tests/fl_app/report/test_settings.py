@@ -1,7 +1,7 @@
 """Jobs that differ in their seed only are one setting; labels name what tells settings apart."""
 
-from fl_app.report.reading import Run, read
-from fl_app.report.settings import flat, group
+from fl_app.report.reading import Run, flat, read
+from fl_app.report.settings import group
 
 
 def run(*words, **config):

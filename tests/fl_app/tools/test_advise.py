@@ -1,9 +1,9 @@
-"""`murmur advise`: tables, optima, the constants and their sources, the picture, bad settings."""
+"""`murmur advise rounds`: tables, optima, constants and their sources, picture, bad settings."""
 
 import pytest
 
 from fl_app.cli import main
-from fl_app.tools.advise import advise
+from fl_app.tools.advise_rounds import advise
 
 SMALL = [
     "federation.num_clients=10",
@@ -16,7 +16,7 @@ SMALL = [
 
 
 def run(capsys, tmp_path, *words):
-    status = main(["advise", *SMALL, *words, "--out", str(tmp_path / "advice.png")])
+    status = main(["advise", "rounds", *SMALL, *words, "--out", str(tmp_path / "advice.png")])
     return status, capsys.readouterr()
 
 
@@ -116,6 +116,6 @@ def test_bad_settings_get_one_line_and_status_2(capsys, tmp_path, words, named):
 
 @pytest.mark.parametrize("strategy", ["local_only", "centralised", "dp_ftrl", "kd_dpfl"])
 def test_a_strategy_that_lists_nothing_to_compare_is_refused_by_its_name(capsys, strategy):
-    assert main(["advise", f"strategy={strategy}"]) == 2
+    assert main(["advise", "settings", f"strategy={strategy}"]) == 2
     error = capsys.readouterr().err
     assert f"strategy={strategy}: its yaml lists nothing to compare" in error

@@ -11,15 +11,15 @@ from clients.privatekt import PrivateKTClient
 from clients.protected_evaluation import CountsClient
 from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import findings, main
 from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.mechanisms.sampled_gaussian import SampledGaussian
 from murmur.privacy.noise import NoiseGenerator
+from murmur.round.host import SimulatedHome
 from strategies.fedavg import FedAvg
 from tests.fl_app.running import SMALL, run_inline
 
@@ -74,7 +74,7 @@ def audited(tmp_path, repeatable, monkeypatch):
 
     def run(words, runs, together=False):
         config = compose(words)
-        node = Node(config, NodeSettings.simulation(tmp_path))
+        node = SimulatedHost(config, SimulatedHome.of(tmp_path))
         found = findings(Experiment(config).strategy, node, runs)
         return [
             (bound.epsilon, finding)

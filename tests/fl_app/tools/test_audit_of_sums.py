@@ -9,15 +9,14 @@ import pytest
 from fl_app.audit import sums
 from fl_app.audit.sums import Asked, SecureSum, with_sums
 from fl_app.config.composition import compose
-from fl_app.device.node import Node
-from fl_app.device.node_settings import NodeSettings
-from fl_app.device.secure_node import MaskedVectors
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import SimulatedHost
 from fl_app.tools.audit import findings
 from murmur.learning.codec import Codec
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import SummedEvent
 from murmur.privacy.noise import NoiseGenerator
+from murmur.round.host import MaskedVectors, SimulatedHome
 from murmur.secure_sum import SecureServer
 
 COMMON = [
@@ -61,7 +60,7 @@ def audited(tmp_path, monkeypatch):
 
     def run(words, runs):
         config = compose(words)
-        node = Node(config, NodeSettings.simulation(tmp_path))
+        node = SimulatedHost(config, SimulatedHome.of(tmp_path))
         found = findings(Experiment(config).strategy, node, runs, Threat.SECURE_AGGREGATION)
         return [(seen.adversary, bound.epsilon, finding) for seen, bound, finding in found]
 
@@ -70,7 +69,7 @@ def audited(tmp_path, monkeypatch):
 
 def sum_of(words, tmp_path, victim=0):
     config = with_sums(compose(words))
-    node = Asked(config, NodeSettings.simulation(tmp_path))
+    node = Asked(config, SimulatedHome.of(tmp_path))
     return SecureSum(Experiment(config).strategy, node, node, victim)
 
 

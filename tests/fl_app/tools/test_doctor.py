@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl_app.tools import checkup, doctor
-from fl_app.tools.checkup import FAIL, OK, WARN
+from fl_app.tools import doctor
+from fl_app.tools.doctor import FAIL, OK, WARN
 from tests.fl_app.device.test_node_settings import POLICY
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -120,35 +120,35 @@ def test_broken_ledger_is_found(device, made, tmp_path, capsys):
 def test_certificate_states(made):
     own, authority = made / "server.pem", made / "ca.pem"
     now = datetime.now(UTC)
-    assert checkup.certificate(own, authority).status == OK
-    assert checkup.certificate(own, now=now + timedelta(days=350)).status == WARN
-    assert "expired" in checkup.certificate(own, now=now + timedelta(days=366)).found
-    assert "valid from" in checkup.certificate(own, now=now - timedelta(days=2)).found
-    assert checkup.certificate(own, own).status == FAIL
+    assert doctor.certificate(own, authority).status == OK
+    assert doctor.certificate(own, now=now + timedelta(days=350)).status == WARN
+    assert "expired" in doctor.certificate(own, now=now + timedelta(days=366)).found
+    assert "valid from" in doctor.certificate(own, now=now - timedelta(days=2)).found
+    assert doctor.certificate(own, own).status == FAIL
 
 
 def test_key_states(made, tmp_path):
-    assert checkup.private_key(made / "server.key", made / "server.pem").status == OK
-    assert checkup.private_key(made / "node.key").status == OK
-    assert "is not the key of" in checkup.private_key(made / "ca.key", made / "server.pem").found
+    assert doctor.private_key(made / "server.key", made / "server.pem").status == OK
+    assert doctor.private_key(made / "node.key").status == OK
+    assert "is not the key of" in doctor.private_key(made / "ca.key", made / "server.pem").found
     other = tmp_path / "node.key"
     other.write_bytes((made / "node.key").read_bytes())
     other.chmod(0o644)
-    assert "others may read it" in checkup.private_key(other).found
+    assert "others may read it" in doctor.private_key(other).found
     other.chmod(0o600)
     subprocess.run([DEPLOY / "node-key.sh", tmp_path / "b.key"], check=True, capture_output=True)
     (tmp_path / "node.key.pub").write_bytes((tmp_path / "b.key.pub").read_bytes())
-    assert "does not fit" in checkup.private_key(other).found
+    assert "does not fit" in doctor.private_key(other).found
 
 
 def test_disk_python_and_package_states(tmp_path, monkeypatch):
-    assert checkup.python_version((3, 10)).status == FAIL
-    assert checkup.python_version((3, 12)).status == OK
-    assert checkup.package("no-such-package").status == FAIL
-    assert checkup.package("flwr", "0.1").status == FAIL
-    assert checkup.disk(tmp_path / "new").status in (OK, WARN)
-    monkeypatch.setattr(checkup, "LEAST_DISK", 2**60)
-    assert checkup.disk(tmp_path).status == FAIL
+    assert doctor.python_version((3, 10)).status == FAIL
+    assert doctor.python_version((3, 12)).status == OK
+    assert doctor.package("no-such-package").status == FAIL
+    assert doctor.package("flwr", "0.1").status == FAIL
+    assert doctor.disk(tmp_path / "new").status in (OK, WARN)
+    monkeypatch.setattr(doctor, "LEAST_DISK", 2**60)
+    assert doctor.disk(tmp_path).status == FAIL
 
 
 class Late(BaseHTTPRequestHandler):
@@ -172,18 +172,18 @@ def test_superlink_states(made, tmp_path):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"127.0.0.1:{server.server_port}"
     try:
-        reached, clock = checkup.superlink(address, made / "ca.pem")
+        reached, clock = doctor.superlink(address, made / "ca.pem")
         assert reached.status == OK
         assert clock.status == FAIL
         assert "behind" in clock.found
         other = tmp_path / "other"
         subprocess.run([DEPLOY / "certificates.sh", other, "x"], check=True, capture_output=True)
-        (stranger,) = checkup.superlink(address, other / "ca.pem")
+        (stranger,) = doctor.superlink(address, other / "ca.pem")
         assert "its certificate" in stranger.found
     finally:
         server.shutdown()
         server.server_close()
-    (gone,) = checkup.superlink(address, made / "ca.pem")
+    (gone,) = doctor.superlink(address, made / "ca.pem")
     assert "no answer" in gone.found
 
 

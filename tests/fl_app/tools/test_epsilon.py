@@ -1,4 +1,4 @@
-"""``murmur epsilon`` gives the document's rule with the sensitivity that holds."""
+"""``murmur advise epsilon`` gives the document's rule with the sensitivity that holds."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fl_app.cli import main
 
 
 def test_the_documents_values_are_half_of_what_holds(capsys):
-    assert main(["epsilon", "--error", "1e-5", "--results", "2"]) == 0
+    assert main(["advise", "epsilon", "--error", "1e-5", "--results", "2"]) == 0
     said = capsys.readouterr().out
     assert "evaluation.result.epsilon=460517, for a client (Δ = 2)" in said
     assert "ε = 921034" in said
@@ -14,7 +14,7 @@ def test_the_documents_values_are_half_of_what_holds(capsys):
 
 
 def test_many_records_need_less(capsys):
-    assert main(["epsilon", "--error", "0.05", "--records", "50"]) == 0
+    assert main(["advise", "epsilon", "--error", "0.05", "--records", "50"]) == 0
     said = capsys.readouterr().out
     assert "evaluation.result.epsilon=1.84207, for a record (Δ = 0.04)" in said
     assert "laplace_eval_eps" not in said
@@ -30,5 +30,5 @@ def test_many_records_need_less(capsys):
     ],
 )
 def test_bad_input_is_one_sentence(capsys, words, said):
-    assert main(["epsilon", *words]) == 2
+    assert main(["advise", "epsilon", *words]) == 2
     assert said in capsys.readouterr().err

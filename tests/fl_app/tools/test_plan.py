@@ -1,4 +1,4 @@
-"""``murmur plan``: tables, JSON, refusals, without touching data."""
+"""``murmur advise budget``: tables, JSON, refusals, without touching data."""
 
 import json
 
@@ -7,7 +7,8 @@ import pytest
 from fl_app.cli import main
 
 FULL = [
-    "plan",
+    "advise",
+    "budget",
     "privacy.epsilon=8",
     "federation.num_rounds=30",
     "federation.public=5000",
@@ -55,7 +56,8 @@ def test_clients_of_other_sizes_or_budgets_have_other_lines(capsys):
     assert (
         main(
             [
-                "plan",
+                "advise",
+                "budget",
                 "privacy.epsilon=8",
                 "federation.public=100",
                 needs,
@@ -134,5 +136,5 @@ def test_what_cannot_be_met_is_refused_with_the_term_that_binds(capsys, words, m
 
 
 def test_other_strategies_have_no_budget_to_plan(capsys):
-    assert main(["plan", "strategy=privatekt", "--sizes", "5x6000"]) == 2
+    assert main(["advise", "budget", "strategy=privatekt", "--sizes", "5x6000"]) == 2
     assert "strategy=privatekt: only kd_dpfl" in capsys.readouterr().err

@@ -1,9 +1,9 @@
-"""`murmur advise` by pilots on public data: candidates, leads, how many clients are needed."""
+"""`murmur advise settings`: candidates, leads, how many clients are needed; questions."""
 
 import pytest
 
 from fl_app.cli import main
-from fl_app.tools import planner
+from fl_app.tools import advise
 from murmur.papers.privatekt import LabelQuery, Votes
 from murmur.privacy.budget import Budget
 
@@ -23,7 +23,19 @@ def test_lead_of_votes_is_that_of_the_closed_form(clients, labels, epsilon, expe
 def test_it_compares_the_candidates_and_names_the_best_as_a_command(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     status = main(
-        ["advise", *WORDS, "--clients", "40", "--epsilon", "20", "--pilots", "1", "--at-least", "0"]
+        [
+            "advise",
+            "settings",
+            *WORDS,
+            "--clients",
+            "40",
+            "--epsilon",
+            "20",
+            "--pilots",
+            "1",
+            "--at-least",
+            "0",
+        ]
     )
     printed = capsys.readouterr().out
     assert status == 0
@@ -40,8 +52,10 @@ def test_where_it_cannot_work_it_says_how_many_clients_would_do(capsys, monkeypa
         clients = next(int(w.split("=")[1]) for w in words if w.startswith("federation.num_cl"))
         return 0.9 if "privacy.epsilon=inf" in words else clients / 200
 
-    monkeypatch.setattr(planner, "accuracy", reached)
-    status = main(["advise", *WORDS, "--clients", "40", "--epsilon", "0.5", "--examples", "12"])
+    monkeypatch.setattr(advise, "accuracy", reached)
+    status = main(
+        ["advise", "settings", *WORDS, "--clients", "40", "--epsilon", "0.5", "--examples", "12"]
+    )
     assert status == 0
     assert "does not reach 0.810 at a total epsilon of 0.5: needs about 320 clients" in (
         capsys.readouterr().out
@@ -49,12 +63,29 @@ def test_where_it_cannot_work_it_says_how_many_clients_would_do(capsys, monkeypa
 
 
 def test_what_the_user_says_is_not_overridden():
-    request = planner.Request(("strategy=privatekt", "privacy.threat=local"), 10, 5, 1.0)
+    request = advise.Request(("strategy=privatekt", "privacy.threat=local"), 10, 5, 1.0)
     words = request.overrides(["strategy.K=2", "privacy.threat=secure_aggregation"])
     assert "privacy.threat=secure_aggregation" not in words
     assert "strategy.K=2" in words
 
 
+def test_the_questions_are_listed(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["advise", "--help"])
+    printed = capsys.readouterr().out
+    for question in ("settings", "rounds", "budget", "epsilon"):
+        assert f"\n{question} " in printed
+
+
+@pytest.mark.parametrize("word", ["strategy=votes", "setting"])
+def test_what_is_no_question_is_refused_with_those_that_are(capsys, word):
+    assert main(["advise", word, "--clients", "40"]) == 2
+    error = capsys.readouterr().err
+    assert f"{word}: is no question" in error and "settings" in error
+
+
 def test_a_strategy_that_lists_nothing_is_refused(capsys):
-    assert main(["advise", "strategy=kd_dpfl", "--clients", "40", "--epsilon", "1"]) == 2
+    assert (
+        main(["advise", "settings", "strategy=kd_dpfl", "--clients", "40", "--epsilon", "1"]) == 2
+    )
     assert "strategy=kd_dpfl" in capsys.readouterr().err

@@ -10,13 +10,13 @@ from safetensors.numpy import load_file
 from clients.privatekt import PrivateKTClient
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.device.secure_node import SecureNode
 from fl_app.engines.inline import InlineGrid
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import BitCodec, LabelCodec, WeightCodec
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.ledger import Ledger
+from murmur.round.host import SecureParties
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureSumError
 from strategies.base import CohortStrategy
@@ -152,14 +152,14 @@ def fail_training(monkeypatch, *victims):
 
 
 def fall_silent(monkeypatch, drops):
-    plainly = SecureNode._answer
+    plainly = SecureParties._answer
 
     def answer(self, request, client, message):
         if drops.get(client) is request.phase:
             raise SecureSumError("gone")
         return plainly(self, request, client, message)
 
-    monkeypatch.setattr(SecureNode, "_answer", answer)
+    monkeypatch.setattr(SecureParties, "_answer", answer)
 
 
 def test_a_client_that_fails_in_training_is_left_out_of_the_sum_exactly(tmp_path, monkeypatch):

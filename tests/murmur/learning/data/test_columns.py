@@ -3,6 +3,7 @@
 import datasets
 import numpy as np
 import pandas
+import pyarrow
 import pytest
 from PIL import Image
 
@@ -10,7 +11,7 @@ from murmur.learning.data import own_data
 from murmur.learning.data.datasets import medmnist
 from murmur.learning.data.examples import DataError
 from murmur.learning.data.partitions import FlowerPartitioner, Natural
-from murmur.learning.data.tables import Reading, huggingface, table
+from murmur.learning.data.tables import Reading, arrow_frame, huggingface, table
 
 
 def people(count=40):
@@ -57,8 +58,8 @@ def test_a_wrong_table_is_named(tmp_path, settings, said):
 
 def test_texts_become_numbers_of_words_that_no_data_decided():
     texts = ["A dog, a cat", "", "a " * 9]
-    part = {"text": texts, "label": [0, 1, 1]}
-    (found,) = Reading(length=4, vocabulary=100).read([part], "x")
+    frame = arrow_frame(pyarrow.table({"text": texts, "label": [0, 1, 1]}))
+    (found,) = Reading(length=4, vocabulary=100).read([frame], "x")
     ids = found.examples.images[:, 0, 0]
     assert ids.shape == (3, 4)
     assert ids[0, 0] == ids[0, 2] == ids[2, 0] >= 2
@@ -72,7 +73,8 @@ def test_a_tokenizer_of_ones_own(tmp_path):
     known.pre_tokenizer = pre_tokenizers.Whitespace()
     known.save(str(tmp_path / "words.json"))
     reading = Reading(tokenizer=str(tmp_path / "words.json"), length=3)
-    (found,) = reading.read([{"text": ["dog cat"], "label": [0]}], "x")
+    frame = arrow_frame(pyarrow.table({"text": ["dog cat"], "label": [0]}))
+    (found,) = reading.read([frame], "x")
     assert found.examples.images.ravel().tolist() == [5, 1, 0]
 
 

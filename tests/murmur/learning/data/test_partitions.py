@@ -4,14 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.common import experiment_rng
-from murmur.learning.data.allocation import apportion, draw_counts, symmetric_dirichlet
 from murmur.learning.data.partitions import (
     IID,
     Dirichlet,
     Legacy,
     QuantitySkew,
     Shards,
+    apportion,
+    draw_counts,
     label_counts,
+    symmetric_dirichlet,
 )
 
 CLASSES = 10
@@ -61,19 +63,6 @@ def test_dirichlet_per_client_ends_for_every_alpha_with_even_sizes(population, a
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-@given(populations(), ALPHAS, st.integers(1, 5))
-@settings(max_examples=150, deadline=None, derandomize=True)
-def test_dirichlet_per_class_ends_in_shares_or_in_a_clear_error(population, alpha, min_size):
-    labels, num_clients, seed = population
-    partition = Dirichlet(alpha, per="class", min_size=min_size, max_retries=20)
-    try:
-        shares = draw(partition, labels, num_clients, seed=seed)
-    except ValueError as error:
-        assert str(error).startswith(f"min_size={min_size}: ")
-    else:
-        require_sound(shares, labels, min_size=min_size)
-
-
 @given(populations(), ALPHAS)
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_the_legacy_partition_ends_in_shares_or_in_a_clear_error(population, alpha):
@@ -112,12 +101,11 @@ def test_a_power_law_of_sizes_is_complete_and_falls(population, exponent, alpha)
 EVERY = [
     IID(),
     Dirichlet(0.5),
-    Dirichlet(0.5, per="class"),
     Shards(2),
     QuantitySkew(exponent=1.0, alpha=0.5),
     Legacy(),
 ]
-names = [f"{type(p).__name__}-{getattr(p, 'per', '')}" for p in EVERY]
+names = [type(partition).__name__ for partition in EVERY]
 
 
 @pytest.mark.parametrize("partition", EVERY, ids=names)
@@ -145,7 +133,6 @@ def test_a_label_beyond_the_classes_is_refused(partition):
     [
         (IID(), 10_000),
         (Dirichlet(1e-3), 10_000),
-        (Dirichlet(0.5, per="class"), 1000),
         (Shards(2), 10_000),
         (QuantitySkew(exponent=1.0, alpha=0.5), 10_000),
         (Legacy(), 1000),
@@ -160,11 +147,8 @@ def mixtures(partition, num_clients):
     return counts / counts.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("per", ["client", "class"])
-def test_a_smaller_alpha_skews_more(per):
-    largest = [
-        mixtures(Dirichlet(alpha, per=per), 80).max(axis=1).mean() for alpha in (0.2, 1, 100)
-    ]
+def test_a_smaller_alpha_skews_more():
+    largest = [mixtures(Dirichlet(alpha), 80).max(axis=1).mean() for alpha in (0.2, 1, 100)]
     assert largest[0] > largest[1] > largest[2]
     assert largest[2] < 0.2
 
@@ -247,7 +231,7 @@ def test_settings_from_hydra_work_as_they_are():
         (QuantitySkew(sizes=[50, 51]), 2, r"^sizes=101 examples.*only 100"),
         (QuantitySkew(exponent=1.0, min_size=26), 4, r"^min_size=26: .*need 104 examples"),
         (Dirichlet(min_size=26), 4, r"^min_size=26: .*need 104 examples"),
-        (Dirichlet(1e-3, per="class", min_size=5), 20, r"^min_size=5: no draw in max_retries=100"),
+        (Legacy(1e-3, min_size=5), 20, r"^min_size=5: no draw in max_retries=100"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_the_reason(partition, num_clients, said):
@@ -263,9 +247,8 @@ def test_what_cannot_be_had_is_refused_with_the_reason(partition, num_clients, s
         (Dirichlet, {"alpha": float("nan")}),
         (Dirichlet, {"alpha": float("inf")}),
         (Dirichlet, {"alpha": "0.5"}),
-        (Dirichlet, {"per": "clients"}),
         (Dirichlet, {"min_size": 0}),
-        (Dirichlet, {"max_retries": 0}),
+        (Legacy, {"max_retries": 0}),
         (Legacy, {"alpha": 0}),
         (Legacy, {"local_size": 0}),
         (Shards, {"classes_per_client": 0}),

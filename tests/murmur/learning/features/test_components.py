@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 from murmur.learning.data.datasets import digits
 from murmur.learning.data.examples import DataError
 from murmur.learning.features import Components, backbone, featured, fit, pca, scattering
-from murmur.learning.features import dataset as caching
+from murmur.learning.features import components as caching
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def test_gradient_written_by_hand_is_autograds_straight_through_gradient(setting
     statistics = it.buffers()
     with backend.training(np.random.default_rng(0)):
         gradient = backend.gradient(x, y).clone()
-        found_local = backend._local_gradient.clone()
+        found_local = backend.local.gradient.clone()
     moved = it.buffers()
     it.load_buffers(statistics)
     parameters = list(module.parameters())

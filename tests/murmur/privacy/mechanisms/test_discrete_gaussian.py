@@ -11,8 +11,8 @@ from murmur.privacy.events import DiscreteGaussianEvent
 from murmur.privacy.mechanisms import (
     DiscreteGaussian,
 )
-from murmur.privacy.mechanisms.discrete_gaussian_sampler import DiscreteGaussianSampler
-from murmur.privacy.mechanisms.fixed_point import exp_neg, round_down
+from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussianSampler
+from murmur.privacy.mechanisms.exact_sampling import exp_neg, round_down
 from murmur.privacy.noise import NoiseGenerator
 
 

@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from murmur.privacy.mechanisms.bernoulli_exp import bernoulli_exp, flip_exp
-from murmur.privacy.mechanisms.categorical import TOTAL, Categorical
 from murmur.privacy.mechanisms.discrete_laplace import DiscreteLaplaceSampler
-from murmur.privacy.mechanisms.fixed_point import exp_neg, log_ratio, round_down, round_up
-from murmur.privacy.mechanisms.geometric import Geometric
-from murmur.privacy.mechanisms.uniform import uniform_below
+from murmur.privacy.mechanisms.exact_sampling import (
+    TOTAL,
+    Categorical,
+    Geometric,
+    bernoulli_exp,
+    exp_neg,
+    flip_exp,
+    log_ratio,
+    round_down,
+    round_up,
+    uniform_below,
+)
 from murmur.privacy.noise import NoiseGenerator
 
 

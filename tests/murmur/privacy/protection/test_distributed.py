@@ -9,7 +9,7 @@ from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.cohorts import Cohorts
 from murmur.privacy.events import RepeatedEvent, SummedEvent
-from murmur.privacy.mechanisms.clipped_grid import CLIP_STEPS
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Distributed
 

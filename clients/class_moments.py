@@ -1,0 +1,70 @@
+"""Second moments of classes, the client: sums over its records, with its share of the noise.
+
+It is asked twice: before the round for Σ f/‖f‖, the centre of its features, and in it for each
+class's Σ u uᵀ about that centre (``murmur.papers.class_moments``). Whatever centre the server
+sends, no u is longer than 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from clients.base import Client, ClientSetup, LocalData, Task
+from murmur.learning.codec import Codec
+from murmur.learning.linear_model import Head
+from murmur.papers.class_moments import CENTRE, NoisySum, Releases
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
+
+
+class ClassMomentsClient(Client):
+    """Releases both sums, each once.
+
+    ``unit``, ``constant``, ``records``, ``centre_share``: as the server's half has them.
+    """
+
+    threats = ("local", "secure_aggregation")
+    purposes = ("train", CENTRE)
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        unit: str,
+        constant: Annotated[float, Field(gt=0, lt=1)],
+        records: int | None,
+        centre_share: Annotated[float, Field(gt=0, lt=1)],
+    ) -> None:
+        super().__init__(setup)
+        self.head = Head(self.trainer, "class_moments")
+        self.releases = Releases(
+            setup.budget, self.head, unit, constant, records, setup.client_sizes, centre_share
+        )
+
+    def codec(self, task: Task) -> Codec:
+        """Integers on the release's grid."""
+        return self._release(task).codec
+
+    def event(self, task: Task) -> Event:
+        """One noised sum over records."""
+        self.require_asked(task)
+        self.require_model(task)
+        return self._release(task).event()
+
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """The sum over this client's records, in steps."""
+        images = data.images[data.indices]
+        if task.purpose == CENTRE:
+            return self.releases.centre.of(images)
+        inputs = self.head.inputs(images, self.require_model(task))
+        return self.releases.moments.of(inputs, data.labels[data.indices])
+
+    def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
+        """The sum, noised."""
+        return self._release(task).privatize(update, noise)
+
+    def _release(self, task: Task) -> NoisySum:
+        return self.releases.centre if task.purpose == CENTRE else self.releases.moments

@@ -1,0 +1,107 @@
+"""Rounds of clipped gradients on fixed features, the client: one gradient, clipped and protected.
+
+    g_i = clip_C( n_i^(−p) Σ_x φ(x) (e_y − softmax(Wᵀφ(x)))ᵀ ),   φ(x) = (b, f(x))
+
+(``murmur.papers.gradient_rounds``). What the protection bounds is g_i as a whole, so that nothing
+needs to be known of features, labels or the number of examples. With ``model=centred`` the client
+is asked once, before the rounds, for the mean direction of its features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from clients.base import ClientSetup, LocalData, Task, TaskError
+from clients.fedavg import ProtectedClient
+from murmur.learning.codec import Codec, Parts
+from murmur.learning.linear_model import Head
+from murmur.papers.class_moments import CENTRE, CentreSum
+from murmur.papers.gradient_rounds import gradient
+from murmur.privacy.accounting import Unit
+from murmur.privacy.events import Event
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.protection import Protection
+from murmur.settings import Positive
+
+
+class GradientRoundsClient(ProtectedClient):
+    """Answers with its gradient; clients count alike.
+
+    ``constant``: b. ``balance``: p. ``centre_share``: of μ², what the centre gets.
+    """
+
+    purposes = ("train", CENTRE)
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        *,
+        protection: Callable[..., Protection],
+        constant: Positive,
+        balance: Annotated[float, Field(ge=0, le=1)],
+        centre_share: Annotated[float, Field(gt=0, lt=1)],
+    ) -> None:
+        self.head = Head(setup.trainer, "gradient_rounds")
+        self.centre_sum: CentreSum | None = None
+        if self.head.radius is not None:
+            setup = replace(setup, budget=replace(setup.budget, aside=centre_share))
+            self.centre_sum = CentreSum(
+                setup.budget, self.head.features, centre_share, Unit.CLIENT, 1
+            )
+        super().__init__(setup, protection)
+        self.parts = Parts(update=self.head.size)
+        self.constant = constant
+        self.balance = balance
+
+    def codec(self, task: Task) -> Codec:
+        """Of the centre, or of the gradient under its protection."""
+        asked = self._asked_for_centre(task)
+        return super().codec(task) if asked is None else asked.codec
+
+    def event(self, task: Task) -> Event:
+        """Of the centre, or of the gradient under its protection."""
+        asked = self._asked_for_centre(task)
+        if asked is None:
+            return super().event(task)
+        self.require_asked(task)
+        self.require_model(task)
+        return asked.event()
+
+    def train(self, task: Task, data: LocalData) -> NDArray:
+        """The centre in steps (d,), or the gradient (size,) at the task's model."""
+        images = data.images[data.indices]
+        asked = self._asked_for_centre(task)
+        if asked is not None:
+            return asked.of(images)
+        model = self.require_model(task)
+        weights = np.vstack(
+            [self.head.biases(model) / self.constant, self.head.weights(model)],
+        )
+        rows = self.head.inputs(images, model)
+        found = gradient(rows, data.labels[data.indices], weights, self.constant, self.balance)
+        return self.head.joined(found[1:], found[0])
+
+    def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
+        """Of the centre, or of the gradient under its protection."""
+        asked = self._asked_for_centre(task)
+        if asked is None:
+            return super().privatize(update, task, noise)
+        return asked.privatize(update, noise)
+
+    def weight(self, client: int) -> int:
+        """Every client counts alike."""
+        return 1
+
+    def _asked_for_centre(self, task: Task) -> CentreSum | None:
+        """The centre's release where ``task`` asks for that; TaskError where there is none."""
+        if task.purpose != CENTRE:
+            return None
+        if self.centre_sum is None:
+            raise TaskError("purpose=centre: this run's model has no centre")
+        return self.centre_sum

@@ -1,0 +1,45 @@
+"""Builds a device's host: the configuration is the run's, data and compute are the owner's."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from fl_app.config.building import build
+from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
+from fl_app.device.data import OwnData, device_population
+from fl_app.device.node_settings import NodeSettings
+from fl_app.run.clients import build_trainer, require_usable
+from fl_app.run.hosts import values_of
+from fl_app.run.population import build_features
+from murmur.learning.process import has_compiler
+from murmur.round.host import Host
+
+
+class DeviceHost(Host):
+    """The host of the clients whose data are on this device, and what it was built of.
+
+    ``config``: what the device agreed to. ``home``: its owner's settings. Raises DeviceError and
+    ConfigError before anything is charged.
+    """
+
+    def __init__(self, config: DictConfig, home: NodeSettings) -> None:
+        self.config = config
+        owner = home.owner
+        federation: FederationSettings = build(config.federation, "federation")
+        terms = federation.device_terms()
+        assert terms is not None
+        features = build_features(config.features)
+        self.population = device_population(owner, terms, features)
+        data = OwnData(owner, terms, home.folder / "cache", features, self.population.fitted)
+        compute = ComputeSettings(owner.compute, fused=has_compiler(), precision=owner.precision)
+        self.trainer = build_trainer(config, self.population.dataset, compute=compute)
+        require_usable(self.trainer)  # a charge must buy something, whoever asks
+        privacy: PrivacySettings = build(config.privacy, "privacy")
+        values = values_of(config, home, self.population, self.trainer, data)
+        super().__init__(
+            home=home,
+            hosted=owner.clients,
+            secure=home.parties(privacy.secure_sums()),
+            stack=compute.stack,
+            **values,
+        )

@@ -1,0 +1,774 @@
+"""The report's figures: a question, a finding, and Vega-Lite charts over one set of numbers.
+
+A figure keeps its numbers once, as records; its charts read them under the name ``numbers``, and
+the page shows them as a table and saves them as CSV. A record's ``panel`` says in which chart it is
+drawn, its ``key`` whose it is: charts leave out the keys in their parameter ``hidden``. Colours are
+variables of the page's style sheet, so that light, dark and paper need no second drawing;
+``stand_alone`` puts values in their place.
+
+Colour names the algorithm, dashes and marks the setting (of one algorithm, colour as well), so
+nothing depends on colour vision. What stands in one panel has one promise (unit, threat and δ):
+figures of other promises cannot be compared, and stand in panels of their own on the same axes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import altair as alt
+import numpy as np
+import pandas
+
+from fl_app.config.errors import ConfigError, nearest
+from fl_app.report.settings import Grouping, Setting, as_number, short_name
+from fl_app.report.tables import Comparison
+from fl_app.run.progress import show_epsilon
+from murmur.privacy.one_run import CanaryAudit
+
+ASSETS = Path(__file__).with_name("assets")
+CONFIG = json.loads((ASSETS / "vega.json").read_text(encoding="utf-8"))
+STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
+LIGHT = dict(re.findall(r"--(\w+): light-dark\((#\w+),", STYLE))  # colours on white paper
+COLOURS = 8
+TONES = [*(f"var(--c{index})" for index in range(COLOURS)), "var(--ink)"]
+DASHES: tuple[list[int], ...] = ([], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 1, 2])
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+HEIGHT = 260  # of a plot, in pixels
+ROW = 34  # of a row, where settings are rows
+MOST_ROUNDS = 60  # drawn of a line
+MOST_LINES = 8  # in one panel; more stand in further ones
+MOST_CLIENTS = 120  # columns of a partition
+DIVERGED = 10  # times the median loss
+SPREAD = {"low": "least", "high": "most", "runs": "runs"}  # columns of every figure with seeds
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes, as wide as its box.
+
+    Attributes:
+        title: what tells it from the figure's other panels; also the ``panel`` of its records.
+        chart: Vega-Lite, without the numbers.
+    """
+
+    title: str
+    chart: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A question, its answer, and the panels that show it.
+
+    Attributes:
+        id: short and unique in the page; names the files that are saved.
+        title: the question.
+        finding: the answer in one sentence.
+        reading: how to read the marks, and what they are over.
+        panels: in their order.
+        columns: fields of ``numbers`` that a reader wants as a table -> their headings.
+        numbers: a record for each mark; ∞ is written as the sign.
+    """
+
+    id: str
+    title: str
+    finding: str
+    reading: str
+    panels: Sequence[Panel]
+    columns: Mapping[str, str]
+    numbers: Sequence[Mapping[str, Any]]
+
+
+class Axis:
+    """A logarithmic axis on which ∞ has a place of its own, behind the largest finite value.
+
+    Args:
+        values: what it must hold; 0 and less lie at its lower end.
+
+    Attributes:
+        low, high: its finite part.
+        infinity: where ∞ lies.
+        end: of the whole axis.
+        marks: values that are labelled.
+    """
+
+    def __init__(self, values: Iterable[float]) -> None:
+        listed = list(values)
+        finite = [value for value in listed if 0 < value < math.inf] or [1.0]
+        self.low = min(finite) / 1.25
+        self.high = max(finite) * 1.25
+        self.end = self.high
+        self.infinity = self.high * max(2.0, (self.high / self.low) ** 0.1)
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        marks = [head * 10.0**decade for decade in decades for head in (1, 2, 3, 5)]
+        inside = [mark for mark in marks if self.low <= mark <= self.high]
+        self.marks = inside or [min(finite), max(finite)]
+        if math.inf in listed:
+            self.marks.append(self.infinity)
+            self.end = self.infinity * 1.25
+
+    def place(self, value: float) -> float:
+        """Where ``value`` is drawn."""
+        if math.isinf(value):
+            return self.infinity
+        return max(value, self.low)
+
+    def x(self, title: str, field: str = "place", form: str = ",~g", unit: str = "") -> alt.X:
+        """The channel of records that hold places on this axis.
+
+        Args:
+            title: of the axis, without its scale.
+            field: of the records.
+            form: D3's, of its labels.
+            unit: behind each label.
+        """
+        label = f"datum.value > {self.high} ? '∞' : format(datum.value, '{form}') + '{unit}'"
+        scale = alt.Scale(type="log", domain=[self.low, self.end])
+        axis = alt.Axis(values=self.marks, labelExpr=label)
+        return alt.X(f"{field}:Q", title=f"{title} (log)", scale=scale, axis=axis)
+
+
+def figures(
+    grouping: Grouping,
+    scores: Sequence[str],
+    references: Iterable[Comparison] = (),
+    over: str | None = None,
+    by: str | None = None,
+) -> list[Figure]:
+    """All figures of a report that have something to show.
+
+    Args:
+        grouping: the runs as settings.
+        scores: names of what rounds were scored with; the first is the main one.
+        references: what papers found, to lay beside its rounds.
+        over: swept key along the first figure's axis; by default ε, else the first number.
+        by: swept key with a line for each value; by default the next one.
+
+    Raises:
+        ConfigError: ``over`` or ``by`` was not swept.
+    """
+    main = scores[0] if scores else "accuracy"
+    found = [
+        swept_figure(grouping, main, over, by),
+        epsilon_figure(grouping, main),
+        rounds_figure(grouping, main, references),
+        bytes_figure(grouping, main),
+        spend_figure(grouping),
+    ]
+    return [figure for figure in found if figure is not None]
+
+
+def swept_figure(
+    grouping: Grouping, score: str, over: str | None = None, by: str | None = None
+) -> Figure | None:
+    """Final score over one swept key, a line for each value of another.
+
+    A swept budget is drawn at the ε that is stated for what was released. What else was swept has
+    panels of its own.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+        over: swept key along the axis; None: the budget, else the first number.
+        by: swept key with a line for each value; None: the next one.
+
+    Returns:
+        None without two points along the axis.
+
+    Raises:
+        ConfigError: ``over`` or ``by`` was not swept.
+    """
+    settings = [s for s in grouping.settings if s.final_scores(score)]
+    keys = list(settings[0].values) if settings else []
+    for option, key in (("--over", over), ("--by", by)):
+        if key is not None and key not in keys:
+            raise ConfigError(f"{option}={key}: was not swept; {nearest(key, keys)}")
+    numbers = [key for key in keys if len({as_number(s.values[key]) for s in settings}) > 1]
+    numbers.sort(key=lambda key: key != "privacy.epsilon")
+    over = over or next(iter(numbers), None)
+    by = by or next((key for key in keys if key != over), None)
+    lines = []
+    for setting in settings:
+        x = as_number(setting.values[over]) if over else None
+        if over == "privacy.epsilon":
+            x = setting.stated
+        if x is not None:
+            along = replace(setting, values={k: v for k, v in setting.values.items() if k == by})
+            apart = {k: v for k, v in setting.values.items() if k not in (over, by)}
+            panel = [setting.family] * (by is not None and len(grouping.families) > 1)
+            panel += [f"{short_name(key, apart)} = {value}" for key, value in apart.items()]
+            panel.append(setting.promise)
+            lines.append({"key": setting.key, "x": x, "line": along.label, "panel": panel})
+    if over is None or len({line["x"] for line in lines}) < 2:
+        return None
+    axis = Axis(cast(float, line["x"]) for line in lines)
+    points = pandas.DataFrame(lines).merge(grouping.finals(score), on="key")
+    points["panel"] = points["panel"].map(". ".join)
+    points["place"] = points["x"].map(axis.place)
+    points["x"] = points["x"].map(_written)
+    name = short_name(over, keys)
+    scale = axis.x({"privacy.epsilon": "ε of the whole run"}.get(over, over))
+    best = points.loc[points["mean"].idxmax()]
+    finding = f"Highest: {best['line']} with {_short(best['mean'])} at {name} = {best['x']}."
+    reading = f"{_over_seeds(grouping)} Compare lines of one panel only: they have one promise."
+    if points["line"].nunique() > 1:
+        reading += f" Dotted: the best of all shown settings at this {name} or less."
+    title = f"{_capital(score)} over {name}"
+    if by is not None:
+        title += f" by {short_name(by, keys)}"
+    panels = _line_panels(points, grouping, scale, "x", score, is_frontier=True)
+    columns = {"setting": "setting", "promise": "promise", "x": over, "mean": score, **SPREAD}
+    return Figure("swept", title, finding, reading, panels, columns, _records(points, columns))
+
+
+def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
+    """Final score against the ε that the paper claims and the ε that is proven.
+
+    What canary clients measured stands beside them, with its interval.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+
+    Returns:
+        None where nothing was scored or stated.
+    """
+    shown = [s for s in grouping.settings if s.final_scores(score) and s.stated is not None]
+    marks = [
+        {"key": setting.key, "kind": kind, "epsilon": epsilon}
+        for setting in shown
+        for kind, epsilon in _epsilons(setting).items()
+        if epsilon is not None
+    ]
+    if not marks:
+        return None
+    axis = Axis(cast(float, mark["epsilon"]) for mark in marks)
+    points = pandas.DataFrame(marks).merge(grouping.finals(score), on="key")
+    points["place"] = points["epsilon"].map(axis.place)
+    points["epsilon"] = points["epsilon"].map(_written)
+    points["panel"] = points["promise"]
+    points["line"] = points["family"]
+    y = _y(points, score)
+    panels = []
+    for title, own in points.groupby("panel", sort=False):
+        looks = _looks(own, grouping)
+        base = _base("panel", title).encode(x=axis.x("ε of the whole run"), y=y)
+        base = base.encode(color=looks["color"], tooltip=_tips("setting", "kind", "epsilon", score))
+        claim = base.transform_filter("datum.kind == 'claimed' || datum.kind == 'proven'")
+        canaries = base.transform_filter("indexof(datum.kind, 'measured') == 0")
+        proven = base.transform_filter("datum.kind == 'proven'")
+        claimed = base.transform_filter("datum.kind == 'claimed'")
+        measured = base.transform_filter("datum.kind == 'measured'")
+        layers = [
+            claim.mark_line(strokeWidth=1.5).encode(detail="key:N"),
+            canaries.mark_line(strokeWidth=1.5).encode(detail="key:N"),
+            proven.mark_rule().encode(y=_y(points, score, "low"), y2="high:Q"),
+            proven.mark_point(filled=True, size=70, opacity=1),
+            claimed.mark_point(filled=False, size=150, opacity=1),
+            measured.mark_point(filled=True, size=25, opacity=1),
+        ]
+        panels.append(_panel(title, layers))
+    reading = (
+        "Hollow: the ε that the paper claims; filled: the ε that is proven for what left the "
+        "clients against the adversary named; a line joins the two, and one within the other says "
+        "that they are equal; ∞: unprotected. Upright: least to most over seeds."
+    )
+    if any(setting.canaries for setting in shown):
+        reading += (
+            " Small discs: what canary clients measured, from the least to the most it may be."
+        )
+    columns = {"setting": "setting", "promise": "promise", "kind": "which ε", "epsilon": "ε"}
+    columns |= {"mean": score, **SPREAD}
+    title = f"{_capital(score)} against ε, claimed and proven"
+    return Figure(
+        "epsilon", title, _gap(shown), reading, panels, columns, _records(points, columns)
+    )
+
+
+def rounds_figure(
+    grouping: Grouping, score: str, references: Iterable[Comparison] = ()
+) -> Figure | None:
+    """``score`` over rounds, a panel for each promise and algorithm, all on the same axes.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+        references: what papers found for any of the settings; drawn where accuracy is.
+
+    Returns:
+        None where no round was scored.
+    """
+    curves = grouping.curves(score)
+    if curves.empty:
+        return None
+    finding = _ends(curves)
+    last = curves["round"].max()
+    points = _into_panels(_thinned(curves))
+    reading = _over_seeds(grouping)
+    for comparison in references:
+        beside = points[points["key"].isin(comparison.settings)]
+        accuracy = {n: value for n, value in comparison.accuracy.items() if n <= last}
+        if score == "accuracy" and accuracy and len(beside):
+            found = {"round": list(accuracy), "mean": list(accuracy.values())}
+            lines = pandas.DataFrame(found).merge(beside[["panel"]].drop_duplicates(), how="cross")
+            same = {"key": "", "family": "", "line": comparison.name, "setting": comparison.name}
+            points = pandas.concat([points, lines.assign(**same)], ignore_index=True)
+            reading += f" Dashed and dark: {comparison.name}."
+    axis = alt.Axis(tickMinStep=1, format="d")
+    scale = alt.Scale(domain=[int(curves["round"].min()), max(int(last), 1)])
+    x = alt.X("round:Q", title="round", axis=axis, scale=scale)
+    panels = _line_panels(points, grouping, x, "round", score)
+    columns = {"setting": "setting", "round": "round", "mean": score, **SPREAD}
+    title = f"{_capital(score)} over rounds"
+    return Figure(
+        f"rounds-{score}", title, finding, reading, panels, columns, _records(points, columns)
+    )
+
+
+def bytes_figure(grouping: Grouping, score: str) -> Figure | None:
+    """Score against the bytes that all clients together have sent.
+
+    Args:
+        grouping: the runs as settings.
+        score: that is drawn.
+
+    Returns:
+        None where no round was scored, or nothing was sent.
+    """
+    curves = grouping.curves(score)
+    curves = curves[curves["sent"] > 0]
+    if curves.empty:
+        return None
+    points = _into_panels(_thinned(curves))
+    x = Axis(points["sent"]).x("sent so far by all clients", "sent", "~s", "B")
+    sent = curves.groupby("setting")["sent"].max().sort_values()
+    finding = f"Clients together sent {byte_count(sent.iloc[0])}."
+    if len(sent) > 1:
+        finding = f"Least was sent with {sent.index[0]} ({byte_count(sent.iloc[0])}), "
+        finding += f"most with {sent.index[-1]} ({byte_count(sent.iloc[-1])})."
+    reading = f"Further left is cheaper. {_over_seeds(grouping)}"
+    panels = _line_panels(points, grouping, x, "round", score)
+    columns = {"setting": "setting", "round": "round", "sent": "bytes sent", "mean": score}
+    columns |= SPREAD
+    title = f"{_capital(score)} against bytes sent by clients"
+    return Figure("bytes", title, finding, reading, panels, columns, _records(points, columns))
+
+
+def spend_figure(grouping: Grouping) -> Figure | None:
+    """How much ε every client has spent, as proven without assumptions; to two digits.
+
+    Returns:
+        None where no statement lists clients.
+    """
+    lines = [
+        {**setting.names, "epsilon": float(f"{epsilon:.2g}"), "clients": clients}
+        for setting in grouping.settings
+        for epsilon, clients in setting.spends.items()
+    ]
+    if not lines:
+        return None
+    points = pandas.DataFrame(lines)
+    columns = {"setting": "setting", "promise": "promise", "epsilon": "ε", "clients": "clients"}
+    points = points.groupby(["key", "family", *list(columns)[:3]], sort=False, as_index=False)
+    points = points["clients"].sum()
+    points["share"] = points["clients"] / points.groupby("key")["clients"].transform("sum")
+    axis = Axis(points["epsilon"])
+    points["place"] = points["epsilon"].map(axis.place)
+    points["epsilon"] = points["epsilon"].map(_written)
+    points["panel"] = points["promise"]
+    points["line"] = points["setting"]
+    panels = []
+    for title, own in points.groupby("panel", sort=False):
+        y = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelLimit=130))
+        size = alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[30, 400]))
+        discs = (
+            _base("panel", title)
+            .mark_circle(opacity=0.6)
+            .encode(
+                x=axis.x("proven ε of a client over the run"),
+                y=y,
+                size=size,
+                color=_looks(own, grouping)["color"].legend(None),
+                tooltip=_tips("setting", "epsilon", "clients"),
+            )
+        )
+        panels.append(_panel(title, [discs], ROW * own["key"].nunique(), zoomed="x"))
+    counts = points.groupby("setting", sort=False)["epsilon"].count()
+    finding = "Within every setting all clients have spent the same."
+    if counts.max() > 1:
+        finding = f"Clients differ in what they have spent: most in {counts.idxmax()}."
+    reading = "One disc for each ε that clients have spent; its area says how many, over all seeds."
+    title = "Proven ε of each client"
+    return Figure("spend", title, finding, reading, panels, columns, _records(points, columns))
+
+
+def partition_figure(index: int, label: str, counts: Sequence[Sequence[int]], where: str) -> Figure:
+    """Who holds how many examples, and of which classes; of many clients an even choice.
+
+    Args:
+        index: of this partition among those of the page.
+        label: whose it is; the figure's title.
+        counts: examples of each client (rows) and class (columns).
+        where: data set and partition in words.
+    """
+    table = np.array(counts)
+    shown = thin(range(len(table)), MOST_CLIENTS)
+    cells = pandas.DataFrame(table[shown], index=shown).stack().reset_index()
+    cells.columns = pandas.Index(["client", "class", "examples"])
+    cells["held"] = cells.groupby("client")["examples"].transform("sum")
+    cells["share"] = cells["examples"] / cells["held"].clip(lower=1)
+    base = alt.Chart(alt.NamedData("numbers")).encode(
+        x=alt.X("client:O", title="client", axis=alt.Axis(labelAngle=0))
+    )
+    first = base.transform_filter("datum.class == 0").mark_bar(color=TONES[0])
+    bars = first.encode(y=alt.Y("held:Q", title="examples"), tooltip=["client:O", "held:Q"])
+    scale = alt.Scale(type="sqrt", domain=[0, 1], range=[0, 1])
+    squares = base.mark_rect(color=TONES[0]).encode(
+        y=alt.Y("class:O", title="class"),
+        opacity=alt.Opacity("share:Q", legend=None, scale=scale),
+        tooltip=["client:O", "class:O", "examples:Q", alt.Tooltip("share:Q", format=".3f")],
+    )
+    panels = [
+        _panel("Examples of each client", [bars], 120, zoomed=""),
+        _panel("Classes: stronger for a larger share", [squares], 18 * table.shape[1], zoomed=""),
+    ]
+    finding = f"{where}, {len(table)} clients, {int(table.sum()):,} examples."
+    reading = "A column is a client: above, how much it holds; below, of which classes."
+    if len(shown) < len(table):
+        reading += f" Every {math.ceil(len(table) / MOST_CLIENTS)}th client is drawn."
+    columns = {"client": "client", "class": "class", "examples": "examples", "share": "share"}
+    return Figure(
+        f"partition-{index}",
+        label,
+        finding,
+        reading,
+        panels,
+        columns,
+        _records(cells, [*columns, "held"]),
+    )
+
+
+def stand_alone(figure: Figure, width: int = 460) -> dict[str, Any]:
+    """One Vega-Lite chart of all panels, for other programs and for print.
+
+    Args:
+        figure: any of the above.
+        width: of a panel, in pixels.
+
+    Returns:
+        A specification with the numbers, and the colours for white paper, in it.
+    """
+    charts = []
+    for panel in figure.panels:
+        own = {key: value for key, value in panel.chart.items() if key not in ("data", "params")}
+        charts.append({**own, "title": panel.title, "width": width})
+    apart = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
+    whole = {
+        "concat": charts,
+        "columns": 2,
+        "params": [{"name": "hidden", "value": []}],
+        "datasets": {"numbers": list(figure.numbers)},
+        "resolve": {"legend": apart, "scale": apart},
+        "config": {**CONFIG, "background": "white"},
+    }
+    text = json.dumps(whole)
+    return dict(json.loads(re.sub(r"var\(--(\w+)\)", lambda name: LIGHT[name[1]], text)))
+
+
+def thin(numbers: Iterable[int], most: int = MOST_ROUNDS) -> list[int]:
+    """At most about ``most`` of ``numbers``, evenly, with the first and the last; ascending."""
+    ordered = sorted(numbers)
+    kept = ordered[:: max(1, math.ceil(len(ordered) / most))]
+    if ordered and kept[-1] != ordered[-1]:
+        kept.append(ordered[-1])
+    return kept
+
+
+def byte_count(value: float) -> str:
+    """Bytes in decimal units, to three digits."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= size * 0.9995:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} B"
+
+
+def show(value: float | None) -> str:
+    """ε for people: "none" where there is none, ∞ where nothing protects."""
+    if value == math.inf:
+        return show_epsilon("infinity")
+    return show_epsilon(value)
+
+
+def measured_text(audit: CanaryAudit) -> str:
+    """What canary clients measured, in words."""
+    if audit.estimate is None:
+        return f"at least {show(audit.at_least)}"
+    return f"about {show(audit.estimate)} ({show(audit.low)} to {show(audit.high)})"
+
+
+def _base(field: str, value: str) -> alt.Chart:
+    """The numbers of one panel, without settings that are switched off in the page.
+
+    Args:
+        field: of the records, such as ``panel``.
+        value: that it must have.
+    """
+    seen = f"datum.{field} == {json.dumps(value)} && indexof(hidden, datum.key) < 0"
+    return alt.Chart(alt.NamedData("numbers")).transform_filter(seen)
+
+
+def _panel(
+    title: str, layers: Sequence[alt.Chart], height: int = HEIGHT, zoomed: str = "xy"
+) -> Panel:
+    """The layers on common axes; a drag moves them, a wheel with Ctrl (or two fingers) zooms.
+
+    Args:
+        title: of the panel.
+        layers: from the lowest to the uppermost; the first one takes the drag.
+        height: in pixels; it is as wide as its box.
+        zoomed: which axes move, of those with numbers.
+    """
+    first = layers[0]
+    if zoomed:
+        wheel = "wheel![event.ctrlKey]"
+        drag = alt.selection_interval(bind="scales", encodings=cast(Any, list(zoomed)), zoom=wheel)
+        first = first.add_params(drag)
+    hidden = alt.param(name="hidden", value=[])
+    chart = alt.layer(first, *layers[1:]).add_params(hidden)
+    return Panel(title, chart.properties(width="container", height=height).to_dict())
+
+
+def _line_panels(
+    points: pandas.DataFrame,
+    grouping: Grouping,
+    x: alt.X,
+    read: str,
+    score: str,
+    is_frontier: bool = False,
+) -> list[Panel]:
+    """Lines through means, in bands from the least to the most, a panel for each ``panel``.
+
+    Args:
+        points: columns panel, promise, key, family, line, mean, low, high, and what ``x`` names.
+        grouping: the runs as settings, whose order chooses colours.
+        x: the channel of the horizontal axis.
+        read: the field that a tooltip has beside the score.
+        score: that is drawn.
+        is_frontier: draw the best of all shown settings of the panel's promise up to each x, where
+            the promise has several lines.
+    """
+    y = _y(points, score)
+    panels = []
+    for title, own in points.groupby("panel", sort=False):
+        looks = _looks(own, grouping)
+        stroke = {name: looks[name] for name in ("color", "strokeDash")}
+        marks = {name: looks[name] for name in ("color", "shape")}
+        base = _base("panel", title).encode(x=x, y=y)
+        low = _y(points, score, "low")
+        dots = base.mark_point(filled=True, size=35, opacity=1)
+        layers = [
+            base.mark_area(opacity=0.15).encode(y=low, y2="high:Q", color=looks["color"]),
+            base.mark_line(strokeWidth=2).encode(**stroke),
+            dots.encode(tooltip=_tips("setting", read, score), **marks),
+        ]
+        promise = own["promise"].iloc[0]
+        if is_frontier and points["line"][points["promise"] == promise].nunique() > 1:
+            best = (
+                _base("promise", promise)
+                .encode(x=x, y=y)
+                .transform_window(mean="max(mean)", sort=[alt.SortField("place")], frame=[None, 0])
+            )
+            step: dict[str, Any] = {
+                "interpolate": "step-after",
+                "strokeDash": [1, 3],
+                "color": TONES[-1],
+            }
+            layers.append(best.mark_line(**step))
+        panels.append(_panel(title, layers))
+    return panels
+
+
+def _looks(own: pandas.DataFrame, grouping: Grouping) -> dict[str, Any]:
+    """Colour, dashes and mark of a panel's lines; what has no family is a reference in ink.
+
+    Returns:
+        The channels ``color``, ``strokeDash`` and ``shape``, with a legend where there are several.
+    """
+    lines = own.drop_duplicates("line")
+    variants = lines.groupby("family").cumcount()
+    places = {name: index % COLOURS for index, name in enumerate(grouping.families)}
+    colours = lines["family"].map(places).fillna(-1).astype(int)
+    if len(places) == 1:
+        colours = (variants % COLOURS).where(lines["family"] != "", -1)
+    variants += lines["family"] == ""  # a reference is dashed
+    ranges = {
+        "color": [TONES[colour] for colour in colours],
+        "strokeDash": [DASHES[variant % len(DASHES)] for variant in variants],
+        "shape": [SHAPES[variant % len(SHAPES)] for variant in variants],
+    }
+    legend: Any = alt.Undefined
+    if len(lines) == 1:
+        legend = None
+    elif lines["line"].str.len().max() > 18:
+        legend = alt.Legend(columns=1)
+    channels = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
+    names = list(lines["line"])
+    return {
+        name: channel("line:N", legend=legend).scale(domain=names, range=ranges[name])
+        for name, channel in channels.items()
+    }
+
+
+def _y(points: pandas.DataFrame, score: str, field: str = "mean") -> alt.Y:
+    """The score's axis: linear, but for a loss of which one run is far from the others.
+
+    Args:
+        points: all panels', so that their axes are the same.
+        score: its title.
+        field: which of mean, low and high it draws.
+    """
+    values = points[["mean", "low", "high"]].stack()
+    low = values.min()
+    high = values.max()
+    title = score.replace("_", " ")
+    if score == "loss" and low > 0 and high > DIVERGED * values.median():
+        return alt.Y(f"{field}:Q", title=f"{title} (log)", scale=alt.Scale(type="log"))
+    room = 0.05 * (high - low) or 0.5 * abs(low) or 0.5
+    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=[low - room, high + room]))
+
+
+def _tips(setting: str, *fields: str) -> list[alt.Tooltip]:
+    """What a pointer reads at a mark.
+
+    Args:
+        setting: the field that names the mark.
+        fields: further ones; the last may be a score, which is read with its spread.
+    """
+    own = [alt.Tooltip(field=name, type="nominal") for name in (setting, *fields)]
+    if fields[-1] in ("epsilon", "clients"):
+        return own
+    spread = {"mean": fields[-1].replace("_", " "), "low": "least", "high": "most"}
+    means = [alt.Tooltip(f"{name}:Q", format=".4~g", title=spread[name]) for name in spread]
+    return [*own[:-1], *means]
+
+
+def _into_panels(curves: pandas.DataFrame) -> pandas.DataFrame:
+    """With each line's ``panel`` and its name there (``line``).
+
+    Lines of one promise share a panel; where an algorithm has several, it has a panel of its own,
+    and at most eight lines are in one.
+
+    Args:
+        curves: of ``Grouping.curves``.
+    """
+    per_promise = curves.groupby("promise")
+    is_apart = per_promise["key"].transform("nunique") > per_promise["family"].transform("nunique")
+    whole = curves["family"] + ". " + curves["promise"]
+    points = curves.assign(panel=curves["promise"].where(~is_apart, whole))
+    points["line"] = points["setting"].where(
+        ~is_apart | (points["variant"] == ""), points["variant"]
+    )
+    number = points.groupby("panel")["key"].transform(lambda keys: pandas.factorize(keys)[0])
+    part = (number // MOST_LINES + 1).astype(str)
+    points["panel"] = points["panel"].where(number < MOST_LINES, points["panel"] + ", part " + part)
+    return points
+
+
+def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
+    """At most about 60 rounds of each line, with its last one, whichever that is."""
+    last = curves.groupby("key")["round"].transform("max")
+    return curves[curves["round"].isin(thin(set(curves["round"]))) | (curves["round"] == last)]
+
+
+def _records(points: pandas.DataFrame, columns: Iterable[str]) -> list[dict[str, Any]]:
+    """For JSON: what is read or drawn; a number has six digits, which is more than shows."""
+    drawn = {*columns, "key", "panel", "line", "place", "share"}
+    kept = points[[name for name in points if name in drawn]]
+    return [
+        {name: _six(value) for name, value in line.items() if not pandas.isna(value)}
+        for line in kept.to_dict("records")
+    ]
+
+
+def _six(value: Any) -> Any:
+    """A number with six digits, anything else as it is."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    return value
+
+
+def _epsilons(setting: Setting) -> dict[str, float | None]:
+    """Each ε of a setting by its kind."""
+    found = {"claimed": setting.claimed, "proven": setting.stated}
+    audit = setting.canaries
+    if audit is not None and audit.estimate is not None:
+        found |= {"measured, least": audit.low, "measured": audit.estimate}
+        found["measured, most"] = audit.high
+    elif audit is not None:
+        found["measured"] = audit.at_least
+    return found
+
+
+def _gap(shown: Sequence[Setting]) -> str:
+    """By how much the proven ε exceeds the claimed one, in a sentence."""
+    both = {s.label: (s.claimed, s.stated) for s in shown}
+    finite = {name: (c, p) for name, (c, p) in both.items() if c is not None and c < math.inf}
+    more = {name: p / c for name, (c, p) in finite.items() if p is not None and p > c * 1.001}
+    if not finite:
+        return "No setting here claims a finite ε."
+    if not more:
+        return "Wherever a finite ε is claimed, it is proven."
+    label = max(more, key=more.__getitem__)
+    claimed, proven = map(show, both[label])
+    if len(shown) == 1:
+        return f"The paper claims ε = {claimed} for this run; ε = {proven} is proven."
+    return (
+        f"Proven ε exceeds claimed ε in {len(more)} of {len(finite)} settings that claim a finite "
+        f"ε; most in {label}: {claimed} claimed, {proven} proven."
+    )
+
+
+def _ends(curves: pandas.DataFrame) -> str:
+    """Where the highest and the lowest line end."""
+    last = curves.groupby("setting").tail(1).sort_values("mean")
+    high = last.iloc[-1]
+    low = last.iloc[0]
+    if len(last) > 1:
+        text = f"Highest at the end: {high['setting']} ({_short(high['mean'])}); lowest: "
+        return f"{text}{low['setting']} ({_short(low['mean'])})."
+    text = f"{high['setting']} ends at {_short(high['mean'])}"
+    if high["runs"] > 1:
+        text += f" ({_short(high['low'])} to {_short(high['high'])}, {high['runs']} runs)"
+    return f"{text}."
+
+
+def _over_seeds(grouping: Grouping) -> str:
+    """How lines and bands are over seeds, in a sentence."""
+    repeated = max(len(s.started) for s in grouping.settings)
+    if repeated > 1:
+        return f"Line: mean over up to {repeated} seeds; band: least to most of them."
+    return "One run each: there is no spread to show."
+
+
+def _written(value: float) -> float | str:
+    """Four digits for a table and a tooltip; JSON has no ∞."""
+    if math.isinf(value):
+        return "∞"
+    return float(f"{value:.4g}")
+
+
+def _short(value: float) -> str:
+    """Three decimals of a share, four digits of what is larger."""
+    if abs(value) < 10:
+        return f"{value:.3f}"
+    return f"{value:,.4g}"
+
+
+def _capital(score: str) -> str:
+    """A score's name as a title begins."""
+    return score.replace("_", " ").capitalize()

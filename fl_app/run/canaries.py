@@ -1,0 +1,187 @@
+"""``audit=canaries``: clients without data join a simulated run, and their scores measure its ε.
+
+Andrew, Kairouz, Oh, Oprea, McMahan and Suriyakumar, "One-shot empirical privacy estimation for
+federated learning", ICLR 2024: a canary's update is a random direction, as long as clipping
+allows, and its score is how much of that direction the adversary sees. Here directions share no
+entry, and every canary tosses a coin, so that the run is a one-run audit as well
+(``murmur.privacy.one_run``): where a client may be absent it is in the run or out of it, else it
+sends a result of training or the opposite.
+
+A canary takes part in as many rounds as the most exposed client, and goes the same way: its result
+is clipped, noised and packed by the client class of the run, and joins the sum that the server
+takes. It has no data, so no ledger charges it. The server adds it after the others' sum, so it
+costs no message, and nobody's noise depends on it; the model is that of a disturbed run. Where the
+adversary reads messages, a canary's is scored and added to nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.base import Canary, Client, Task, has_canaries
+from murmur.common import experiment_rng
+from murmur.learning.codec import Sum
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.events import is_gaussian
+from murmur.privacy.one_run import LEAST_CANARIES, CanaryAudit
+from murmur.privacy.statement import Exposure, Guarantee
+from strategies.base import CohortStrategy
+
+
+class CanaryClients:
+    """The canaries of a run.
+
+    Args:
+        client: the run's client class, which clips, noises and packs what a canary sends.
+        strategy: whose sums they join.
+        count: how many.
+
+    Raises:
+        ValueError: they cannot say anything about the run's claim; the text says why, and what to
+            do.
+    """
+
+    def __init__(self, client: Client, strategy: CohortStrategy, count: int) -> None:
+        self.client = client
+        self.strategy = strategy
+        self.count = count
+        if count < LEAST_CANARIES:
+            raise ValueError(f"canaries={count}: must be at least {LEAST_CANARIES}, or 0")
+        setup = strategy.setup
+        name = strategy.algorithm
+        if not has_canaries(client):
+            raise ValueError(
+                f"canaries={count}: {name} has no canaries, since its noise goes into training or "
+                "its answers are no vectors and no labels; set audit=none and use `murmur audit`"
+            )
+        if not strategy.summed:
+            raise ValueError(
+                f"canaries={count}: {name} does not sum what clients send; set audit=none"
+            )
+        if strategy.unit is Unit.RECORD:
+            raise ValueError(
+                f"canaries={count}: this run protects records, and canaries are clients; set "
+                "audit=none and use `murmur audit`"
+            )
+        self.threat = Threat(setup.budget.threat)
+        watched = next(e for e in strategy.exposures() if e.threat == self.threat)
+        self.is_gaussian = is_gaussian(watched.per_round)
+        if not (self._is_private(watched) and setup.budget.delta):
+            raise ValueError(
+                f"canaries={count}: nothing to measure, since the run has no ε at its δ; set "
+                "audit=none, or a budget with privacy.delta above 0"
+            )
+        self.rate = setup.cohorts.cohorts().rate
+        self.patterns: list[tuple[int, ...]] = []
+        if self.rate is None:
+            longest = setup.cohorts.participations
+            self.patterns = sorted(p for p in setup.cohorts.patterns if len(p) == longest)
+        self.inside = experiment_rng(setup.seed, "canary coins").random(count) < 0.5
+        self.scores = np.zeros(count)
+
+    def join(self, task: Task, total: Sum) -> None:
+        """Add the releases of those who take part in this round; score messages and sums.
+
+        Args:
+            task: what a client of the cohort is asked. Each canary stands beside it, and is asked
+                and weighed as that one is.
+            total: the sum of the clients that answered; canaries are added to it.
+        """
+        self.others = total.total.astype(np.float64)
+        self.task = task
+        number = task.round
+        codec = self.client.codec(self.task)
+        weight = self.client.weight(self.task.client)
+        self.directions: dict[int, NDArray[np.int8]] = {}
+        for name in self._joining(number):
+            canary = self._canary(name)
+            self.directions[name] = canary.direction
+            result = canary.result
+            if not self.inside[name]:
+                if self.strategy.adjacency is Adjacency.ADD_REMOVE:
+                    continue
+                result = canary.opposite
+            noise = self.strategy.setup.noise(f"canary {name}", number)
+            packed = codec.pack(self.client.privatize(result, self.task, noise))
+            if self.threat is Threat.LOCAL:  # the message says it all; the sum is left alone
+                self._score(name, canary.direction, codec.expand(packed, 1))
+            else:
+                total.add(-1 - name, packed, weight)
+        if self.threat is Threat.SECURE_AGGREGATION:
+            for name, direction in self.directions.items():
+                self._score(name, direction, total.total)
+
+    def look(self, mean: NDArray[np.float64]) -> None:
+        """Score what the server publishes of the round's sum, where that is what is seen.
+
+        Whoever knows all other clients knows their sum, and looks past it.
+
+        Args:
+            mean: (d,), noised, as it is published.
+        """
+        if self.threat is Threat.CENTRAL:
+            known = self.others[: len(mean)]
+            known = known / (np.linalg.norm(known) or 1.0)
+            unknown = mean - (mean @ known) * known
+            for name in range(self.count):
+                direction = self.directions.get(name)
+                if direction is None:  # it did not join, and what was seen says so
+                    direction = self._canary(name).direction
+                self._score(name, direction[: len(mean)], unknown)
+
+    def state(self) -> dict[str, NDArray]:
+        """The scores so far, for a checkpoint."""
+        return {"scores": self.scores}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """Take up the scores of a checkpoint."""
+        self.scores = np.array(state["scores"])
+
+    def compose(self, exposures: Sequence[Exposure]) -> list[Exposure]:
+        """The exposures of a statement, with what was measured.
+
+        It is written beside the adversary that the budget is meant for, with the note that canaries
+        took part.
+        """
+        if not self.scores.any():
+            return list(exposures)
+        delta = self.strategy.setup.budget.delta
+        found = CanaryAudit.of(self.scores, self.inside, delta, self.is_gaussian)
+        effect = "which disturb the model"
+        if self.threat is Threat.LOCAL:
+            effect = "whose messages are in no sum"
+        note = f"{self.count} canary clients of an audit took part, {effect}"
+        composed = []
+        for exposure in exposures:
+            if exposure.threat == self.threat:
+                exposure = replace(exposure, canaries=found, notes=(*exposure.notes, note))
+            composed.append(exposure)
+        return composed
+
+    def _joining(self, number: int) -> list[int]:
+        """Who takes part in this round: as secretly drawn as clients are, or as often as any."""
+        if self.rate is not None:
+            drawn = self.strategy.setup.noise("canaries", number).uint32(self.count)
+            return np.flatnonzero(drawn < self.rate * 2**32).tolist()
+        patterns = self.patterns
+        return [name for name in range(self.count) if number in patterns[name % len(patterns)]]
+
+    def _canary(self, name: int) -> Canary:
+        """The same in every round."""
+        return self.client.canary(self.task, name, self.count)
+
+    def _score(self, name: int, direction: NDArray, seen: NDArray) -> None:
+        self.scores[name] += float(direction.ravel().astype(np.float64) @ seen.ravel())
+
+    def _is_private(self, exposure: Exposure) -> bool:
+        """Whether ``exposure`` has a finite ε in a round, proven or assumed."""
+        strategy = self.strategy
+        delta = strategy.setup.budget.delta
+        found = Guarantee.of(exposure, delta, strategy.unit, strategy.adjacency)
+        rounds = (found.proven_per_round, found.assumed_per_round)
+        return any(epsilon is not None and math.isfinite(epsilon) for epsilon in rounds)

@@ -1,0 +1,280 @@
+"""``murmur advise budget``: who gets which ε in KD-DPFL, and why, before anything is spent.
+
+The words after it are settings as for a run (``privacy.epsilon=8 strategy.spending.ratio=2``), and
+``--sizes 5x6000,40x500`` names the clients' sizes where no data is at hand. The plan itself is
+``murmur.papers.kd_dpfl.budget.Scheme``, which both halves of the algorithm read: what is printed
+here is what a run does. Needs that cannot be met are refused with the term that binds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from omegaconf import DictConfig, OmegaConf
+
+import fl_app.console
+from fl_app.config.building import build
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.config.settings import FederationSettings
+from murmur.papers.dpsgd import LocalDpSgd, Lots
+from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
+from murmur.papers.kd_dpfl.labels import Labelling
+from murmur.privacy.accounting import epsilon
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the plan, alike for ``clients`` of them.
+
+    Attributes:
+        who: whose records: ``large`` or ``general`` clients'.
+        clients: how many of them are alike in size and budget.
+        through: what exposes the records: pseudo-labels or uploads.
+        epsilon: what that costs each of them, four digits or ∞.
+        mechanism: its noise in words.
+        why: what makes it that ε.
+    """
+
+    who: str
+    clients: int
+    through: str
+    epsilon: str
+    mechanism: str
+    why: str
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the plan as a table, or with ``--json`` as one object; the exit status, 0.
+
+    Raises:
+        ConfigError, ValueError: the needs cannot be met; the text names the term that binds.
+    """
+    options = _parser().parse_intermixed_args(argv)
+    config = compose(["strategy=kd_dpfl", *options.overrides])
+    scheme = scheme_of(config, _sizes(options.sizes), options.classes)
+    lines = plan_lines(scheme)
+    proven = proven_total(scheme)
+    if not options.json:
+        _print(scheme, lines, proven)
+        return 0
+    plan = {
+        "epsilon": _jsonable(scheme.plan.total),
+        "delta": scheme.plan.delta,
+        "proven": _jsonable(proven),
+        "large": list(scheme.plan.large),
+        "lines": [asdict(line) for line in lines],
+    }
+    print(json.dumps(plan))
+    return 0
+
+
+def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | None) -> Scheme:
+    """The scheme of a configuration; data is read only for what is not given otherwise.
+
+    Args:
+        config: a whole configuration with strategy=kd_dpfl.
+        sizes: examples of each client; None: those that the strategy or the partition names, else
+            the data set's.
+        classes: None: the data set's.
+
+    Raises:
+        ConfigError: another strategy.
+        ValueError: the needs cannot be met.
+    """
+    from fl_app.run.clients import promises
+
+    federation: FederationSettings = build(config.federation, "federation")
+    strategy = OmegaConf.to_container(config.strategy, resolve=True)
+    if not isinstance(strategy, dict) or "spending" not in strategy:
+        raise ConfigError(f"strategy={config.strategy.name}: only kd_dpfl has a budget to plan")
+    sizes = sizes or strategy["sizes"] or _partition_sizes(config)
+    pool = None
+    if isinstance(federation.public, int):
+        pool = federation.public
+    if sizes is None or pool is None or classes is None:
+        from fl_app.run.population import population
+
+        people = population(config)
+        sizes = sizes or people.client_sizes()
+        pool = len(people.public)
+        classes = classes or people.dataset.num_classes
+    special = {key: strategy["special"][key] for key in ("epochs", "lot_size")}
+    return Scheme.of(
+        promises(config)[0],
+        sizes,
+        classes=classes,
+        pool=pool,
+        grouping=Grouping(**strategy["grouping"]),
+        spending=Spending(**strategy["spending"]),
+        labelling=Labelling(**strategy["labelling"]),
+        local=LocalDpSgd(**strategy["local"]),
+        uploads=Uploads(**strategy["uploads"]),
+        special=Lots(**special),
+    )
+
+
+def plan_lines(scheme: Scheme) -> list[Line]:
+    """What each group spends, and for what.
+
+    Returns:
+        Pseudo-labels, the special client's uploads, own uploads; clients of equal size and budget
+        share a line. Without protection there is nothing to say of the special client.
+    """
+    plan = scheme.plan
+    lines = []
+    for size, label, clients in _alike(scheme, plan.label):
+        words = scheme.labelling.describe(label, plan.delta, size)
+        why = "all of the total"
+        if plan.special or clients[0] in plan.general:  # who joins uploads as well
+            why = "what the total leaves"
+        lines.append(Line("large", len(clients), "pseudo-labels", _show(label), words, why))
+    if plan.label and not math.isinf(plan.total):
+        lines.append(_special_line(scheme))
+    for size, each, clients in _alike(scheme, plan.general):
+        words = "no noise"
+        if not math.isinf(each):
+            words = scheme.uploads.describe(each, plan.delta, size)
+        who = "general"
+        if clients[0] in plan.large:
+            who = "large"
+        why = f"sequential over {scheme.uploads.rounds} rounds"
+        lines.append(Line(who, len(clients), "own uploads", _show(each), words, why))
+    return lines
+
+
+def proven_total(scheme: Scheme) -> float:
+    """ε of the most exposed client's whole path, composed and converted once at the plan's δ."""
+    clients = {*scheme.plan.label, *scheme.plan.general}
+    events = {scheme.whole_path(client) for client in clients}
+    return max(epsilon(event, scheme.plan.delta).epsilon for event in events)
+
+
+def _special_line(scheme: Scheme) -> Line:
+    """What the model that the server trains on pseudo-labels costs the large clients.
+
+    In ``tight`` mode nothing: it follows from labels that are private already.
+    """
+    plan = scheme.plan
+    words = "no noise"
+    why = "post-processing of private labels"
+    if plan.special:
+        words = scheme.special.describe(plan.special, plan.delta, scheme.labelling.count)
+        why = "r times the general clients' ε"
+    through = "the special client's uploads"
+    return Line("large", len(plan.label), through, _show(plan.special), words, why)
+
+
+def _alike(scheme: Scheme, spent: Mapping[int, float]) -> Iterable[tuple[int, float, list[int]]]:
+    """Clients of equal size and ε together.
+
+    ``spent``: client -> ε of one part of the plan.
+
+    Yields:
+        Examples of each, ε of each, and which clients they are.
+    """
+    groups: dict[tuple[int, float], list[int]] = {}
+    for client, each in spent.items():
+        groups.setdefault((scheme.sizes[client], each), []).append(client)
+    for (size, each), clients in groups.items():
+        yield size, each, clients
+
+
+def _partition_sizes(config: DictConfig) -> list[int] | None:
+    """Sizes that the partition itself names, by ``sizes`` or ``groups``.
+
+    Returns:
+        None where they follow from the data.
+    """
+    partition = OmegaConf.to_container(config.partition, resolve=True)
+    if not isinstance(partition, dict):
+        return None
+    if partition.get("sizes"):
+        return [int(size) for size in partition["sizes"]]
+    groups = partition.get("groups") or {}
+    return [int(g["size"]) for g in groups.values() for _ in range(int(g["count"]))] or None
+
+
+def _sizes(text: str | None) -> list[int] | None:
+    """``5x6000,500`` as five times 6000 and once 500.
+
+    Returns:
+        None where no sizes are given.
+
+    Raises:
+        ValueError: a word that is not of that form, or a size below 1.
+    """
+    if not text:
+        return None
+    sizes: list[int] = []
+    for word in text.split(","):
+        count, cross, size = word.rpartition("x")
+        try:
+            times = 1
+            if cross:
+                times = int(count)
+            sizes += [int(size)] * times
+        except ValueError:
+            raise ValueError(f"--sizes {word}: write COUNTxSIZE, such as 5x6000") from None
+    if sizes and min(sizes) < 1:
+        raise ValueError(f"--sizes: must be at least 1, got {min(sizes)}")
+    return sizes or None
+
+
+def _show(value: float) -> str:
+    """An ε for people."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.4g}"
+
+
+def _jsonable(value: float) -> float | str:
+    """An ε as JSON can hold it."""
+    if math.isinf(value):
+        return "infinity"
+    return value
+
+
+def _print(scheme: Scheme, lines: Sequence[Line], proven: float) -> None:
+    """Print the plan for people: its lines, the plan's own sum, and what is proven.
+
+    The plan's sum adds parts up (sequential composition) and takes the maximum over disjoint
+    clients; ``proven`` is composed from events and converted once.
+    """
+    from rich.table import Table
+
+    plan = scheme.plan
+    title = f"ε = {_show(plan.total)} at δ = {plan.delta:g}, {len(scheme.sizes)} clients"
+    table = Table(title=title)
+    for name in ("whose records", "clients", "exposed through", "ε", "mechanism", "why"):
+        justify = "left"
+        if name in ("clients", "ε"):
+            justify = "right"
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for line in lines:
+        table.add_row(*(str(value) for value in asdict(line).values()))
+    large = max((plan.sum_of(client) for client in plan.label), default=0.0)
+    others = [client for client in plan.general if client not in plan.label]
+    general = max((plan.sum_of(client) for client in others), default=0.0)
+    console = fl_app.console.console(highlight=False)
+    console.print(table)
+    console.print(
+        f"by the plan: max(large {_show(large)}, general {_show(general)}): parallel across clients"
+    )
+    console.print(f"proven for the most exposed record: {_show(proven)} (composed, converted once)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="murmur advise budget", description="Who gets which ε in KD-DPFL, and why."
+    )
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for a run")
+    add("--sizes", metavar="NxSIZE,...", help="such as 5x6000,40x500")
+    add("--classes", type=int, help="number of classes, where no data is at hand")
+    add("--json", action="store_true", help="print JSON")
+    return parser

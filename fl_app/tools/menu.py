@@ -1,0 +1,113 @@
+"""What there is to type: ``murmur experiments`` lists it, ``murmur completion SHELL`` completes it.
+
+What is said of an experiment stands in its file under conf/experiment, as a comment and as
+``about`` (``figure``: what of a paper it reproduces; ``minutes``: of one run on two cores, null
+where not measured; ``expected``: the result and where it was measured).
+
+    source <(murmur completion bash)           # in ~/.bashrc
+    source <(murmur completion zsh)            # in ~/.zshrc, after compinit
+    murmur completion fish | source            # in ~/.config/fish/config.fish
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import yaml
+
+import fl_app.console
+from fl_app.cli import TOOLS
+from fl_app.config.conf_files import CONF
+
+_BASH = """\
+_murmur() {
+  local word="${COMP_LINE:0:COMP_POINT}" IFS=$'\\n'
+  word="${word##* }"
+  COMPREPLY=($(compgen -W "$_murmur_words" -- "$word"))
+  # Bash takes "=" for the start of a word of its own.
+  [[ "$word" == *=* && "$COMP_WORDBREAKS" == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
+}
+complete -o default -o nospace -F _murmur murmur
+"""
+
+
+@dataclass(frozen=True)
+class About:
+    """One experiment, as its file describes it.
+
+    Attributes:
+        name: behind ``experiment=``.
+        what: its first line of comment.
+        figure: what of a paper it reproduces.
+        minutes: of one run on two cores; None: not measured.
+        expected: the result, and where it was measured.
+    """
+
+    name: str
+    what: str
+    figure: str
+    minutes: float | None
+    expected: str
+
+
+def experiments() -> list[About]:
+    """All of ``conf/experiment``, by name."""
+    found = []
+    for path in sorted((CONF / "experiment").glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        what = text.splitlines()[1].removeprefix("# ")
+        found.append(About(path.stem, what, **yaml.safe_load(text)["about"]))
+    return found
+
+
+def words() -> list[str]:
+    """Tools, every group with each of its choices, and the keys of the default settings."""
+    from fl_app.config.composition import known_keys
+    from fl_app.config.conf_files import groups
+
+    choices = [f"{group}={name}" for group, names in groups().items() for name in names]
+    return [*TOOLS, *choices, *(f"{key}=" for key in known_keys())]
+
+
+def list_experiments(argv: list[str]) -> int:
+    """Print a table of the experiments; the exit status, 0."""
+    from rich.table import Table
+
+    argparse.ArgumentParser(
+        prog="murmur experiments", description="List the settings that are ready to run."
+    ).parse_args(argv)
+    table = Table("experiment=", "what it is", "figure", "minutes", "expected", show_lines=True)
+    for about in experiments():
+        minutes = "not measured"
+        if about.minutes is not None:
+            minutes = f"{about.minutes:g}"
+        table.add_row(about.name, about.what, about.figure, minutes, about.expected)
+    console = fl_app.console.console()
+    console.print(table)
+    console.print("minutes: of one run on two cores; start one with `murmur experiment=NAME`")
+    return 0
+
+
+def completion(argv: list[str]) -> int:
+    """Print the script for the shell that ``argv`` names.
+
+    The words are in the script, so that completing starts no Python.
+
+    Returns:
+        0.
+    """
+    parser = argparse.ArgumentParser(
+        prog="murmur completion", description="Print a script that completes murmur's words."
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish")
+    shell = parser.parse_args(argv).shell
+    if shell == "fish":
+        for word in words():
+            print(f"complete -c murmur -f -a '{word}'")
+        return 0
+    if shell == "zsh":
+        print("autoload -U +X bashcompinit && bashcompinit")
+    listed = "\n".join(words())
+    print(f"_murmur_words='{listed}'\n{_BASH}", end="")
+    return 0

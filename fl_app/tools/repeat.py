@@ -1,0 +1,149 @@
+"""A run once more: ``murmur resume RUN`` goes on with it, ``murmur rerun RUN`` starts it anew.
+
+A resumed run ends as an uninterrupted one would have, and nothing is paid for twice: rounds that
+the clients have answered before are answered from their ledgers. It goes on in the folder that is
+given, which may be a copy; ``federation.num_rounds=20`` behind it extends it, finished or not.
+
+A run follows from its configuration, its data and its seed, but for the noise: where that comes
+from the operating system, as it must outside of tests, the models of a run and its rerun differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from fl_app.cli import run
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.config.overrides import new_run_dir, quoted
+from fl_app.config.own_classes import VARIABLE
+from fl_app.report.reading import flat
+from fl_app.run import provenance
+from fl_app.run.results import RunFolder
+
+_OWN = ("run_dir", "run_name", "results_dir")  # say where, not what
+_MODEL = "model.safetensors"
+
+
+def resume(argv: list[str]) -> int:
+    """Go on with the run that ``argv`` names, from its last checkpoint; the run's exit status.
+
+    Raises:
+        ConfigError: there is no run, or it is finished and is not to have more rounds.
+    """
+    parser = argparse.ArgumentParser(
+        prog="murmur resume", description="Go on with an interrupted run."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="federation.num_rounds=N extends the run; how it runs (engine=...) may change as well",
+    )
+    given = parser.parse_args(argv)
+    folder = RunFolder.existing(given.run)
+    words = [word for word in folder.overrides() if not word.startswith("run_dir=")]
+    words += [*given.overrides, f"run_dir={quoted(given.run.absolute())}"]
+    done = folder.metrics()
+    if done is not None and compose(words).federation.num_rounds <= done["rounds"]:
+        raise ConfigError(
+            f"{given.run}: this run is finished; federation.num_rounds=N with more than "
+            f"{done['rounds']} extends it"
+        )
+    return run(words)
+
+
+def rerun(argv: list[str]) -> int:
+    """Do the run that ``argv`` names again in a new folder, and compare the bits of its model.
+
+    Returns:
+        The new run's exit status where that is not 0; 1 where bits that must agree differ.
+
+    Raises:
+        ConfigError: there is no run, this version composes another configuration for it, or the
+            new folder holds a run already.
+    """
+    parser = argparse.ArgumentParser(
+        prog="murmur rerun", description="Do a run again, and compare the bits of its model."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: a new one in runs/")
+    given = parser.parse_args(argv)
+    before = RunFolder.existing(given.run)
+    known = provenance.read(given.run)
+    if VARIABLE not in os.environ and known.get("config_dirs"):
+        os.environ[VARIABLE] = known["config_dirs"]
+    words = [word for word in before.overrides() if word.partition("=")[0] not in _OWN]
+    _require_same(given.run, words)
+    out = (given.out or new_run_dir(None)).absolute()
+    if (out / "config.yaml").exists():
+        raise ConfigError(f"--out={out}: holds a run already; name another folder")
+    status = run([*words, f"run_dir={quoted(out)}"])
+    if status:
+        return status
+    return _compare(given.run, out, compose(words).privacy.noise == "seeded")
+
+
+def _require_same(folder: Path, words: list[str]) -> None:
+    """ConfigError where conf/ no longer composes what the run in ``folder`` was.
+
+    It names the first key that differs, one that a user types before those that conf/ makes of it.
+    """
+    was = _leaves(OmegaConf.load(folder / "config.yaml"))
+    becomes = _leaves(compose(words))
+    different = [key for key in {*was, *becomes} if was.get(key) != becomes.get(key)]
+    different = [key for key in different if key not in _OWN]
+    if different:
+        key = min(different, key=_made_of_others)
+        raise ConfigError(
+            f"{key}={was.get(key)}: is {becomes.get(key)} in this version of Murmur; rerun with "
+            f"the version of the run (provenance.json: {provenance.read(folder).get('commit')})"
+        )
+
+
+def _leaves(config: object) -> dict[str, str]:
+    """A configuration of OmegaConf as dotted keys and texts, its references followed."""
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return flat({str(key): value for key, value in plain.items()})
+
+
+def _made_of_others(key: str) -> tuple[bool, str]:
+    """Sorts keys that a user types before those that ``conf/`` makes of them."""
+    return key.startswith(("strategy.client.", "strategy.server.")), key
+
+
+def _compare(before: Path, after: Path, seeded: bool) -> int:
+    """Say whether two runs' models have the same bits.
+
+    Without noise (no finite proven ε) they must, as they must with noise that follows from the
+    seed.
+
+    Args:
+        before: the run's folder.
+        after: the new run's.
+        seeded: whether the noise follows from the seed.
+
+    Returns:
+        1 where they should and have not, else 0.
+    """
+    old = before / _MODEL
+    if not old.exists():
+        print(f"{before}: was not finished, so there is nothing to compare")
+        return 0
+    if old.read_bytes() == (after / _MODEL).read_bytes():
+        print(f"the same bits: {_MODEL}")
+        return 0
+    proven = [guarantee["proven_total"] for guarantee in RunFolder(before).guarantees()]
+    is_noisy = any(value not in (None, "infinity") for value in proven)
+    if is_noisy and not seeded:
+        print("another model: the noise is drawn anew, as it must be (privacy.noise=os)")
+        return 0
+    print(f"murmur rerun: another model: {_MODEL} differs", file=sys.stderr)
+    return 1

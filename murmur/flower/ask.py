@@ -1,0 +1,256 @@
+"""What both halves agree on: what a round asks of each client, and how its answer is laid out.
+
+An answer is one vector of float64. In training it is the change of all floats that are not frozen,
+in the order of the model's arrays, and after it each named metric; in an evaluation the metrics
+alone. The change is clipped to the L2 norm C = ``Ask.clip``; a metric in [low, high] becomes a
+number in [-1, 1] times ``Ask.metric_scale``. So the norm of the whole is at most ``Ask.radius``,
+which is 2^20 steps of the grid on which the noise is added (``mechanisms.clipping``).
+
+Everything in an ``Ask`` comes from the server, so a client checks all of it. Its digest is a part
+of the codec, and so of the terms of the secure sum (``release_digest``): clients that were asked
+different things do not sum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Annotated, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+from numpy.typing import NDArray
+from pydantic import Field
+
+from murmur.learning.array_file import array_from_bytes
+from murmur.learning.codec import GridCodec
+from murmur.privacy.events import Assumption, Release
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
+from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from murmur.settings import Count, Positive, Share, settings
+
+ALGORITHM = "flower"  # as owners' policies name it
+KIND = "query.murmur"  # Flower's type of the protocol's messages
+ASKED = "murmur"  # the record of a message that holds the ask
+DEVICE = "device"  # in a reply to the first phase: what the client says of itself
+REPORT = "report"
+
+INVENTS_NOBODY = Assumption("no_invented_clients", "the server invents no clients")
+HONEST_APP = Assumption("honest_app", "the app's bundle is honest")
+
+_METRICS_NORM = 0.5  # of all metrics of a training together, in clipping norms
+_EXCHANGED = 2 * CLIP_STEPS  # how far one client's vector can move
+
+
+@settings
+class Ask:
+    """What one round asks of each client, the same for all.
+
+    Attributes:
+        purpose: "train" or "evaluate".
+        round, rounds: which one, and how many the noise was made for.
+        epsilon, delta: what all of the run's releases of one client cost together.
+        noise_multiplier: sigma of the noise on a sum over how far one client moves it.
+        clip: L2 norm to which a change is clipped.
+        minimum: the fewest clients whose sum is revealed.
+        colluders: how many of them may side with the server; their noise is not counted.
+        frozen: names of arrays that nobody trains.
+        metrics: (name, low, high) of each metric that is released.
+        simulated: whether the server sees what it sums, as in a simulation of secure sums.
+
+    Raises:
+        ValueError: a value is of another type or outside its range.
+    """
+
+    purpose: Literal["train", "evaluate"]
+    round: Count
+    rounds: Count
+    epsilon: Positive
+    delta: Share
+    noise_multiplier: Positive
+    clip: Positive
+    minimum: Count
+    colluders: Annotated[int, Field(ge=0)]
+    frozen: tuple[str, ...] = ()
+    metrics: tuple[tuple[str, float, float], ...] = ()
+    simulated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.minimum <= self.colluders:
+            raise ValueError(f"minimum={self.minimum}: must be above colluders={self.colluders}")
+        for name, low, high in self.metrics:
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise ValueError(
+                    f"metrics={{{name!r}: ({low:g}, {high:g})}}: must be a finite range, the lower "
+                    "end first"
+                )
+        if self.purpose == "evaluate" and not self.metrics:
+            raise ValueError("metrics=(): an evaluation releases at least one metric")
+
+    def to_json(self) -> str:
+        """As it travels."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def in_message(cls, content: RecordDict) -> Ask:
+        """The ask in a message, which may be hostile; ValueError if it is none."""
+        try:
+            plain = json.loads(str(content.config_records[ASKED]["ask"]))
+            frozen = tuple(plain.pop("frozen"))
+            metrics = tuple((name, low, high) for name, low, high in plain.pop("metrics"))
+            return cls(**plain, frozen=frozen, metrics=metrics)
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{ASKED}: holds no ask of Murmur's: {error!s:.80}") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it, in hexadecimal."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @property
+    def metric_scale(self) -> float:
+        """What 1, the upper end of a metric's range, becomes in the vector."""
+        if self.purpose == "evaluate":
+            return 1.0
+        return _METRICS_NORM * self.clip / math.sqrt(max(1, len(self.metrics)))
+
+    @property
+    def radius(self) -> float:
+        """The L2 norm that no client's vector exceeds."""
+        metrics = math.sqrt(len(self.metrics)) * self.metric_scale
+        if self.purpose == "evaluate":
+            return metrics
+        return math.hypot(self.clip, metrics)
+
+    @cached_property
+    def mechanism(self) -> DistributedGaussian:
+        """One client's share of the noise, in grid steps: z · 2 · 2^20 / sqrt(honest clients)."""
+        sigma = self.noise_multiplier * _EXCHANGED
+        return DistributedGaussian(sigma, _EXCHANGED, self.minimum - self.colluders)
+
+    def event(self) -> Release:
+        """What one answer costs by itself, and what that rests on."""
+        return replace(self.mechanism.release(), assumptions=(INVENTS_NOBODY, HONEST_APP))
+
+    def codec(self, size: int) -> AskedCodec:
+        """The form of answers (size,); ValueError where 32 bits cannot hold the noise."""
+        step = self.radius / CLIP_STEPS
+        return AskedCodec(size, step, CLIP_STEPS + self.mechanism.reach, ask=self.digest)
+
+    def metric_vector(self, found: Mapping[str, object]) -> NDArray[np.float64]:
+        """Each metric's number (m,): a value that is none, or not there, counts as the middle."""
+        vector = np.zeros(len(self.metrics))
+        for place, (name, low, high) in enumerate(self.metrics):
+            value = found.get(name)
+            if isinstance(value, int | float) and math.isfinite(value):
+                inside = min(max(float(value), low), high)
+                vector[place] = (2 * inside - low - high) / (high - low) * self.metric_scale
+        return vector
+
+    def metric_means(self, mean: NDArray[np.float64]) -> dict[str, float]:
+        """The inverse of ``metric_vector``; noise may lead out of a metric's range."""
+        found = {}
+        for (name, low, high), value in zip(self.metrics, mean.tolist(), strict=True):
+            found[name] = (low + high + value / self.metric_scale * (high - low)) / 2
+        return found
+
+
+@dataclass(frozen=True)
+class AskedCodec(GridCodec):
+    """Integers of one ask: the digest ``ask`` makes its sums those of that ask only."""
+
+    ask: str = ""
+
+
+class Layout:
+    """Which arrays of a model make the vector, and in which order.
+
+    Args:
+        arrays: the model's, by name.
+        frozen: names of those that nobody trains.
+
+    Attributes:
+        trained: shape and type of each float array that is trained, by name.
+        fixed: names of all others: integers, truth values, and what is frozen.
+        size: how many numbers the vector has.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray], frozen: Iterable[str]) -> None:
+        left_out = set(frozen)
+        self.shapes = {name: array.shape for name, array in arrays.items()}
+        self.trained = {
+            name: array.dtype
+            for name, array in arrays.items()
+            if array.dtype.kind == "f" and name not in left_out
+        }
+        self.fixed = [name for name in arrays if name not in self.trained]
+        self.size = sum(arrays[name].size for name in self.trained)
+
+    def require_same(self, arrays: Mapping[str, NDArray]) -> None:
+        """ValueError unless ``arrays`` have the model's names and shapes."""
+        found = {name: array.shape for name, array in arrays.items()}
+        if found == self.shapes:
+            return
+        names = sorted(found.keys() | self.shapes.keys())
+        other = [name for name in names if found.get(name) != self.shapes.get(name)]
+        raise ValueError(
+            f"the app's reply has other arrays than it was sent ({', '.join(other[:3])}): a mean "
+            "needs the same names and shapes from every client"
+        )
+
+    def change(
+        self, base: Mapping[str, NDArray], trained: Mapping[str, NDArray]
+    ) -> NDArray[np.float64]:
+        """What training has changed (size,); ValueError for other arrays, NaN or infinity."""
+        self.require_same(trained)
+        parts = [
+            (trained[name].astype(np.float64) - base[name].astype(np.float64)).reshape(-1)
+            for name in self.trained
+        ]
+        change = np.concatenate(parts)
+        if not np.isfinite(change).all():
+            raise ValueError("the app's reply holds NaN or infinities, which no clipping can bound")
+        return change
+
+    def moved(self, base: Mapping[str, NDArray], mean: NDArray[np.float64]) -> dict[str, NDArray]:
+        """``base`` plus ``mean`` (size,) in base's types; what is fixed is left out.
+
+        Running variances stay at 0 or above, where noise would lead below.
+        """
+        moved = {}
+        start = 0
+        for name, dtype in self.trained.items():
+            end = start + base[name].size
+            values = base[name].astype(np.float64) + mean[start:end].reshape(base[name].shape)
+            if name.endswith("running_var"):
+                values = np.maximum(values, 0.0)
+            moved[name] = values.astype(dtype)
+            start = end
+        return moved
+
+
+def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:
+    """The arrays of a record, which may be hostile; MalformedError for what is none."""
+    return {name: array_from_bytes(array.data) for name, array in record.items()}
+
+
+def array_record(content: RecordDict) -> tuple[str, ArrayRecord]:
+    """The one record of arrays in a message, with its name; ValueError unless there is one."""
+    records = list(content.array_records.items())
+    if len(records) != 1:
+        raise ValueError(
+            f"{len(records)} ArrayRecords in a message: must be one, which holds the model"
+        )
+    return records[0]
+
+
+def refused_for(kind: str) -> str:
+    """What a client says that was asked without Murmur."""
+    return (
+        f"this client answers through Murmur only and was asked for `{kind}` without it; wrap the "
+        "server's strategy: strategy = private(...)"
+    )

@@ -1,0 +1,356 @@
+"""The client's half: an app's own function inside, Murmur's protection around it.
+
+``ClientApp`` is Flower's, whose every call goes through ``protect``. Four kinds of messages arrive:
+a greeting, the phases of a secure sum that need no data, the question to train or evaluate, and
+whatever is none of these, which is refused. Only the third reaches the app, and of its reply only
+the arrays that were sent and the metrics that the ask names are looked at.
+
+``murmur.round.host`` answers, as it does for Murmur's own algorithms: policy, charge, training,
+noise, mask, stored reply. Whose device this is, and so what may leave it, its folder says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app.message import make_message
+from flwr.clientapp import ClientApp as FlowerClientApp
+from flwr.common.constant import ErrorCode
+from flwr.supercore import log
+from numpy.typing import NDArray
+
+from murmur.flower.ask import (
+    ALGORITHM,
+    ASKED,
+    DEVICE,
+    HONEST_APP,
+    INVENTS_NOBODY,
+    KIND,
+    Ask,
+    AskedCodec,
+    Layout,
+    array_record,
+    arrays_of,
+    refused_for,
+)
+from murmur.privacy.events import Event
+from murmur.privacy.ledger import Ledger
+from murmur.privacy.mechanisms.clipping import clip_l2, truncate
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.policy import Policy
+from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
+from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error
+from murmur.secure_sum import AnyPeers, OwnerRules, PinnedKeys, StateFile, identity_in
+
+App = Callable[[Message, Context], Message]
+"""What answers a message without protection: an app's own function, or a locked child."""
+
+OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
+_FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
+
+
+class ClientApp(FlowerClientApp):
+    """Flower's ClientApp, which answers through Murmur only; write ``train`` and so on as always.
+
+    Whether a reply is protected does not depend on what the app's functions return or raise.
+    """
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer one message."""
+        return protect(message, context, super().__call__)
+
+
+def protect(message: Message, context: Context, call_next: App, guarded: bool = False) -> Message:
+    """The protected reply to ``message``.
+
+    ``call_next`` is called at most once, and only where the answer is charged. ``guarded``: whether
+    it is locked in, so that nobody needs to trust the app. On a device every failure has the same
+    words; in a trial they say what is wrong.
+    """
+    kind = message.metadata.message_type
+    try:
+        device = Device.of(context, guarded)
+    except Exception as error:  # an owner's folder that cannot be read: nothing is touched
+        log(logging.ERROR, "this device's folder: %s", error)
+        return _error(message, REFUSED)
+    try:
+        return Message(_answer(message, context, call_next, device), reply_to=message)
+    except NotAskedError:
+        return _error(message, refused_for(kind))
+    except Exception as error:
+        return _error(message, device.home.reason(f"run {context.run_id}, {kind}", error))
+
+
+class NotAskedError(Exception):
+    """A message that is not Murmur's."""
+
+
+def _error(message: Message, reason: str) -> Message:
+    error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+    return Message(error, reply_to=message)
+
+
+# Whose device this is --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Device:
+    """What answers here.
+
+    Attributes:
+        home: where it keeps what, and what its owner lets out.
+        rules: what it asks of a secure sum.
+        owned: whether an owner's folder says so; else it is a trial.
+        guarded: whether the app is locked in.
+    """
+
+    home: Home
+    rules: OwnerRules
+    owned: bool
+    guarded: bool = False
+
+    @classmethod
+    def of(cls, context: Context, guarded: bool = False) -> Device:
+        """By the folder that the owner has named, or a trial's.
+
+        The folder holds policy.yaml, and may hold ``peers``: public keys in hexadecimal, one in
+        each line, of the devices beside which this one takes part. What the folder proves by
+        itself, the policy need not assume. ValueError or OSError for peers that cannot be read.
+        """
+        run = f"run-{context.run_id}"
+        named = context.node_config.get(_FOLDER) or os.environ.get("MURMUR_DEVICE")
+        if not named:
+            home = SimulatedHome(_trial_folder(run, context.node_id), run, Policy.simulation())
+            return cls(home, OwnerRules(peers=AnyPeers()), owned=False, guarded=guarded)
+        os.umask(0o077)
+        folder = Path(str(named)).expanduser().absolute()
+        policy = replace(Policy.load(folder / "policy.yaml"), source="this device's policy")
+        peers = folder / "peers"
+        pinned: PinnedKeys = AnyPeers()
+        granted = set(policy.assumptions or ())
+        if peers.exists():
+            pinned = PinnedKeys(_keys(peers))
+            granted.add(INVENTS_NOBODY.name)
+        if guarded:
+            granted.add(HONEST_APP.name)
+        policy = replace(policy, assumptions=sorted(granted))
+        owned = DeviceHome(folder, run, policy)
+        rules = OwnerRules(colluders=1, peers=pinned)
+        return cls(owned, rules, owned=True, guarded=guarded)
+
+    def facts(self) -> dict[str, bool]:
+        """What a server is told of it, for the statement."""
+        pinned = type(self.rules.peers) is PinnedKeys
+        return {"owned": self.owned, "pinned": pinned, "guarded": self.guarded}
+
+
+def _keys(path: Path) -> list[bytes]:
+    """The public keys in a file; what follows a key in its line is a remark."""
+    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    keys = [bytes.fromhex(words[0]) for words in lines]
+    if not keys or any(len(key) != 32 for key in keys):
+        raise ValueError(f"{path}: must have a public key of 64 hex digits in each line")
+    return keys
+
+
+def _trial_folder(run: str, node: int) -> Path:
+    """Where a client without an owner's folder keeps a run's state, readable by its user only.
+
+    OSError where somebody else has made it.
+    """
+    root = Path(tempfile.gettempdir()) / f"murmur-trials-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    about = root.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+        raise PermissionError(f"{root}: is not this user's own folder; remove it")
+    folder = root / run / str(node)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+# Answering -------------------------------------------------------------------------------------
+
+
+def _answer(message: Message, context: Context, call_next: App, device: Device) -> RecordDict:
+    """The reply's content; NotAskedError for what is not Murmur's."""
+    content = message.content
+    home = device.home
+    kind = message.metadata.message_type
+    if kind == KIND and ASKED in content.config_records:
+        return RecordDict({DEVICE: ConfigRecord(dict(device.facts()))})
+    if kind == KIND:
+        return _parties(device, content).answer(content)
+    if ASKED not in content.config_records:
+        raise NotAskedError
+    ask = Ask.in_message(content)
+    if kind.partition(".")[0] != ask.purpose:
+        raise RequestError(f"{ask.purpose} is asked for in a message of type {kind}")
+    if ask.simulated and device.owned:
+        raise RequestError("simulated=True: a device masks what it releases")
+    parties = _parties(device, content)
+    asked = _Asked(ask, content, parties.place)
+    with Ledger(home.folder / "ledger.sqlite", expected=home.policy.ledger) as ledger:
+        host = Host(
+            home=home,
+            hosted=[parties.place],
+            terms=RunTerms(ALGORITHM, ask.delta, ask.rounds),
+            client=asked,
+            data=_AppsOwn(),
+            ledger=ledger,
+            secure=replace(parties, is_on=not ask.simulated),
+            train=_Training(message, context, call_next, device),
+            parse=asked.tasks,
+            account=lambda client: OWNER,
+        )
+        return host.answer(content)
+
+
+@dataclass(frozen=True)
+class _Owner(SecureParties):
+    """The one party of this device, wherever the server has placed it in a sum's cohort."""
+
+    place: int = 0
+
+    def state(self, client: int) -> StateFile:
+        """What this device remembers from phase to phase: one sum at a time."""
+        return StateFile(self.home.folder / "sum.json")
+
+    def identity(self, client: int) -> bytes:
+        """The device's own key, by which its peers know it."""
+        return identity_in(self.home.folder / "identity.key")
+
+
+def _parties(device: Device, content: RecordDict) -> _Owner:
+    """The device in a message's sum, at the place that the message names."""
+    records = content.config_records
+    clients: Any = records.get(RECORD, records.get(ASKED, ConfigRecord())).get("clients")
+    if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
+        raise RequestError("clients: must be a list of one place")
+    return _Owner(device.home, clients, device.rules, is_on=True, place=clients[0])
+
+
+class _Asked:
+    """A ``murmur.round.task.Client`` for one message: what the ask costs, and its form."""
+
+    summed = True
+
+    def __init__(self, ask: Ask, content: RecordDict, place: int) -> None:
+        self.ask = ask
+        self.content = content
+        self.place = place
+        self.purposes: tuple[str, ...] = (ask.purpose,)
+        self.name, self.record = array_record(content)
+        self.base = arrays_of(self.record)
+        self.layout = Layout(self.base, ask.frozen)
+
+    def tasks(self, content: RecordDict, hosted: int) -> list[Task]:
+        """The one task of the message."""
+        none = np.zeros(0, np.float32)
+        return [Task(self.ask.round, self.place, none, {}, {}, self.ask.purpose, content)]
+
+    def codec(self, task: Task) -> AskedCodec:
+        """One number for each float that is trained, and for each metric."""
+        size = len(self.ask.metrics)
+        if self.ask.purpose == "train":
+            size += self.layout.size
+        return self.ask.codec(size)
+
+    def event(self, task: Task) -> Event:
+        """One share of the noise."""
+        return self.ask.event()
+
+    def weight(self, client: int) -> int:
+        """All count alike: how many examples a client has is not sent."""
+        return 1
+
+    def train_ahead(self, asked: Sequence[Any]) -> None:
+        """Nothing is trained together."""
+
+    def answer(self, task: Task, data: Any, noise: NoiseGenerator) -> NDArray:
+        """Not asked for: ``_Training`` stands in its place."""
+        raise NotImplementedError
+
+    def vector(self, reply: Message) -> NDArray[np.float64]:
+        """What is released of the app's ``reply``, clipped; ValueError for what is no answer."""
+        if reply.has_error():
+            raise ValueError(f"the app's reply is an error: {reply.error.reason}")
+        found: dict[str, object] = {}
+        for named in reply.content.metric_records.values():
+            found.update(named)
+        metrics = self.ask.metric_vector(found)
+        if self.ask.purpose == "evaluate":
+            return metrics
+        records = reply.content.array_records
+        if self.name in records:
+            record = records[self.name]
+        else:
+            _, record = array_record(reply.content)
+        arrays = arrays_of(record)
+        change = self.layout.change(self.base, arrays)
+        self._advise(arrays)
+        return np.concatenate([clip_l2(change, self.ask.clip), metrics])
+
+    def _advise(self, arrays: Mapping[str, NDArray]) -> None:
+        """Say on this machine's own log what would take noise for nothing."""
+        still = [n for n in self.layout.trained if np.array_equal(arrays[n], self.base[n])]
+        if still:
+            log(
+                logging.WARNING,
+                "training has not changed %s; named in frozen=[...] it takes no noise",
+                ", ".join(still[:8]),
+            )
+
+
+class _AppsOwn:
+    """The data of somebody else's app: it opens them itself."""
+
+    def of(self, client: int) -> Any:
+        """None: nothing is known of them."""
+
+    def blank(self, client: int) -> None:
+        """None: ``_Training`` releases a zero by itself."""
+
+
+@dataclass(frozen=True)
+class _Training:
+    """Calls the app's function, once, and protects what is released of its reply.
+
+    On a device whatever goes wrong is logged there, and a protected zero is released: the answer
+    was charged, and whether there is one would tell of the data. A trial's researcher is told.
+    """
+
+    message: Message
+    context: Context
+    call_next: App
+    device: Device
+
+    def __call__(self, client: Any, task: Task, data: Any, noise: NoiseGenerator) -> NDArray:
+        asked: _Asked = client
+        vector = np.zeros(asked.codec(task).size)
+        try:
+            vector = asked.vector(self._reply(asked))
+        except Exception as error:
+            if not self.device.owned:
+                raise
+            log_error(self.device.home.folder, f"round {task.round}, the app", error)
+        steps = truncate(vector, asked.ask.radius)
+        return asked.ask.mechanism.privatize_integers(steps, noise)
+
+    def _reply(self, asked: _Asked) -> Message:
+        """The app's own answer to its strategy's own message."""
+        own = {
+            name: record
+            for name, record in self.message.content.items()
+            if name not in (ASKED, RECORD)
+        }
+        message = make_message(self.message.metadata, content=RecordDict(own))
+        return self.call_next(message, self.context)

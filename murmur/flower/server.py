@@ -1,0 +1,840 @@
+"""``private``: the server's half, a strategy around a strategy.
+
+Its ``start`` calls the strategy's own with a grid around Flower's, and that grid is the place where
+a secure sum of six phases happens inside one ``send_and_receive``. The strategy configures, samples
+and steps as it always does. It is given one reply for each survivor, and each holds the same: what
+the clients were sent plus the mean of their clipped, noised changes, with weight 1.
+
+So a strategy must do no more with its replies than average them. ``probe`` tries that with a copy
+of it, before anybody is asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import logging
+import math
+import os
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app.message import make_message
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore import log
+from numpy.typing import NDArray
+
+from murmur.common import require_positive, require_probability
+from murmur.flower.ask import (
+    ALGORITHM,
+    ASKED,
+    DEVICE,
+    KIND,
+    Ask,
+    Layout,
+    array_record,
+    arrays_of,
+)
+from murmur.learning.array_file import private_folder, replace_file
+from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
+from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
+from murmur.privacy.statement import Exposure, Statement
+from murmur.round.grid import GridAround, with_redelivery, with_tokens
+from murmur.round.limits import limit_replies
+from murmur.round.phase import Outcome, Phase, Question
+from murmur.round.placement import Placement
+from murmur.round.secure_summation import Sums
+from murmur.round.task import RunError, printable_line, question
+from murmur.secure_sum import SecureSumSettings
+
+PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
+COLLUDERS = 1  # clients that may side with the server
+_MINIMUM = 0.67  # the share of a cohort that must be in a sum
+_EVALUATION = 2.0  # the noise on evaluations, in that on trainings
+_MOST_SIMULATED = 100
+_LOUD = 3.0  # noise of so many longest updates is warned of
+_MEAN_ONLY = "FedAvg, FedAvgM, FedProx, FedAdam, FedYogi or FedAdagrad"
+_FOLDER = "murmur-results"
+_NO_FUNCTION = "No query function registered"  # Flower's words, of an app without Murmur
+_OF_THE_SUM = "secure aggregation:"  # begins the reason of all clients of a sum that was lost
+_PROBES = 6
+_PROBED = 1000  # numbers of an array that a probe tries
+
+FACTS = {
+    "owned": "no owner keeps a ledger: clients without a device's folder are trials",
+    "pinned": "assumes that the server invents no clients: no peers are pinned",
+    "guarded": "assumes that the app's bundle is honest: it brings the code that protects",
+}
+"""What clients say of themselves, and what a statement says where they do not."""
+
+Ranges = Mapping[str, tuple[float, float]]
+
+
+def private(
+    strategy: Strategy,
+    *,
+    epsilon: float,
+    delta: float,
+    clip: float,
+    metrics: Ranges | None = None,
+    evaluate: Ranges | None = None,
+    frozen: Sequence[str] = (),
+    simulated: bool = False,
+) -> Private:
+    """``strategy`` under client-level differential privacy, against a server that sees sums only.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        One of Flower's message strategies that averages its replies, or a subclass of one.
+    epsilon, delta : float
+        What everything costs one client that the run ever asks of it: training, metrics and
+        evaluation together.
+    clip : float
+        The L2 norm to which each client's change of the model is clipped.
+    metrics, evaluate : mapping
+        Which metrics clients release in training and in evaluation, each with its range:
+        ``{"train_loss": (0, 10)}``. Nothing else of what a client returns is released; without
+        ``evaluate`` no evaluation is asked for.
+    frozen : sequence of str
+        Names of arrays that no client trains, which then take no noise.
+    simulated : bool
+        Whether the server may see what it sums, for simulations of more than 100 nodes. The
+        statement says so, and devices refuse it.
+
+    Raises
+    ------
+    ValueError
+        A value is outside its range.
+    """
+    require_positive("epsilon", epsilon)
+    require_probability("delta", delta)
+    require_positive("clip", clip)
+    terms = _Terms(
+        epsilon=epsilon,
+        delta=delta,
+        clip=clip,
+        metrics={"train": _ranges(metrics), "evaluate": _ranges(evaluate)},
+        frozen=tuple(frozen),
+        simulated=simulated,
+    )
+    return Private(strategy, terms)
+
+
+def _ranges(given: Ranges | None) -> tuple[tuple[str, float, float], ...]:
+    """Names and ranges as an ask has them, in the order of names."""
+    ranges = sorted((given or {}).items())
+    return tuple((name, float(low), float(high)) for name, (low, high) in ranges)
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What ``private`` was given; ``rounds`` is known when the strategy starts."""
+
+    epsilon: float
+    delta: float
+    clip: float
+    metrics: Mapping[str, tuple[tuple[str, float, float], ...]]
+    frozen: tuple[str, ...]
+    simulated: bool
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        # An ask refuses what is out of range, before anything is started.
+        for purpose in ("train", "evaluate"):
+            if purpose == "train" or self.metrics[purpose]:
+                self.ask(purpose, 1, self.minimum(100))
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """The noise multiplier of each purpose.
+
+        All that one client can be asked keeps the budget: with r rounds, r (1/z_train² + 1/z_ev²)
+        = 1/z², where z alone would keep it.
+        """
+        releases = self.rounds
+        share = 1.0
+        if self.metrics["evaluate"]:
+            releases = 2 * self.rounds
+            share = (1 + 1 / _EVALUATION**2) / 2
+        multiplier = discrete_noise_multiplier(self.epsilon, self.delta, releases)
+        train = multiplier * math.sqrt(share)
+        return {"train": train, "evaluate": _EVALUATION * train}
+
+    def minimum(self, clients: int) -> int:
+        """The fewest of ``clients`` whose sum is revealed."""
+        return self.sums.least_survivors(clients)
+
+    @property
+    def sums(self) -> SecureSumSettings:
+        """How a cohort sums."""
+        sums = SecureSumSettings("on", threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
+        if self.simulated:
+            return replace(sums, mode="simulated")
+        return sums
+
+    def ask(self, purpose: str, number: int, minimum: int) -> Ask:
+        """What round ``number`` asks of each client."""
+        return Ask(
+            purpose=purpose,  # type: ignore[arg-type]
+            round=number,
+            rounds=self.rounds,
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
+            noise_multiplier=self.noise[purpose],
+            clip=float(self.clip),
+            minimum=minimum,
+            colluders=COLLUDERS,
+            frozen=self.frozen,
+            metrics=self.metrics[purpose],
+            simulated=self.simulated,
+        )
+
+
+class Private:
+    """A strategy, protected; everything but ``start`` is the strategy's own."""
+
+    def __init__(self, strategy: Strategy, terms: _Terms) -> None:
+        self._strategy = strategy
+        self._private_terms = terms
+        self._started = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._strategy, name)
+
+    def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
+        """The strategy's own ``start``, over protected rounds.
+
+        Takes what that takes. Raises RunError where the run cannot be protected, before anybody is
+        asked where that can be known; ValueError for ``frozen`` names that the model lacks.
+        """
+        if self._started:
+            raise RunError(
+                "one private(...) is one run, whose budget is spent in it; make another one"
+            )
+        given = inspect.signature(self._strategy.start).bind(grid, *args, **kwargs)
+        given.apply_defaults()
+        asked = given.arguments
+        model = _Model(asked["initial_arrays"], self._private_terms.frozen)
+        terms = replace(self._private_terms, rounds=asked["num_rounds"])
+        probe(self._strategy, model, terms.metrics["train"])
+        self._started = True
+        if "flwr.superlink.grid.http_grid" in sys.modules:
+            limit_replies()
+        asked["grid"] = PrivateGrid(grid, self._strategy, model, terms)
+        evaluate = asked.get("evaluate_fn")
+        if evaluate is not None:
+            asked["evaluate_fn"] = lambda number, arrays: evaluate(number, model.restored(arrays))
+        result = self._strategy.start(*given.args, **given.kwargs)
+        if result.arrays:
+            result.arrays = model.restored(result.arrays)
+        return result
+
+
+class _Model:
+    """The arrays that a run begins with, and what of them stays."""
+
+    def __init__(self, initial: ArrayRecord, frozen: Sequence[str]) -> None:
+        arrays = arrays_of(initial)
+        missing = [name for name in frozen if name not in arrays]
+        if missing:
+            known = ", ".join(list(arrays)[:8])
+            raise ValueError(f"frozen={missing[0]!r}: must be an array of the model ({known}, ...)")
+        self.layout = Layout(arrays, frozen)
+        if not self.layout.size:
+            raise ValueError("frozen: leaves no floats to train")
+        self.fixed = {name: initial[name] for name in self.layout.fixed}
+
+    def restored(self, arrays: ArrayRecord) -> ArrayRecord:
+        """``arrays`` as the run began: in its types, and with what is fixed as it was.
+
+        A strategy that averages turns integers into floats, and an adaptive one may move what
+        nobody trained by a rounding error.
+        """
+        found = {}
+        for name, array in arrays.items():
+            if name in self.fixed:
+                found[name] = self.fixed[name]
+                continue
+            dtype = self.layout.trained.get(name)
+            if dtype is None:
+                raise RunError(f"{name}: an array that the model did not begin with")
+            found[name] = array
+            if array.dtype != dtype.name:
+                found[name] = Array(array.numpy().astype(dtype))
+        return ArrayRecord(found)
+
+
+# A round -----------------------------------------------------------------------------------------
+
+
+class _Places:
+    """The nodes that the strategy has sampled, by their places in the cohort: 0 to n - 1.
+
+    Flower gives a node another id each time that it registers, so no id is worth remembering.
+    """
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self.nodes = list(nodes)
+
+    def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
+        """All of them, each on its own node."""
+        return Placement({self.nodes[place]: [place] for place in clients})
+
+    def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
+        """All: only a device's own ledger could say more."""
+        return list(clients)
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What phases and sums need to know (``murmur.round.setup.SumSetup``)."""
+
+    placement: _Places
+    secure_sums: SecureSumSettings
+    least_survivors: int
+    strategy: str = ALGORITHM
+    query: str = KIND
+    seed: int = 0
+    seeded_noise: bool = False
+
+    @property
+    def round_timeout(self) -> float:
+        """Seconds for each phase of the protocol."""
+        return PHASE_SECONDS
+
+    @property
+    def num_clients(self) -> int:
+        """All of this cohort."""
+        return len(self.placement.nodes)
+
+
+@dataclass(frozen=True)
+class _Asked(Question):
+    """The strategy's own message, with Murmur's records beside its own."""
+
+    records: RecordDict = field(default_factory=RecordDict)
+
+    def content(self, clients: Sequence[int]) -> RecordDict:
+        """The message to a node, which hosts one client."""
+        about: dict[str, Any] = {**self.settings, "clients": list(clients)}
+        return RecordDict({**self.records, ASKED: ConfigRecord(about)})
+
+
+class PrivateGrid(GridAround):
+    """``grid``, in which every question to clients is a secure sum.
+
+    ``model``: what the run begins with. ``terms``: what may be asked. ``strategy``: names the keys
+    under which it looks for things in replies.
+    """
+
+    def __init__(self, grid: Grid, strategy: Strategy, model: _Model, terms: _Terms) -> None:
+        super().__init__(with_tokens(with_redelivery(grid, first_look=0.05)))
+        self.model = model
+        self.terms = terms
+        self.weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
+        self.run_name = uuid.uuid4().hex
+        self.rounds = {"train": 0, "evaluate": 0}
+        self.released: dict[int, Counter[tuple[Event, int]]] = {}
+        self.folder = Path(os.environ.get("MURMUR_RESULTS", _FOLDER)).absolute() / self.run_name
+        self.known: dict[int, dict[str, bool]] = {}
+        self.stated = False
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Refused: what is pushed by itself is no part of a sum."""
+        raise RunError(
+            "push_messages: under private(...) clients are asked by send_and_receive only, where "
+            "their answers are summed"
+        )
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """One reply for each survivor, all with the mean; or an error for each if a sum is lost."""
+        asked = list(messages)
+        if not asked:
+            return []
+        kind = asked[0].metadata.message_type
+        purpose = kind.partition(".")[0]
+        if purpose == "evaluate" and not self.terms.metrics["evaluate"]:
+            if not self.rounds["evaluate"]:
+                log(
+                    INFO,
+                    "no evaluation on clients: name what it releases, with its range: "
+                    "private(..., evaluate={'accuracy': (0, 1)})",
+                )
+            self.rounds["evaluate"] += 1
+            return []
+        if purpose not in self.rounds:
+            raise RunError(f"`{kind}`: private(...) protects train and evaluate; nothing was asked")
+        self.rounds[purpose] += 1
+        number = self.rounds[purpose]
+        if number > self.terms.rounds:
+            raise RunError(
+                f"round {number}: the noise was made for {self.terms.rounds} rounds; start again "
+                f"with num_rounds={number} or more"
+            )
+        content = self._content(asked)
+        nodes = [message.metadata.dst_node_id for message in asked]
+        self._require_cohort(nodes)
+        self._greet(nodes)
+        ask = self.terms.ask(purpose, number, self.terms.minimum(len(nodes)))
+        if number == 1 and purpose == "train":
+            self._foretell(ask, len(nodes))
+        return self._summed(ask, kind, content, asked, timeout)
+
+    def _content(self, asked: Sequence[Message]) -> RecordDict:
+        """What all clients are sent, in the model's own types; RunError unless it is the same."""
+        content = asked[0].content
+        same = all(
+            each.content is content or question(each.content) == question(content)
+            for each in asked[1:]
+        )
+        kinds = {each.metadata.message_type for each in asked}
+        if not same or len(kinds) > 1:
+            raise RunError(
+                "the strategy sends different messages to different clients; a mean of changes "
+                "needs one model, and the same settings, for all"
+            )
+        try:
+            name, arrays = array_record(content)
+        except ValueError as error:
+            raise RunError(str(error)) from error
+        return RecordDict({**content, name: self.model.restored(arrays)})
+
+    def _require_cohort(self, nodes: Sequence[int]) -> None:
+        """RunError where so many nodes make no sum."""
+        if len(set(nodes)) < len(nodes):
+            raise RunError("the strategy asks one node twice in a round")
+        least = COLLUDERS + 2
+        if len(nodes) < least:
+            raise RunError(
+                f"{len(nodes)} nodes: a sum needs at least {least}, of which one may side with the "
+                "server; sample more, or start more"
+            )
+        if len(nodes) > _MOST_SIMULATED and not self.terms.simulated:
+            log(
+                WARNING,
+                "%d nodes: each shares secrets with each other one, which takes long in a "
+                "simulation; private(..., simulated=True) sums without, and says so",
+                len(nodes),
+            )
+
+    def _foretell(self, ask: Ask, clients: int) -> None:
+        """Say what the noise does to the model, before anybody is asked."""
+        for line in forecast(ask, self.model.layout.size, clients):
+            log(WARNING if "about" in line else INFO, line)
+        normalised = [name for name in self.model.layout.shapes if name.endswith("running_var")]
+        if normalised:
+            log(
+                WARNING,
+                "%s, ...: the statistics of batch normalisation are averaged, clipped and noised "
+                "with the weights; GroupNorm keeps none and learns better under noise",
+                normalised[0],
+            )
+
+    def _summed(
+        self,
+        ask: Ask,
+        kind: str,
+        content: RecordDict,
+        asked: Sequence[Message],
+        timeout: float | None,
+    ) -> list[Message]:
+        """The secure sum of one round, and what the strategy is given of it."""
+        nodes = [message.metadata.dst_node_id for message in asked]
+        size = len(ask.metrics)
+        if ask.purpose == "train":
+            size += self.model.layout.size
+        try:
+            codec = ask.codec(size)
+        except ValueError as error:
+            raise RunError(
+                f"epsilon={self.terms.epsilon:g}: needs more noise than entries of 32 bits hold; "
+                "raise it, or ask for fewer rounds"
+            ) from error
+        minimum = ask.minimum
+        setup = _Setup(_Places(nodes), self.terms.sums, minimum)
+        sums = Sums(setup, len(nodes), "murmur flower")
+        sums.run = f"{self.run_name} {ask.purpose}"
+        phase = Phase(
+            _Asked(
+                purpose=ask.purpose,
+                number=ask.round,
+                cohort=list(range(len(nodes))),
+                model=np.zeros(0, np.float32),
+                codec=codec,
+                event=ask.event,
+                settings={"ask": ask.to_json()},  # type: ignore[dict-item]
+                kind=kind,
+                records=content,
+            ),
+            sums,
+            setup,
+        )
+        messages = phase.ask(self._grid)
+        replies: list[Message] = []
+        if messages:
+            # Durable before a client pays: whatever becomes of the round, it is in the statement.
+            self._state(ask, [message.metadata.dst_node_id for message in messages])
+            replies = list(self._grid.send_and_receive(messages, timeout=timeout))
+        return self._for_strategy(ask, content, asked, replies, phase.take(replies))
+
+    def _greet(self, nodes: Sequence[int]) -> None:
+        """Ask whoever is new what it is, so that an app without Murmur is asked for nothing else.
+
+        RunError where there is one.
+        """
+        messages = [
+            Message(RecordDict({ASKED: ConfigRecord({})}), node, KIND)
+            for node in nodes
+            if node not in self.known
+        ]
+        unprotected = 0
+        for reply in self._grid.send_and_receive(messages, timeout=PHASE_SECONDS):
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                unprotected += _NO_FUNCTION in str(reply.error.reason)
+                continue
+            record = reply.content.config_records.get(DEVICE, ConfigRecord())
+            self.known[node] = {name: record.get(name) is True for name in FACTS}
+        if unprotected:
+            raise RunError(
+                "the clients' app is not protected, so nothing was asked of it "
+                f"({unprotected} nodes); in client_app.py, in place of Flower's: from "
+                "murmur.flower import ClientApp"
+            )
+
+    def _for_strategy(
+        self,
+        ask: Ask,
+        content: RecordDict,
+        asked: Sequence[Message],
+        replies: Sequence[Message],
+        outcome: Outcome,
+    ) -> list[Message]:
+        """A reply for each survivor, real but for its content; errors where the sum is lost."""
+        for place, why in outcome.failed.items():
+            if not why.startswith(_OF_THE_SUM):
+                log(
+                    WARNING,
+                    "round %d, node %d: %s",
+                    ask.round,
+                    asked[place].metadata.dst_node_id,
+                    why,
+                )
+        if not (outcome.answered and outcome.counted):
+            lost = _lost(ask, outcome)
+            log(WARNING, lost)
+            error = Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, lost)
+            return [Message(error, reply_to=message) for message in asked]
+        codec = ask.codec(outcome.total.size)
+        mean = codec.mean(outcome.total, outcome.weight)
+        changes = mean[: len(mean) - len(ask.metrics)]
+        metrics = ask.metric_means(mean[len(changes) :])
+        name, arrays = array_record(content)
+        new = {}
+        if ask.purpose == "train":
+            moved = self.model.layout.moved(arrays_of(arrays), changes)
+            new = {key: Array(values) for key, values in moved.items()}
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        given = []
+        for place in outcome.answered:
+            reply = by_node[asked[place].metadata.dst_node_id]
+            found = RecordDict({"metrics": ReleasedMetrics(ask.purpose, self.weight_key, metrics)})
+            if ask.purpose == "train":
+                found[name] = ArrayRecord({**arrays, **new})
+            given.append(make_message(reply.metadata, content=found))
+        return given
+
+    def _state(self, ask: Ask, nodes: Sequence[int]) -> None:
+        """Write the statement with all that ``nodes`` are about to release."""
+        for node in nodes:
+            self.released.setdefault(node, Counter())[ask.event(), ask.minimum] += 1
+        statement = state(self.terms, ask, self.released, self.known)
+        from murmur.privacy.statement_text import render
+
+        private_folder(self.folder)
+        replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())
+        replace_file(self.folder / "privacy.txt", f"{render(statement)}\n".encode())
+        if not self.stated:
+            log(INFO, "privacy statement: %s", self.folder / "privacy.txt")
+            self.stated = True
+
+
+class NotReleasedError(KeyError):
+    """A strategy looks for a metric that no client has released."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ReleasedMetrics(MetricRecord):
+    """What clients release of their metrics: the means of those that were named, and weight 1.
+
+    Looking for any other raises NotReleasedError.
+    """
+
+    def __init__(self, purpose: str, weight: str, metrics: Mapping[str, float]) -> None:
+        super().__init__({weight: 1, **metrics})
+        self.__dict__["_purpose"] = purpose
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self:
+            return super().__getitem__(name)
+        argument = "metrics" if self.__dict__["_purpose"] == "train" else "evaluate"
+        raise NotReleasedError(
+            f"{name}: was not released by the clients; name it with its range: "
+            f"{argument}={{{name!r}: (0, 1)}}"
+        )
+
+
+class _AnyMetrics(ReleasedMetrics):
+    """Whatever is looked for is there: what a strategy makes of arrays is seen, not of metrics."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__["_data"].get(name, 0.5)
+
+
+def _lost(ask: Ask, outcome: Outcome) -> str:
+    """Why a round does not count, for the strategy's own log."""
+    own = [why for why in outcome.failed.values() if not why.startswith(_OF_THE_SUM)]
+    clients = outcome.cohort_size
+    left = clients - len(own) - len(outcome.accused)
+    if left < ask.minimum:
+        return (
+            f"round {ask.round} was lost: {left} of {clients} clients are left, a sum needs "
+            f"{ask.minimum}"
+        )
+    reason = next(iter(outcome.failed.values()), "no sum was revealed")
+    return f"round {ask.round} was lost: {printable_line(reason)}"
+
+
+# What it costs, and what it does ----------------------------------------------------------------
+
+
+def forecast(ask: Ask, size: int, clients: int) -> list[str]:
+    """The noise on a mean of ``clients`` changes of ``size`` numbers, and what would lessen it.
+
+    As a multiple of the longest possible mean change, C: sqrt(d) 2 z r / (C sqrt(h n)).
+    """
+    honest = ask.minimum - ask.colluders
+    per_number = 2 * ask.noise_multiplier * ask.radius / ask.clip
+    loud = math.sqrt(size / (honest * clients)) * per_number
+    line = (
+        f"noise of {loud:.2g} times the longest possible mean update ({clients} clients a round, "
+        f"{size} numbers to train)"
+    )
+    if loud <= _LOUD:
+        return [line]
+    needed = clients
+    while needed < 10**7:
+        settings = SecureSumSettings("on", threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
+        if (
+            math.sqrt(size / ((settings.least_survivors(needed) - COLLUDERS) * needed))
+            * (per_number)
+            <= _LOUD
+        ):
+            break
+        needed += max(1, needed // 500)
+    numbers = int((_LOUD / per_number) ** 2 * honest * clients)
+    return [
+        f"{line}: above {_LOUD:g} little is learnt; below would be about {needed} clients a round, "
+        f"or {numbers} numbers to train (frozen=[...])"
+    ]
+
+
+def state(
+    terms: _Terms,
+    ask: Ask,
+    released: Mapping[int, Counter[tuple[Event, int]]],
+    known: Mapping[int, Mapping[str, bool]],
+) -> Statement:
+    """The statement of all that was asked so far, with ``ask``.
+
+    ``released``: how often each node was asked for each event in a sum over at least so many.
+    ``known``: what nodes have said of themselves.
+    """
+    own: dict[str, Event] = {}
+    summed: dict[str, Event] = {}
+    least = ask.minimum
+    for node, counts in released.items():
+        alone: list[Event] = []
+        hidden: list[Event] = []
+        for (event, minimum), count in counts.items():
+            least = min(least, minimum)
+            alone.append(RepeatedEvent(event, count))
+            hidden.append(RepeatedEvent(SummedEvent(event, minimum - ask.colluders), count))
+        own[str(node)] = ComposedEvent(tuple(alone))
+        summed[str(node)] = ComposedEvent(tuple(hidden))
+    facts = [known.get(node, {}) for node in released]
+    warnings = ["weights are equal: a client's number of examples is not sent"]
+    for name, sentence in FACTS.items():
+        without = sum(not fact.get(name) for fact in facts)
+        if without:
+            warnings.append(f"{sentence} ({without} of {len(facts)} nodes)")
+    return Statement.of(
+        algorithm=f"Flower app under Murmur ({ALGORITHM})",
+        unit=Unit.CLIENT,
+        adjacency=Adjacency.REPLACE_ONE,
+        delta=terms.delta,
+        exposures=[
+            Exposure(
+                threat=Threat.SECURE_AGGREGATION,
+                adversary="a server that sees only sums",
+                per_round=SummedEvent(ask.event(), ask.minimum - ask.colluders),
+                clients=summed,
+                assumptions=(
+                    f"at least {least - ask.colluders} of the {least} clients of every sum are "
+                    "honest",
+                    *terms.sums.conditions(len(released)),
+                ),
+            ),
+            Exposure(
+                threat=Threat.LOCAL,
+                adversary="a server that reads every message",
+                per_round=ask.event(),
+                clients=own,
+            ),
+        ],
+        warnings=warnings,
+    )
+
+
+# Whether a strategy averages --------------------------------------------------------------------
+
+
+def probe(strategy: Strategy, model: _Model, metrics: Sequence[tuple[str, float, float]]) -> None:
+    """RunError unless ``strategy`` does no more with its replies than average them.
+
+    Two copies of it take two rounds of six replies each: six that differ, and six that all hold
+    their mean. Both must come to the same model.
+    """
+    shapes = {
+        name: shape if math.prod(shape) <= _PROBED else (_PROBED,)
+        for name, shape in model.layout.shapes.items()
+    }
+    rng = np.random.default_rng(6)
+
+    def drawn() -> dict[str, NDArray]:
+        return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+    base = drawn()
+    rounds = [[drawn() for _ in range(_PROBES)] for _ in range(2)]
+    means = [
+        [{name: np.mean([r[name] for r in replies], axis=0) for name in base}] * _PROBES
+        for replies in rounds
+    ]
+    named = {name: (low + high) / 2 for name, low, high in metrics}
+    with _quiet():
+        try:
+            one = _aggregated(strategy, base, rounds, None)
+            other = _aggregated(strategy, base, means, None)
+        except Exception:  # whatever it looks for, replies of a mean do not have it
+            one = None
+        if one is not None and _close(one, other):
+            _aggregated(strategy, base, rounds[:1], named)
+            return
+    raise RunError(
+        f"{type(strategy).__name__} does more with its clients' replies than average them (or adds "
+        "noise of its own); under secure sums the server sees their mean only. Use "
+        f"{_MEAN_ONLY}"
+    )
+
+
+def _aggregated(
+    strategy: Strategy,
+    base: Mapping[str, NDArray],
+    rounds: Sequence[Sequence[Mapping[str, NDArray]]],
+    metrics: Mapping[str, float] | None,
+) -> dict[str, NDArray] | None:
+    """The model to which a copy of ``strategy`` comes; None where it comes to none.
+
+    ``metrics``: what replies have of them; None: whatever is looked for.
+    """
+    tried = _copied(strategy)
+    key = str(getattr(strategy, "weighted_by_key", "num-examples"))
+    arrays: ArrayRecord | None = _record(base)
+    for number, replies in enumerate(rounds, start=1):
+        if arrays is None:
+            return None
+        asked = list(tried.configure_train(number, arrays, ConfigRecord(), _ManyNodes(tried)))
+        if not asked:
+            asked = [Message(RecordDict(), 1, "train")]
+        found: ReleasedMetrics = _AnyMetrics("train", key, {})
+        if metrics is not None:
+            found = ReleasedMetrics("train", key, metrics)
+        given = []
+        for node, reply in enumerate(replies, start=1):
+            about = copy.copy(asked[0].metadata)
+            about.__dict__["_dst_node_id"] = node
+            content = RecordDict({"arrays": _record(reply), "metrics": found})
+            sent = make_message(about, content=asked[0].content)
+            given.append(Message(content, reply_to=sent))
+        arrays, _ = tried.aggregate_train(number, given)
+    if arrays is None:
+        return None
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+class _ManyNodes:
+    """A grid that has as many nodes as ``strategy`` waits for, and sends nothing."""
+
+    def __init__(self, strategy: Any) -> None:
+        least = _PROBES
+        while strategy is not None:
+            names = ("min_available_nodes", "min_train_nodes")
+            least = max(least, *(int(getattr(strategy, name, 0)) for name in names))
+            strategy = getattr(strategy, "strategy", None)
+        self._nodes = list(range(1, least + 1))
+
+    def get_node_ids(self) -> list[int]:
+        """1, 2, ..."""
+        return self._nodes
+
+
+def _copied(strategy: Strategy) -> Any:
+    try:
+        return copy.deepcopy(strategy)
+    except Exception:  # an open file or connection
+        return copy.copy(strategy)
+
+
+def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(values)) for name, values in arrays.items()})
+
+
+def _close(one: Mapping[str, NDArray], other: Mapping[str, NDArray] | None) -> bool:
+    if other is None or one.keys() != other.keys():
+        return False
+    return all(
+        one[name].shape == other[name].shape
+        and np.allclose(one[name], other[name], rtol=1e-3, atol=1e-3)
+        for name in one
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Flower's log says nothing of what is only tried."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

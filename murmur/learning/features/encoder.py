@@ -1,0 +1,151 @@
+"""Texts as vectors of an encoder that somebody else has published, frozen.
+
+An encoder is a folder as Hugging Face's ``transformers`` writes it (``config.json``,
+``tokenizer.json``, ``model.safetensors``), or an installed Python package that holds one, as it is
+or in an archive. Nothing is downloaded. Vectors are computed where the texts are and never sent.
+
+The vector of a text is the mean over its tokens of the last layer, of unit length (Reimers and
+Gurevych, "Sentence-BERT", EMNLP 2019), less the mean of texts that say nothing: random words of the
+encoder's own vocabulary. Without that the common part of all texts takes most of the length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmur.common import experiment_rng
+from murmur.learning.data.cache import cache_folder, publish_folder
+from murmur.learning.data.published import encoder_folder
+from murmur.learning.features.components import Known, Ready
+
+_BATCH = 128  # texts at a time; always the same, so that a row's bits are, too
+_RANDOM_TEXTS, _WORDS = 6000, 8  # texts that say nothing, and words of each
+_INSTALL = "install it (pip install 'murmur-fl[encoder]')"
+
+
+def licence_of(folder: Path) -> str:
+    """What the encoder's own page says of its licence; "not stated" where it says nothing."""
+    page = folder / "README.md"
+    lines = page.read_text(encoding="utf-8").splitlines() if page.is_file() else []
+    for line in lines[:40]:
+        if line.startswith("license:"):
+            return line.removeprefix("license:").strip()
+    return "not stated"
+
+
+class Encoder:
+    """A frozen network from token numbers to vectors.
+
+    Attributes:
+        folder: where its files are.
+        digest: SHA-256 of its parameters.
+        size: d, of a vector.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from transformers import AutoModel
+        except ImportError as error:
+            raise ValueError(
+                f"features.encoder: reading it needs the package transformers; {_INSTALL}"
+            ) from error
+        self.folder = folder
+        self.digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        self.network: Any = AutoModel.from_pretrained(str(folder), local_files_only=True).eval()
+        self.size = int(self.network.config.hidden_size)
+        self._padding = int(self.network.config.pad_token_id or 0)
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Vectors (N, d), not centred, of token numbers (N, 1, 1, L); 0 at the end is padding."""
+        import torch
+
+        ids = torch.from_numpy(images.reshape(len(images), -1).astype(np.int64))
+        out = np.empty((len(ids), self.size), np.float32)
+        with torch.inference_mode():
+            for start in range(0, len(ids), _BATCH):
+                out[start : start + _BATCH] = self._vectors(ids[start : start + _BATCH]).numpy()
+        return out
+
+    def _vectors(self, ids: Any) -> Any:
+        import torch
+
+        longest = max(1, int((ids != 0).sum(dim=1).max()))
+        ids = ids[:, :longest]
+        told = ids != 0
+        told[:, 0] = True  # a text without words still has one place
+        padded = torch.where(told, ids, self._padding)
+        layer = self.network(input_ids=padded, attention_mask=told.long()).last_hidden_state
+        weights = told[..., None].float()
+        mean = (layer * weights).sum(dim=1) / weights.sum(dim=1)
+        return torch.nn.functional.normalize(mean, dim=1)
+
+    def texts(self, texts: list[str], length: int) -> NDArray[np.float32]:
+        """Vectors (n, d), not centred, of ``texts``, of which the first ``length`` tokens count."""
+        return self(tokens_of(self.folder, texts, length))
+
+    def of_nothing(self, length: int) -> NDArray[np.float32]:
+        """M (d,): the mean vector of random words of the vocabulary."""
+        vocabulary = sorted(word for word in _tokenizer(self.folder).get_vocab() if word.isalpha())
+        drawn = experiment_rng(0, "random words").choice(vocabulary, (_RANDOM_TEXTS, _WORDS))
+        return self.texts([" ".join(words) for words in drawn], length).mean(axis=0)
+
+
+def tokens_of(folder: Path, texts: list[str], length: int) -> NDArray[np.float32]:
+    """The first ``length`` token numbers of each text by the encoder's tokenizer, (n, 1, 1, L)."""
+    tokenizer = _tokenizer(folder)
+    ids = np.zeros((len(texts), 1, 1, length), np.float32)
+    for row, found in enumerate(tokenizer.encode_batch(texts)):
+        ids[row, 0, 0, : len(found.ids)] = found.ids[:length]
+    return ids
+
+
+def _tokenizer(folder: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def encoder(
+    *, encoder: str | None, length: int = 64, names: object = None, cache: str | None = None
+) -> Ready:
+    """Vectors of texts by a published encoder, less the mean of texts that say nothing.
+
+    Args:
+        encoder: a folder, or an installed package that holds one (``encoder_folder``).
+        length: tokens of a text that count, as the data set keeps them.
+        names: a line for each class, which only ``model.start=names`` reads.
+        cache: folder for what is computed once.
+
+    Raises:
+        ValueError, DataError: there is no such encoder, or transformers is not installed.
+    """
+    folder = encoder_folder(encoder, cache)
+    network = Encoder(folder)
+    middle = _middle(network, length, cache)
+
+    def vectors(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        return network(images) - middle
+
+    def texts(lines: list[str]) -> NDArray[np.float32]:
+        return network.texts(lines, length) - middle
+
+    known = Known(f"{network.digest[:32]}{length:032d}", network.size, texts, licence_of(folder))
+    return Ready(f"encoder {network.digest} {length}", vectors, known, slow=True)
+
+
+def _middle(network: Encoder, length: int, cache: str | None) -> NDArray[np.float32]:
+    """M (d,), computed once and kept."""
+    folder = cache_folder(cache) / f"encoder-mean-{network.digest[:16]}-{length}"
+    if not folder.is_dir():
+        with publish_folder(folder) as temporary:
+            np.save(temporary / "mean.npy", network.of_nothing(length))
+    found: NDArray[np.float32] = np.load(folder / "mean.npy")
+    return found

@@ -1,0 +1,31 @@
+"""Personal layers: which parameters of a model are shared, and which stay with each client.
+
+Arivazhagan, Aggarwal, Singh, Choudhary, "Federated learning with personalization layers",
+arXiv:1912.00818: base layers W_B are averaged, personalisation layers W_P never leave. Parameters
+travel in the order of the model's own layers, so W_B is the beginning of the vector.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from murmur.learning.training.trainer import Trainer
+
+
+def shared_size(trainer: Trainer, personal_layers: int) -> int:
+    """|W_B|: how many parameters of the vector (d,) both halves share.
+
+    ``personal_layers``: how many of the model's last layers that have parameters are personal.
+    ValueError unless some are, and at least one layer is shared.
+    """
+    places = trainer.flat.views(torch.arange(trainer.num_parameters))
+    starts: dict[str, int] = {}
+    for name, place in places.items():
+        layer = name.rpartition(".")[0]
+        starts.setdefault(layer, int(place.flatten()[0]))
+    if not 1 <= personal_layers < len(starts):
+        raise ValueError(
+            f"personal_layers={personal_layers}: must be at least 1, and fewer than the "
+            f"{len(starts)} layers of this model that train"
+        )
+    return sorted(starts.values())[-personal_layers]

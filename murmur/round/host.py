@@ -1,0 +1,845 @@
+"""The host: what answers a server's message for the clients that live in one place.
+
+One message asks for any number of clients, and the file reads in the order in which it is answered:
+
+1. *parse*: the message, which may be hostile, becomes one ``Task`` for each client it names.
+2. *admit*: the owner's policy says whether a client may answer, its data are opened, and what the
+   answer costs is charged in the ledger, durably.
+3. *train* and *privatize*: local computation, whose result never leaves, and the mechanism.
+4. *collect*: the releases are summed, put side by side, or masked for a secure sum.
+5. *seal*: the reply is stored in the ledger, and only what is stored leaves. The same message gets
+   the same bytes again, and nothing is trained or charged twice.
+
+A client that refuses or fails is reported by id and reason, and costs the round nothing else. On a
+device a charge is followed by an answer, whatever the data do to the training.
+
+The host is given values and builds nothing. ``fl_app.run.hosts`` and ``fl_app.device.hosts`` build
+it from a configuration; a device and a simulation differ in their ``Home`` and ``Data``.
+
+**Anybody's own code** can stand in place of an algorithm's client half:
+
+* ``client``: a value with the methods of ``murmur.round.task.Client``, which says what an answer
+  costs (``event``), how it travels (``codec``) and how it counts (``weight``), by the task alone.
+* ``train``: called once for each charged task, as ``train(client, task, data, noise)``; gives the
+  release, already protected, for ``codec.pack``. It must answer on a device whatever its own code
+  does, so it catches what that raises and releases a protected zero.
+* ``parse``: gives the tasks of a message that is no question of ``murmur.round.phase``; the
+  message's other records reach ``train`` as ``task.message``.
+* ``data``: anything; the host only hands it on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from murmur.learning.codec import Codec, Rows, Sum
+from murmur.learning.data.examples import LocalData
+from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
+from murmur.privacy.ledger import Charge, Ledger, LedgerError
+from murmur.privacy.noise import NoiseGenerator
+from murmur.privacy.policy import Policy, Refusal
+from murmur.round.task import (
+    RECORD,
+    REFUSED,
+    Client,
+    RequestError,
+    Task,
+    TaskError,
+    digest,
+    log_error,
+    parse_tasks,
+    question,
+)
+from murmur.secure_sum import (
+    OwnerRules,
+    Phase,
+    SecureClient,
+    SecureSumError,
+    SeenPeers,
+    StateFile,
+    Terms,
+    identity_in,
+    release_digest,
+)
+
+Train = Callable[[Client, Task, LocalData, NoiseGenerator], NDArray]
+"""What trains: the release of one client, protected and as its codec packs it."""
+
+Noise = Callable[[Task], NoiseGenerator]
+"""Where the noise of one client's release comes from."""
+
+Account = Callable[[int], int]
+"""Under which id the ledger counts what a client releases."""
+
+Parse = Callable[[RecordDict, int], list[Task]]
+"""A message's tasks, for at most so many clients; raises RequestError if it is malformed."""
+
+
+# Where clients live ----------------------------------------------------------------------------
+
+
+class Home(Protocol):
+    """Where clients live, and what leaves it beside their releases.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the ledger, the clients' state and the log of errors.
+    run : str
+        The run's name in the ledger.
+    policy : Policy
+        What the owner lets out.
+    free_reports : bool
+        Whether a report that costs nothing may leave, as to the researcher of a simulation.
+    """
+
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
+    @property
+    def run(self) -> str: ...  # noqa: D102
+    @property
+    def policy(self) -> Policy: ...  # noqa: D102
+    @property
+    def free_reports(self) -> bool: ...  # noqa: D102
+
+    @property
+    def memory(self) -> Path:
+        """The folder of what clients remember from round to round, of this run only."""
+
+    def reason(self, about: str, error: Exception) -> str:
+        """What the server hears of a refusal; why is written to this machine's own log."""
+
+
+@dataclass(frozen=True)
+class SimulatedHome:
+    """Virtual clients of one run in its folder: its server is the researcher's, who is told why."""
+
+    folder: Path
+    run: str
+    policy: Policy
+    free_reports: bool = True
+
+    @classmethod
+    def of(cls, folder: Path, policy: str | None = None, run: str | None = None) -> SimulatedHome:
+        """That of the run in ``folder``.
+
+        ``policy``: a file, as if a device had this one; None allows all. ``run``: the name in the
+        ledger, by default the folder's.
+        """
+        rules = Policy.simulation()
+        if policy is not None:
+            rules = Policy.load(policy)
+        return cls(folder, run or folder.name, rules, free_reports=policy is None)
+
+    @property
+    def memory(self) -> Path:
+        """The folder is one run's already."""
+        return self.folder / "clients"
+
+    def reason(self, about: str, error: Exception) -> str:
+        """The error itself."""
+        log_error(self.folder, about, error)
+        return f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True)
+class DeviceHome:
+    """A device: its server hears one sentence of whatever goes wrong, and no report is free."""
+
+    folder: Path
+    run: str
+    policy: Policy
+    free_reports = False
+
+    @property
+    def memory(self) -> Path:
+        """By a hash, so that the name which a server gave to its run leads nowhere else."""
+        return self.folder / "clients" / hashlib.sha256(self.run.encode()).hexdigest()
+
+    def reason(self, about: str, error: Exception) -> str:
+        """Always the same words: others would tell of data, or of the owner's files."""
+        log_error(self.folder, about, error)
+        return REFUSED
+
+
+class Data(Protocol):
+    """The data of the clients that live here."""
+
+    def of(self, client: int) -> LocalData:
+        """Those of ``client``; any error means that it has none that fit, and so refuses."""
+
+    def blank(self, client: int) -> LocalData | None:
+        """With what a charged client answers where its own data cannot be trained on.
+
+        Whether a device answers must not depend on its data. None: it is refused then, which only a
+        simulation may do.
+        """
+
+
+@dataclass(frozen=True)
+class RunTerms:
+    """What all answers of a run have in common, and the owner's policy judges by.
+
+    Attributes
+    ----------
+    algorithm : str
+        Its name, as policies and secure sums know it.
+    delta : float
+        For which ε is computed.
+    rounds : int
+        A budget for the whole run is shared out over so many.
+    noise : str
+        "os", or "seeded": it follows from the run's seed, for reproductions only.
+    """
+
+    algorithm: str
+    delta: float
+    rounds: int
+    noise: str = "os"
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the run's statement is void, since its noise can be computed."""
+        return self.noise == "seeded"
+
+
+# Noise -----------------------------------------------------------------------------------------
+
+_local = threading.local()
+
+
+def noise_of_this_thread(task: Task) -> NoiseGenerator:
+    """The operating system's, through a cryptographic generator; one for each thread."""
+    if not hasattr(_local, "noise"):
+        _local.noise = NoiseGenerator.from_os()
+    return _local.noise
+
+
+@dataclass(frozen=True)
+class SeededNoise:
+    """Noise that follows from the run's ``seed``, of its own for each client, round and purpose."""
+
+    seed: int
+
+    def __call__(self, task: Task) -> NoiseGenerator:
+        """That of one release."""
+        parts = (self.seed, task.purpose, task.round, task.client)
+        return NoiseGenerator.seeded("client noise", *parts)
+
+
+def answer_of_client(client: Client, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
+    """What trains unless a host is given something else: the algorithm's client half."""
+    return client.answer(task, data, noise)
+
+
+# The host --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Host:
+    """Everything that lives once per process and thread, and serves every client asked for.
+
+    Attributes
+    ----------
+    home : Home
+        Where clients live.
+    hosted : collection of int
+        Who lives here.
+    terms : RunTerms
+        What all answers of the run have in common.
+    client : Client
+        The algorithm's client half.
+    data : Data
+        Of the clients.
+    ledger : Ledger
+        In which every release is charged before it leaves.
+    secure : SecureParties
+        The clients' part in secure sums, with their secrets.
+    evaluator : Client or None
+        Answers the purposes of an evaluation, which the client half does not have.
+    noise : callable
+        Where each release's noise comes from.
+    train : callable
+        What trains; see the head of this file.
+    parse : callable
+        Gives a message's tasks.
+    account : callable
+        Under which id the ledger counts what a client releases, where messages name clients by
+        their places in a cohort.
+    stack : int
+        How many clients train at once.
+    """
+
+    home: Home
+    hosted: Collection[int]
+    terms: RunTerms
+    client: Client
+    data: Data
+    ledger: Ledger
+    secure: SecureParties
+    evaluator: Client | None = None
+    noise: Noise = noise_of_this_thread
+    train: Train = answer_of_client
+    parse: Parse = parse_tasks
+    account: Account = int
+    stack: int = 1
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The reply to one message, for all the clients that it names.
+
+        What returns is what the ledger has stored: no byte leaves that is not committed.
+        """
+        if self.secure.answers(content):
+            return self.secure.answer(content)
+        terms = self.terms
+        try:
+            self.home.policy.require_valid(datetime.now(UTC))
+            request = digest(self.home.run, terms.algorithm, terms.noise, content)
+            stored = self.ledger.reply(request, self._allow)
+            if stored is None:
+                reply = encode_reply(self._computed(content, request))
+                stored = self.ledger.store_reply(request, reply, self._allow)
+            return decode_reply(stored)
+        except (Refusal, LedgerError) as refusal:
+            # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
+            reason = self.home.reason("everything", refusal)
+            refused = {task.client: reason for task in self._tasks(content)}
+            return _reply(PlainSum(), refused)
+
+    # Parse
+
+    def _computed(self, content: RecordDict, request: str) -> RecordDict:
+        """The reply to a message that was not answered before; ``request`` is its digest."""
+        tasks = self._tasks(content)
+        collector = self._collector(content, self._half(tasks[0]))
+        refused: dict[int, str] = {}
+        admitted = self._charged(tasks, request, collector, refused)
+        self._release_all(admitted, collector, refused)
+        return _reply(collector, refused)
+
+    def _tasks(self, content: RecordDict) -> list[Task]:
+        return self.parse(content, len(self.hosted))
+
+    def _half(self, task: Task) -> Client:
+        """What answers: the algorithm's client half, or the evaluation's."""
+        if self.evaluator is not None and task.purpose in self.evaluator.purposes:
+            return self.evaluator
+        return self.client
+
+    def _collector(self, content: RecordDict, half: Client) -> Collector:
+        collector = self.secure.collector(content)
+        # Under secure aggregation, unmasked contributions are rejected.
+        if not half.summed and type(collector) is PlainSum:
+            return SideBySide()
+        return collector
+
+    # Admit: policy, data, charge
+
+    def _charged(
+        self, tasks: list[Task], request: str, collector: Collector, refused: dict[int, str]
+    ) -> list[Task]:
+        """Those of ``tasks`` that may be computed, all paid for in one durable commit."""
+        charges: dict[int, Charge] = {}
+        admitted = set()
+        for task in tasks:
+            try:
+                charge = self._charge(task, request, collector)
+            except Exception as error:
+                refused[task.client] = self._reason(task, error)
+                continue
+            if charge is None:
+                admitted.add(task.client)
+            else:
+                charges[task.client] = charge
+        outcomes = self.ledger.charge(list(charges.values()), admit=self._admit)
+        for (client, charge), outcome in zip(charges.items(), outcomes, strict=True):
+            if outcome.may_compute:
+                admitted.add(client)
+            else:
+                about = f"round {charge.round}, client {client}"
+                why = Refusal(outcome.reason, outcome.code)
+                refused[client] = self.home.reason(about, why)
+        return [task for task in tasks if task.client in admitted]
+
+    def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
+        """What answering costs; None for what a simulation only shows to its researcher."""
+        half = self._half(task)
+        terms = self.terms
+        if task.purpose not in half.purposes:
+            raise TaskError(f"purpose={task.purpose}: must be one of {', '.join(half.purposes)}")
+        if task.round > terms.rounds:
+            # A budget for the whole run is shared out over so many rounds.
+            raise TaskError(f"round={task.round}: this run has {terms.rounds} rounds")
+        if task.client not in self.hosted:
+            raise TaskError(f"client={task.client}: is not hosted here")
+        event = half.event(task)
+        if event is None:
+            if not self.home.free_reports:
+                raise TaskError("reports without a charge exist in simulations only")
+            return None
+        planned = Planned(
+            algorithm=terms.algorithm,
+            purpose=task.purpose,
+            codec=half.codec(task),
+            event=event,
+            weight=half.weight(task.client),
+            seeded=terms.seeded,
+        )
+        event = collector.event(task.client, planned)
+        account = self.account(task.client)
+        return Charge(account, self.home.run, task.round, task.purpose, request, event)
+
+    def _admit(self, charge: Charge, spent: ComposedEvent) -> None:
+        """Asked under the ledger's lock: the owner's policy, then the data; raises Refusal."""
+        self._allow(charge, spent)
+        try:
+            self.data.of(int(charge.client))  # opened after the policy's word, before the charge
+        except Exception as error:
+            log_error(self.home.folder, f"the data of client {charge.client}", error)
+            raise Refusal(REFUSED, "refused") from error
+
+    def _allow(self, charge: Charge, spent: ComposedEvent) -> None:
+        """What the owner's policy says now, of new and of stored answers; raises Refusal."""
+        self.home.policy.check(
+            algorithm=self.terms.algorithm,
+            event=charge.event,
+            spent=spent,
+            delta=self.terms.delta,
+            seeded_noise=self.terms.seeded and not isinstance(charge.event, NonPrivateEvent),
+            now=datetime.now(UTC),
+        )
+
+    # Train, privatize, collect
+
+    def _release_all(
+        self, tasks: Sequence[Task], collector: Collector, refused: dict[int, str]
+    ) -> None:
+        """Let every client of ``tasks`` train and add its release to ``collector``."""
+        for start in range(0, len(tasks), self.stack):
+            group = tasks[start : start + self.stack]
+            try:
+                if self.stack > 1:
+                    asked = [(task, self.data.of(task.client)) for task in group]
+                    self._half(group[0]).train_ahead(asked)
+            except Exception as error:
+                for task in group:
+                    refused[task.client] = self._reason(task, error)
+                continue
+            for task in group:
+                try:
+                    self._release(task, collector)
+                except Exception as error:
+                    refused[task.client] = self._reason(task, error)
+
+    def _release(self, task: Task, collector: Collector) -> None:
+        half = self._half(task)
+        codec = half.codec(task)
+        release = self._answer_of(half, task)
+        collector.add(task.client, codec, codec.pack(release), half.weight(task.client))
+
+    def _answer_of(self, half: Client, task: Task) -> NDArray:
+        """The release; that of blank records where a device's own cannot be trained on.
+
+        It was charged, and whether a client answers must not depend on its data.
+        """
+        try:
+            return self.train(half, task, self.data.of(task.client), self.noise(task))
+        except Exception as error:
+            blank = self.data.blank(task.client)
+            if blank is None:
+                raise
+            log_error(self.home.folder, f"round {task.round}, client {task.client}", error)
+            return self.train(half, task, blank, self.noise(task))
+
+    def _reason(self, task: Task, error: Exception) -> str:
+        return self.home.reason(f"round {task.round}, client {task.client}", error)
+
+
+# Seal ------------------------------------------------------------------------------------------
+
+
+def _reply(collector: Collector, refused: dict[int, str]) -> RecordDict:
+    """Who answered, who refused and why, and the contribution of those that answered."""
+    report: dict[str, Any] = {
+        "clients": collector.clients,
+        "refused": list(refused),
+        "reasons": list(refused.values()),
+        **collector.report(),
+    }
+    content = RecordDict({"report": ConfigRecord(report)})
+    if collector.clients:
+        content["contribution"] = collector.arrays()
+    return content
+
+
+def encode_reply(reply: RecordDict) -> bytes:
+    """A reply as the ledger stores it: bytes that need no unpickling."""
+    arrays = reply.array_records.get("contribution")
+    values = {name: np.ascontiguousarray(a.numpy()) for name, a in (arrays or {}).items()}
+    return save(values, metadata={"report": json.dumps(dict(reply.config_records["report"]))})
+
+
+def decode_reply(stored: bytes) -> RecordDict:
+    """The inverse of ``encode_reply``."""
+    header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
+    report = json.loads(header["__metadata__"]["report"])
+    content = RecordDict({"report": ConfigRecord(report)})
+    arrays = load(stored)
+    if arrays:
+        content["contribution"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
+    return content
+
+
+# Collect: the node halves of ``murmur.round.summation`` -----------------------------------------
+
+
+class Planned(NamedTuple):
+    """A release that is about to be made: its ``event``, and all that a sum's terms say of it."""
+
+    algorithm: str
+    purpose: str
+    codec: Codec
+    event: Event
+    weight: int
+    seeded: bool = False  # whether its noise follows from the run's seed
+
+
+class Collector(Protocol):
+    """Takes the releases of one message's clients and gives the node's contribution."""
+
+    def event(self, client: int, planned: Planned) -> Event:
+        """What ``planned.event`` is once it leaves this way; TaskError if it may not."""
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """Take one client's packed release; raises if it cannot."""
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose releases are in it, in order."""
+
+    def report(self) -> dict[str, Any]:
+        """What the server must know to read the contribution."""
+
+    def arrays(self) -> ArrayRecord:
+        """The contribution of at least one client; ValueError where there is none."""
+
+
+class PlainSum:
+    """The node's sum (int64); the release of a single client stays in its compact form."""
+
+    def __init__(self) -> None:
+        self._sum: Sum | None = None
+        self._packed: NDArray | None = None
+
+    def event(self, client: int, planned: Planned) -> Event:
+        """The server may be told of a single client: nothing is hidden."""
+        return planned.event
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """Add to the sum."""
+        if self._sum is None:
+            self._sum = Sum(codec)
+        self._sum.add(client, packed, weight)
+        self._packed = packed
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose releases are in the sum."""
+        if self._sum is None:
+            return []
+        return self._sum.clients
+
+    def report(self) -> dict[str, Any]:
+        """The sum's weight, and whether it is one client's packed release."""
+        weight = 0
+        if self._sum is not None:
+            weight = self._sum.weight
+        return {"weight": weight, "packed": len(self.clients) == 1}
+
+    def arrays(self) -> ArrayRecord:
+        """The sum."""
+        if self._sum is None or self._packed is None:
+            raise ValueError("nothing was added")
+        if len(self._sum.clients) == 1:
+            return ArrayRecord({"sum": Array(self._packed)})
+        return ArrayRecord({"sum": Array(self._sum.total)})
+
+
+class SideBySide:
+    """The releases of one message's clients as rows (clients, ...); nothing is summed."""
+
+    def __init__(self) -> None:
+        self._rows: Rows | None = None
+
+    def event(self, client: int, planned: Planned) -> Event:
+        """The server sees every client's row: nothing is hidden."""
+        return planned.event
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """One more row."""
+        if self._rows is None:
+            self._rows = Rows(codec)
+        self._rows.add(client, packed)
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose rows these are, in order."""
+        if self._rows is None:
+            return []
+        return self._rows.clients
+
+    def report(self) -> dict[str, Any]:
+        """Nothing: a row has no weight."""
+        return {}
+
+    def arrays(self) -> ArrayRecord:
+        """The rows."""
+        if self._rows is None:
+            raise ValueError("nothing was added")
+        return ArrayRecord({"rows": Array(self._rows.packed())})
+
+
+class UnchargedSum(PlainSum):
+    """What a server gets that asks for no mask: reports that cost nothing, and no release."""
+
+    def event(self, client: int, planned: Planned) -> Event:
+        """Refused: whatever has to be charged leaves masked only."""
+        raise TaskError(
+            "secure_aggregation=on: this client releases nothing but masked contributions"
+        )
+
+
+class MaskedVectors:
+    """The masked contributions of one message's clients, side by side; nothing is summed here."""
+
+    def __init__(self, parties: SecureParties, content: RecordDict) -> None:
+        self.parties = parties
+        self.request = _request(content.config_records[RECORD])
+        self.asked = question(content)
+        self._rows: dict[int, bytes] = {}
+
+    def event(self, client: int, planned: Planned) -> Event:
+        """Its event, hidden among the fewest honest clients whose sum this client lets out.
+
+        TaskError where the sum's terms are for another release; nothing is charged then.
+        """
+        party = self._load(client)
+        terms = party.terms
+        party.included_in(self.request.messages[client])  # before it is charged
+        weights = terms.least_weight, terms.greatest_weight
+        if not weights[0] <= planned.weight <= weights[1]:
+            raise TaskError(
+                f"weight={planned.weight}: the sum's terms are for weights of {weights[0]} to "
+                f"{weights[1]}"
+            )
+        made = planned.algorithm, planned.purpose, planned.codec, planned.event
+        release = release_digest(*made, *weights, planned.seeded)
+        if planned.purpose != terms.purpose or release != terms.release:
+            raise TaskError("the sum's terms are for another release than this client would make")
+        return SummedEvent(
+            planned.event, terms.honest, planned.weight, *weights, terms.release, terms.failure
+        )
+
+    def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
+        """Mask one client's integers and its weight."""
+        party = self._load(client)
+        integers = codec.expand(packed, weight).reshape(-1)
+        vector = np.append(integers, np.int64(weight))
+        try:
+            self._rows[client] = party.add_masks(vector, self.request.messages[client], self.asked)
+        finally:
+            self.parties.state(client).save(party)
+
+    @property
+    def clients(self) -> list[int]:
+        """Whose masked contributions these are."""
+        return list(self._rows)
+
+    def report(self) -> dict[str, Any]:
+        """Nothing: weights are masked too."""
+        return {}
+
+    def arrays(self) -> ArrayRecord:
+        """One row of bytes (clients, bytes) for each client."""
+        rows = [np.frombuffer(row, np.uint8) for row in self._rows.values()]
+        return ArrayRecord({"masked": Array(np.stack(rows))})
+
+    def _load(self, client: int) -> SecureClient:
+        if client not in self.request.messages:
+            raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
+        party = self.parties.state(client).load(self.request.run, self.request.round)
+        party.require_due(Phase.MASK)
+        return party
+
+
+# Secure sums -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SecureParties:
+    """The clients that live here as parties of secure sums, each with its own state and secrets.
+
+    All phases but MASK are independent of clients' data and are answered here, without a charge.
+    MASK comes with the request to train, and the host answers it like every release.
+
+    Attributes
+    ----------
+    home : Home
+        Whose folder holds the secrets.
+    hosted : collection of int
+        Who lives here.
+    rules : OwnerRules
+        What terms the clients accept.
+    is_on : bool
+        Whether this run's clients mask what they release.
+    """
+
+    home: Home
+    hosted: Collection[int]
+    rules: OwnerRules
+    is_on: bool
+
+    def answers(self, content: RecordDict) -> bool:
+        """Whether a message belongs to a phase that needs nothing but this class."""
+        record = content.config_records.get(RECORD)
+        return record is not None and record.get("phase") != Phase.MASK.value
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The reply to such a message, for all the clients that it names."""
+        request = _request(content.config_records[RECORD])
+        answered: dict[int, bytes] = {}
+        refused: dict[int, str] = {}
+        for client, message in request.messages.items():
+            try:
+                answered[client] = self._answer(request, client, message)
+            except (SecureSumError, ValueError) as error:
+                about = f"secure sum, {request.phase.value}, client {client}"
+                refused[client] = self.home.reason(about, error)
+        record: dict[str, Any] = {
+            "clients": list(answered),
+            "messages": list(answered.values()),
+            "refused": list(refused),
+            "reasons": list(refused.values()),
+        }
+        return RecordDict({RECORD: ConfigRecord(record)})
+
+    def collector(self, content: RecordDict) -> Collector:
+        """What takes the releases that a message asks for.
+
+        RequestError where the server wants masks and the run has none.
+        """
+        record = content.config_records.get(RECORD)
+        if not self.is_on:
+            if record is not None:
+                raise RequestError(
+                    "secure_aggregation=on: the server has it on, this client has not"
+                )
+            return PlainSum()
+        if record is None:
+            return UnchargedSum()
+        return MaskedVectors(self, content)
+
+    def state(self, client: int) -> StateFile:
+        """What ``client`` remembers from phase to phase; SecureSumError if it lives elsewhere."""
+        if client not in self.hosted:
+            raise SecureSumError(f"client {client} is not hosted here")
+        return StateFile(secure_folder(self.home.folder) / f"{client}.json")
+
+    def identity(self, client: int) -> bytes:
+        """The long-term private key of ``client``, which is made where there is none."""
+        return identity_in(identity_file(self.home.folder, client))
+
+    def _answer(self, request: Request, client: int, message: bytes) -> bytes:
+        """One client's part of a phase, on its disk before it leaves: no phase has two answers."""
+        if not self.is_on:
+            raise SecureSumError("secure aggregation is off at this client")
+        file = self.state(client)
+        asked = request.digest(message)
+        again = file.answered(request.run, request.round, asked)
+        if again is not None:
+            return again
+        folder = secure_folder(self.home.folder)
+        if request.phase is Phase.ADVERTISE:
+            terms = request.terms(message)
+            message = b""
+            self.rules.accept(terms)
+            party = SecureClient.join(terms, client, self.identity(client))
+            file.begin(party)
+        else:
+            party = file.load(request.run, request.round)
+        peers = self.rules.peers or SeenPeers(folder / f"{client}.peers")
+        try:
+            answer = party.answer(request.phase, message, peers)
+        except Exception:
+            file.save(party)  # it takes no further part
+            raise
+        file.save(party, asked, answer)
+        return answer
+
+
+def secure_folder(folder: Path) -> Path:
+    """Where the states of a home's clients are."""
+    return folder / "clients" / "secure_sum"
+
+
+def identity_file(folder: Path, client: int) -> Path:
+    """Where the long-term key of ``client`` lies."""
+    return secure_folder(folder) / f"{client}.key"
+
+
+class Request:
+    """One message of the protocol as it arrived; ValueError if it is malformed."""
+
+    def __init__(self, record: ConfigRecord) -> None:
+        fields: dict[str, Any] = dict(record)
+        clients = fields["clients"]
+        messages = fields["messages"]
+        if not isinstance(clients, list) or not isinstance(messages, list):
+            raise ValueError("clients, messages: must be lists")
+        if len(set(clients)) != len(clients) or not all(type(c) is int for c in clients):
+            raise ValueError("clients: must be distinct integers")
+        if not all(isinstance(message, bytes) for message in messages):
+            raise ValueError("messages: must be bytes")
+        self.messages: dict[int, bytes] = dict(zip(clients, messages, strict=True))
+        self.phase = Phase(fields["phase"])
+        self.run = fields["run"]
+        self.round = fields["round"]
+        if type(self.run) is not str or type(self.round) is not int:
+            raise ValueError("run, round: must be a name and an integer")
+
+    def terms(self, message: bytes) -> Terms:
+        """The terms that the server proposes, which are its message in phase ADVERTISE."""
+        try:
+            plain = json.loads(message)
+        except (ValueError, RecursionError) as error:
+            raise ValueError("terms: they are not JSON") from error
+        if not isinstance(plain, dict):
+            raise ValueError("terms: they are no mapping")
+        terms = Terms.from_dict(plain)
+        if (terms.run, terms.round) != (self.run, self.round):
+            raise ValueError("terms: they are those of another sum")
+        return terms
+
+    def digest(self, message: bytes) -> str:
+        """A digest of what one client is asked, the same for the same request."""
+        return hashlib.sha256(repr((self.phase.value, message)).encode()).hexdigest()
+
+
+def _request(record: ConfigRecord) -> Request:
+    """The request in ``record``; RequestError if it is malformed."""
+    try:
+        return Request(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"{RECORD}: {type(error).__name__}: {error!s:.80}") from error

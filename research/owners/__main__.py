@@ -1,0 +1,190 @@
+"""The figures of ``docs/owners.md``: ``python -m research.owners run|table [EXPERIMENT ...]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_app.config.composition import compose
+from fl_app.run.population import Population, image_population, population
+from murmur.common import experiment_rng
+
+SEEDS = (1, 2, 3)
+BUDGETS = ("1", "8", "inf")
+EXPERIMENTS = (
+    "hospitals",
+    "descriptions",
+    "mnist_no_pool",
+    "fashion_no_pool",
+    "flights",
+    "flights_weather",
+)
+# What larger budgets are for: chosen on validation owners, like what conf/experiment has for ε = 1.
+LARGE: dict[str, list[str]] = {
+    "descriptions": [
+        *("federation.num_rounds=16", "strategy.length=900", "model.start_length=14.0"),
+    ],
+    "flights": ["strategy.length=100"],
+    "flights_weather": ["strategy.length=100"],
+    "mnist_no_pool": [
+        *("federation.num_rounds=60", "strategy.length=1200", "features.components=400"),
+    ],
+    "fashion_no_pool": ["strategy.length=2000", "strategy.average=0.5"],
+}
+SCORES = ("accuracy", "accuracy_over_owners", "balanced_accuracy_score", "auc")
+ALONE = 20  # owners whose own model is scored
+
+
+def root() -> Path:
+    """Where runs go."""
+    return Path(os.environ.get("MURMUR_RESULTS", "runs")) / "owners"
+
+
+def words_of(name: str, budget: str, seed: int) -> list[str]:
+    """The overrides of one run."""
+    more = LARGE.get(name, []) if budget != "1" else []
+    return [f"experiment={name}", *more, f"privacy.epsilon={budget}", f"seed={seed}"]
+
+
+def run(names: Sequence[str]) -> None:
+    """Every run of ``names`` that is not there yet, one process each."""
+    for name in names:
+        for budget in BUDGETS:
+            for seed in SEEDS:
+                folder = root() / f"{name}-{budget}-{seed}"
+                if (folder / "metrics.json").exists():
+                    continue
+                how = ["engine=inline", "privacy.secure_aggregation=simulated", "tracking=none"]
+                words = [*words_of(name, budget, seed), *how, "keep_checkpoints=false"]
+                command = [sys.executable, "-m", "fl_app", *words, f"run_dir={folder}"]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                print(name, budget, seed, scores_of(folder), flush=True)
+
+
+def scores_of(folder: Path) -> dict[str, float]:
+    """The last round's scores on the test set."""
+    rows = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    last = json.loads(rows[-1])
+    return {name: last[name] for name in SCORES if name in last}
+
+
+def references(name: str, seed: int) -> dict[str, dict[str, float]]:
+    """What needs no federation, on the same features and test set, by what it is."""
+    config = compose(words_of(name, "1", seed))
+    people = population(config)
+    rows = np.concatenate(list(people.shards.values()))
+    found = {"all in one place": _fitted(people, rows), "majority": _majority(people)}
+    clients = experiment_rng(seed, "owners alone").permutation(len(people.shards))[:ALONE]
+    alone = [_fitted(people, people.shards[int(client)]) for client in clients]
+    names = alone[0].keys()
+    found["one owner alone"] = {n: float(np.mean([each[n] for each in alone])) for n in names}
+    if name.startswith("flights"):
+        found["boosted trees"] = _trees(image_population(config))
+    return found
+
+
+def _fitted(people: Population, rows: NDArray[np.int64]) -> dict[str, float]:
+    """Logistic regression on ``rows`` of the run's features."""
+    from sklearn.linear_model import LogisticRegression
+
+    train, test = people.dataset.train, people.dataset.test
+    labels = train.labels[rows]
+    classes = people.dataset.num_classes
+    scores = np.zeros((len(test), classes))
+    present = np.unique(labels)
+    if len(present) == 1:
+        scores[:, present[0]] = 1
+        return _scored(people, scores)
+    flat = train.images[rows].reshape(len(rows), -1)
+    model = LogisticRegression(C=100.0, max_iter=200).fit(flat, labels)
+    scores[:, model.classes_] = model.predict_proba(test.images.reshape(len(test), -1))
+    return _scored(people, scores)
+
+
+def _trees(people: Population) -> dict[str, float]:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    rows = np.concatenate(list(people.shards.values()))
+    train, test = people.dataset.train, people.dataset.test
+    model = HistGradientBoostingClassifier(max_iter=300, random_state=0)
+    model.fit(train.images[rows].reshape(len(rows), -1), train.labels[rows])
+    return _scored(people, model.predict_proba(test.images.reshape(len(test), -1)))
+
+
+def _majority(people: Population) -> dict[str, float]:
+    counts = people.class_counts().sum(axis=0)
+    scores = np.tile(counts, (len(people.dataset.test), 1)).astype(np.float64)
+    return _scored(people, scores)
+
+
+def _scored(people: Population, scores: NDArray[np.float64]) -> dict[str, float]:
+    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+    from murmur.learning.metrics import over_owners
+
+    labels = people.dataset.test.labels
+    said = scores.argmax(axis=1)
+    found = {"accuracy": float((said == labels).mean())}
+    if people.dataset.test_owners is not None:
+        found["accuracy_over_owners"] = over_owners(people.dataset.test_owners)(
+            scores.astype(np.float32), labels
+        )
+    if people.dataset.num_classes == 2:
+        found["balanced_accuracy_score"] = float(balanced_accuracy_score(labels, said))
+        found["auc"] = float(roc_auc_score(labels, scores[:, 1]))
+    return found
+
+
+def table(names: Sequence[str], with_references: bool) -> None:
+    """Print means over the seeds that are there, and their standard deviations."""
+    print("| experiment | | accuracy | over owners | balanced | AUC | seeds |")
+    print("|---|---|---|---|---|---|---|")
+    for name in names:
+        for budget in BUDGETS:
+            folders = [root() / f"{name}-{budget}-{seed}" for seed in SEEDS]
+            done = [scores_of(f) for f in folders if (f / "metrics.json").exists()]
+            _print(name, f"ε = {budget.replace('inf', '∞')}", done)
+        if with_references:
+            found = [references(name, seed) for seed in SEEDS[:1]]
+            for what in found[0]:
+                _print(name, what, [each[what] for each in found])
+
+
+def _print(name: str, what: str, found: Sequence[dict[str, float]]) -> None:
+    if not found:
+        return
+    cells = []
+    for score in SCORES:
+        values = [each[score] for each in found if score in each]
+        text = ""
+        if values:
+            text = f"{np.mean(values):.3f}"
+        if len(values) > 1:
+            text += f" ± {np.std(values, ddof=1):.3f}"
+        cells.append(text)
+    print(f"| `{name}` | {what} | {' | '.join(cells)} | {len(found)} |", flush=True)
+
+
+def main() -> None:
+    """Run the experiments, or print the table of those that have run."""
+    parser = argparse.ArgumentParser(prog="python -m research.owners", description=__doc__)
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("names", nargs="*", default=list(EXPERIMENTS), metavar="EXPERIMENT")
+    parser.add_argument("--references", action="store_true", help="fit what needs no federation")
+    options = parser.parse_args()
+    if options.what == "run":
+        run(options.names)
+        return
+    table(options.names, options.references)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Second moments of classes, the server: two noisy sums, and linear discriminants from them.
+
+An algorithm of this project's own for few owners of many records; there is no paper. Clients
+release the centre of their features before the one round, and in it each class's second moments
+about it (``murmur.papers.class_moments``). Everything after the sums is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from murmur.learning.codec import Codec, Integers
+from murmur.learning.linear_model import Head
+from murmur.papers.class_moments import Releases, centre, discriminants
+from murmur.privacy.accounting import Unit
+from murmur.privacy.events import Event
+from murmur.round.phase import Outcome, Question
+from murmur.round.setup import ServerSetup
+from murmur.settings import Positive
+from strategies.base import CohortStrategy, Parameters
+from strategies.gradient_rounds import centre_question
+
+
+class ClassMoments(CohortStrategy):
+    """The server half.
+
+    ``unit``: whose data is protected, a record's or a client's. ``constant``: b. ``shrinkage``: of
+    the ridge l. ``records``: n, public; None: the sum of the clients' published sizes.
+    ``centre_share``: of μ², what the centre gets.
+    """
+
+    algorithm = "second moments of classes"
+    threats = ("local", "secure_aggregation")
+    difference = "nothing is claimed beyond what is proven."
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        unit: str,
+        constant: Annotated[float, Field(gt=0, lt=1)],
+        shrinkage: Positive,
+        records: int | None,
+        centre_share: Annotated[float, Field(gt=0, lt=1)],
+    ) -> None:
+        self.head = Head(setup.trainer, "class_moments")
+        super().__init__(setup)
+        self.releases = Releases(
+            setup.budget, self.head, unit, constant, records, setup.client_sizes, centre_share
+        )
+        self.unit = self.releases.unit
+        self.constant = constant
+        self.shrinkage = shrinkage
+        self.records = records
+        self.middle = np.zeros(0, np.float32)
+
+    def before_rounds(self) -> Question | None:
+        """The sum of the records' directions, unless it is known."""
+        if len(self.middle):
+            return None
+        cohort = self.cohort(1).tolist()
+        return centre_question(self.releases.centre, cohort, self.initial_parameters())
+
+    def event_before(self) -> Event | None:
+        """The centre's."""
+        return self.releases.centre.event()
+
+    def learn(self, question: Question, outcome: Outcome) -> None:
+        """The centre, shrunk by what noise explains of it."""
+        total = self.releases.centre.read(outcome.total)
+        deviation = self.releases.centre.deviation(outcome.weight)
+        count = self._units(outcome.answered)
+        self.middle = centre(total, count, deviation).astype(np.float32)
+
+    def training(self, number: int, model: Parameters) -> Question:
+        """The model with its centre in place."""
+        return super().training(number, self.head.with_centre(model, self.middle))
+
+    def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
+        """The model, which holds the centre, is all that a client needs."""
+        return {}, {}
+
+    def codec(self) -> Codec:
+        """Of the moments."""
+        return self.releases.moments.codec
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """Linear discriminants from the sum."""
+        rule = discriminants(
+            self.releases.moments.matrices(total),
+            self._units(self.round.answered),
+            self.constant,
+            self.releases.moments.deviation(weight),
+            self.shrinkage,
+        )
+        weights = rule.weights.T * math.sqrt(1 - self.constant**2)
+        model = self.head.with_centre(model, self.middle)
+        return self.head.with_layer(model, self.head.joined(weights, rule.offsets))
+
+    def release_event(self) -> Event:
+        """The moments'."""
+        return self.releases.moments.event()
+
+    def noise_facts(self) -> dict[str, float]:
+        """On an entry of the moments, and how many protected units the sum is over."""
+        moments, clients = self.releases.moments, self.setup.cohort_size
+        return {"noise": moments.deviation(clients), "units": self._units(range(clients))}
+
+    def _units(self, clients: Sequence[int]) -> int:
+        """How many records ``clients`` have, or how many clients they are."""
+        if self.unit is Unit.CLIENT:
+            return max(1, len(clients))
+        sizes = self.setup.client_sizes
+        if self.records is not None or sizes is None:
+            assert self.records is not None
+            return self.records
+        return max(1, sum(sizes[client] for client in clients))
+
+    def state(self) -> dict[str, NDArray]:
+        """The centre."""
+        return {"centre": self.middle}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        self.middle = state["centre"].copy()

@@ -1,0 +1,94 @@
+"""FedPer, the server: it averages the first layers, and never sees the clients' last ones.
+
+Arivazhagan, Aggarwal, Singh, Choudhary, "Federated learning with personalization layers",
+arXiv:1912.00818. The server's model is W_B, and beside it the personal layers W_P of the initial
+model, with which newcomers begin. Its own test score would be that of a model that nobody uses, so
+a simulation's researcher gets the mean of the clients' own instead (``configure_evaluate``): these
+reports are no part of the protocol, and devices refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from murmur.learning.codec import Parts, WeightCodec
+from murmur.papers.fedper import shared_size
+from murmur.privacy.protection import Protection
+from murmur.round.phase import Phase, Question
+from murmur.round.server_step import Sgd
+from murmur.round.setup import ServerSetup
+from strategies.base import Parameters
+from strategies.fedavg import FedAvg
+
+EVALUATE = "evaluate"
+REPORT = WeightCodec(1, bound=1.0)
+
+
+class FedPer(FedAvg):
+    """The server half; ``personal_layers``: how many of the last layers stay with clients."""
+
+    algorithm = "federated averaging with personal layers"
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        server_step: Sgd,
+        protection: Callable[..., Protection],
+        personal_layers: int,
+    ) -> None:
+        super().__init__(setup, server_step=server_step, protection=protection)
+        self.shared = shared_size(self.trainer, personal_layers)
+        self.parts = Parts(update=self.shared)
+        self.reporting: Phase | None = None
+        self.reports: dict[str, float] = {}
+
+    def apply(
+        self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
+    ) -> Parameters:
+        """The next model (d,): the shared layers move, newcomers' personal ones stay."""
+        moved = super().apply(number, model[: self.shared], means)
+        return np.concatenate([moved, model[self.shared :]])
+
+    def evaluate(self, model: Parameters) -> dict[str, float]:
+        """The reports of this round, if there were any."""
+        reports = self.reports
+        self.reports = {}
+        return reports
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask for the test accuracy of every client's own model; devices refuse."""
+        question = Question(
+            purpose=EVALUATE,
+            number=self.first_round + server_round,
+            cohort=range(self.setup.num_clients),
+            model=arrays["model"].numpy(),
+            codec=REPORT,
+            weights=self.weights(),
+            event=None,
+            kind="evaluate",
+        )
+        self.reporting = Phase(question, self.sums, self.setup)
+        return self.reporting.ask(grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """The mean accuracy over all clients that reported, weighted as their updates are."""
+        if self.reporting is not None:
+            outcome = self.reporting.take(replies)
+            self.reporting = None
+            if outcome.weight:
+                accuracy = REPORT.mean(outcome.total, outcome.weight)[0]
+                self.reports = {
+                    "accuracy": float(accuracy),
+                    "clients_evaluated": float(len(outcome.answered)),
+                }
+        return None

@@ -1,0 +1,177 @@
+"""Rounds of clipped gradients on fixed features, the server: W ← W + (L/T)·mean, and nothing else.
+
+An algorithm of this project's own for federations without a public pool; there is no paper. Clients
+send one gradient a round (``murmur.papers.gradient_rounds``) and take no local step. Protection and
+server step are choices as in federated averaging; DP-FTRL over the same rounds is
+``protection=matrix``. With ``model=centred`` the mean direction of all features is released before
+the rounds, for a part of the budget of its own, and taken away from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from murmur.learning.codec import Integers, Parts
+from murmur.learning.linear_model import Head
+from murmur.papers.class_moments import CENTRE, CentreSum, centre
+from murmur.privacy.accounting import Unit
+from murmur.privacy.events import Event
+from murmur.privacy.protection import Protection
+from murmur.round.phase import Outcome, Question
+from murmur.round.server_step import Sgd
+from murmur.round.setup import ServerSetup
+from murmur.settings import Positive
+from strategies.base import Parameters
+from strategies.fedavg import FedAvg
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class GradientRounds(FedAvg):
+    """The server half.
+
+    ``constant``: b. ``length``: L, that of all steps together, where the server step adds none.
+    ``average``: the share of the rounds, the last ones, whose models' mean is the result.
+    ``centre_share``: of μ², what the centre of ``model=centred`` gets.
+    """
+
+    algorithm = "rounds of clipped gradients"
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        server_step: Sgd,
+        protection: Callable[..., Protection],
+        constant: Positive,
+        length: Positive,
+        average: Share,
+        centre_share: Annotated[float, Field(gt=0, lt=1)],
+    ) -> None:
+        self.head = Head(setup.trainer, "gradient_rounds")
+        self.middle = np.zeros(0, np.float32)
+        if self.head.radius is not None:
+            setup = replace(setup, budget=replace(setup.budget, aside=centre_share))
+        super().__init__(setup, server_step=server_step, protection=protection)
+        require_noise_of_clients(self.head, self.protection)
+        self.weighted = False
+        self.parts = Parts(update=self.head.size)
+        self.centre_sum: CentreSum | None = None
+        if self.head.radius is not None:
+            self.centre_sum = CentreSum(
+                setup.budget, self.head.features, centre_share, Unit.CLIENT, 1
+            )
+        each = length / setup.budget.rounds
+        biases = np.full(self.head.classes, constant)
+        self.rates = each * self.head.joined(np.ones((self.head.features, len(biases))), biases)
+        self.last = max(1, round(average * setup.budget.rounds))
+        self.total = np.zeros(0)  # of the models of the last rounds
+        self.summed_models = 0
+
+    # The centre -----------------------------------------------------------------------------
+
+    def before_rounds(self) -> Question | None:
+        """The mean direction of each client's features, unless it is known."""
+        if self.centre_sum is None or len(self.middle):
+            return None
+        return centre_question(self.centre_sum, self.cohort(1).tolist(), self.initial_parameters())
+
+    def event_before(self) -> Event | None:
+        """The centre's, if there is one."""
+        return None if self.centre_sum is None else self.centre_sum.event()
+
+    def learn(self, question: Question, outcome: Outcome) -> None:
+        """The centre, shrunk by what noise explains of it."""
+        assert self.centre_sum is not None
+        total = self.centre_sum.read(outcome.total)
+        deviation = self.centre_sum.deviation(outcome.weight)
+        self.middle = centre(total, outcome.weight, deviation).astype(np.float32)
+
+    def training(self, number: int, model: Parameters) -> Question:
+        """The model with its centre in place."""
+        return super().training(number, self.head.with_centre(model, self.middle))
+
+    # Rounds ---------------------------------------------------------------------------------
+
+    def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
+        """One step; after the last round the mean of the last models."""
+        model = self.head.with_centre(model, self.middle)
+        model = super().update(number, model, total, weight)
+        rounds = self.setup.budget.rounds
+        if number <= rounds - self.last:
+            return model
+        if not self.summed_models:
+            self.total = np.zeros(len(model))
+        self.total = self.total + model
+        self.summed_models += 1
+        if number < rounds:
+            return model
+        return (self.total / self.summed_models).astype(np.float32)
+
+    def apply(
+        self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
+    ) -> Parameters:
+        """W + (L/T)·mean, by the server step."""
+        moved = np.zeros(len(model))
+        moved[len(model) - self.head.size :] = self.rates * means["update"]
+        return self.server_step.step(model, moved)
+
+    def noise_facts(self) -> dict[str, float]:
+        """Of the protection; beside it r, how far clients that agree stand above the noise."""
+        noise = self.protection.noise_on_a_sum()
+        if not noise:
+            return {}
+        clients = self.setup.cohort_size
+        once = noise / math.sqrt(self.setup.budget.releases)
+        return {
+            "clipping norm": self.protection.clip,
+            "noise in clipping norms": noise,
+            "signal to noise": clients / (once * math.sqrt(self.head.size)),
+        }
+
+    # Checkpoint -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray]:
+        """The centre, and the sum of the last models."""
+        return {
+            **super().state(),
+            "centre": self.middle,
+            "models.total": self.total,
+            "models.count": np.array([self.summed_models], np.int64),
+        }
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        super().restore(state)
+        self.middle = state["centre"].copy()
+        self.total = state["models.total"].copy()
+        self.summed_models = int(state["models.count"][0])
+
+
+def require_noise_of_clients(head: Head, protection: Protection) -> None:
+    """ValueError where a centre is to be released that a trusted server would have to noise."""
+    if head.radius is not None and "local" not in protection.threats and protection.threats:
+        raise ValueError(
+            "model=centred: clients noise their centre themselves; set protection=distributed, or "
+            "model=linear"
+        )
+
+
+def centre_question(release: CentreSum, cohort: list[int], model: Parameters) -> Question:
+    """What clients are asked before the rounds for the centre of their features."""
+    return Question(
+        purpose=CENTRE,
+        number=1,
+        cohort=cohort,
+        model=model,
+        codec=release.codec,
+        event=release.event,
+        alone=True,
+    )

@@ -1,0 +1,298 @@
+"""Whole rounds in process: exact means, what stays, silence from each phase on, charges."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import (
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedProx,
+    FedYogi,
+)
+from numpy.testing import assert_allclose
+
+from murmur.flower import private
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.ledger import Ledger
+from murmur.round.task import RECORD, RunError
+from murmur.secure_sum import Phase
+from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record, without_noise
+
+BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
+PHASES = [phase.value for phase in Phase]
+
+
+def started(grid, strategy=None, rounds=1, model=None, timeout=0.5, **terms):
+    own = private(strategy or FedAvg(fraction_evaluate=1.0), **{**BUDGET, **terms})
+    return own.start(grid, record(model or MODEL), num_rounds=rounds, timeout=timeout)
+
+
+def arrays(result):
+    return {name: array.numpy() for name, array in result.arrays.items()}
+
+
+def updates(count, model=MODEL, size=0.01, frozen=()):
+    """Each client's change, (count, numbers), in float64."""
+    names = [n for n, a in model.items() if a.dtype.kind == "f" and n not in frozen]
+    rows = []
+    for place in range(count):
+        new = changed(place, size)(model)
+        parts = [new[n].astype(np.float64) - model[n].astype(np.float64) for n in names]
+        rows.append(np.concatenate([part.reshape(-1) for part in parts]))
+    return np.stack(rows)
+
+
+def moved(result, model=MODEL, frozen=()):
+    names = [n for n, a in model.items() if a.dtype.kind == "f" and n not in frozen]
+    new = arrays(result)
+    parts = [new[n].astype(np.float64) - model[n].astype(np.float64) for n in names]
+    return np.concatenate([part.reshape(-1) for part in parts])
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.01])
+def test_a_model_is_its_base_plus_the_mean_of_clipped_changes(monkeypatch, clip):
+    without_noise(monkeypatch)
+    wide = {name: a.astype(np.float64) for name, a in MODEL.items() if a.dtype.kind == "f"}
+    result = started(Nodes(app_of()), model=wide, clip=clip)
+    rows = updates(8, wide)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    expected = (rows * np.minimum(1, clip / norms)).mean(axis=0)
+    assert_allclose(moved(result, wide), expected, rtol=0, atol=clip * 2.0**-20)
+
+
+def test_without_clipping_it_is_fedavg_with_equal_weights(monkeypatch):
+    without_noise(monkeypatch)
+    alike = app_of(metrics={"num-examples": 1})
+    plain = app_of(make=ClientApp, metrics={"num-examples": 1})
+    one = started(Nodes(alike), clip=100.0)
+    other = FedAvg().start(Nodes(plain), record(MODEL), num_rounds=1, timeout=1)
+    for name, values in arrays(other).items():
+        if MODEL[name].dtype.kind == "f":
+            ulp = 2.0**-11 if name == "half" else 0.0  # float16 at 0.5 rounds by so much
+            assert_allclose(arrays(one)[name], values, atol=2e-4 + ulp)
+
+
+def test_integers_truth_values_and_what_is_frozen_are_the_bases_bytes():
+    result = started(Nodes(app_of(frozen=["encoder"])), FedAdam(), rounds=2, frozen=["encoder"])
+    for name in ("count", "seen", "encoder"):
+        assert result.arrays[name].data == record(MODEL)[name].data
+    assert {n: a.dtype for n, a in arrays(result).items()} == {n: a.dtype for n, a in MODEL.items()}
+
+
+@pytest.mark.parametrize(
+    "make", [FedAvg, FedAvgM, lambda: FedProx(proximal_mu=0.1), FedAdam, FedYogi, FedAdagrad]
+)
+def test_strategies_that_average_give_their_plain_model(monkeypatch, make):
+    without_noise(monkeypatch)
+    floats = {name: a for name, a in MODEL.items() if a.dtype == np.float32}
+    alike = {"num-examples": 1}
+    one = started(Nodes(app_of(metrics=alike)), make(), rounds=2, model=floats, clip=10.0)
+    grid = Nodes(app_of(make=ClientApp, metrics=alike))
+    other = make().start(grid, record(floats), num_rounds=2, timeout=1)
+    assert_allclose(arrays(one)["weights"], arrays(other)["weights"], rtol=1e-3, atol=1e-4)
+
+
+def test_running_variances_stay_at_0_or_above():
+    model = {"bn.running_var": np.zeros(50, np.float32)}
+    result = started(Nodes(app_of()), model=model)
+    assert arrays(result)["bn.running_var"].min() == 0
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_one_of_8_silent_from_a_phase_on_costs_its_own_part_only(monkeypatch, phase):
+    without_noise(monkeypatch)
+    wide = {name: a.astype(np.float64) for name, a in MODEL.items() if a.dtype.kind == "f"}
+    later = PHASES[PHASES.index(phase) :]
+
+    def silent(message, node):
+        about = message.content.config_records.get(RECORD)
+        if node == 3 and about is not None and about["phase"] in later:
+            return None
+        return message
+
+    result = started(Nodes(app_of(), spoil=silent), model=wide)
+    rows = updates(8, wide)
+    if phase in ("advertise", "share", "check", "mask"):
+        rows = np.delete(rows, 3, axis=0)
+    assert_allclose(moved(result, wide), rows.mean(axis=0), rtol=0, atol=2.0**-20)
+
+
+def test_a_lost_round_leaves_the_model_costs_once_and_the_next_counts(tmp_path, caplog):
+    first = []
+
+    def silent(message, node):
+        about = message.content.config_records.get(RECORD)
+        if about is None:
+            return message
+        if about["round"] == 1 and about["phase"] == "mask" and node > 3:
+            return None
+        first.append(about["round"])
+        return message
+
+    models = []
+    strategy = FedAvg()
+    grid = Nodes(app_of(), 10, devices=tmp_path / "devices", spoil=silent)
+    own = private(strategy, **BUDGET)
+    own.start(
+        grid,
+        record(MODEL),
+        num_rounds=2,
+        timeout=0.5,
+        evaluate_fn=lambda number, model: models.append(model),
+    )
+    assert "round 1 was lost: 4 of 10 clients are left, a sum needs 7" in caplog.text
+    assert models[1]["weights"].data == models[0]["weights"].data
+    assert models[2]["weights"].data != models[1]["weights"].data
+    with Ledger(tmp_path / "devices" / "0" / "ledger.sqlite", create=False) as ledger:
+        entries = [entry.round for entry in ledger.entries() if entry.kind == "charge"]
+        assert entries == [1, 2]
+    with Ledger(tmp_path / "devices" / "9" / "ledger.sqlite", create=False) as ledger:
+        assert [entry.round for entry in ledger.entries() if entry.kind == "charge"] == [2]
+
+
+@pytest.mark.parametrize(("count", "lost"), [(4, 1), (5, 1), (3, 0)])
+def test_how_many_of_a_few_clients_may_be_lost(count, lost, caplog):
+    for silent in range(lost + 2):
+
+        def spoil(message, node, silent=silent):
+            about = message.content.config_records.get(RECORD)
+            gone = about is not None and about["phase"] == "mask" and node < silent
+            return None if gone else message
+
+        caplog.clear()
+        started(Nodes(app_of(), count, spoil=spoil))
+        assert ("was lost" in caplog.text) == (silent > lost)
+
+
+def test_the_same_message_gets_the_same_bytes_and_trains_once(tmp_path):
+    calls = []
+
+    def counted(place):
+        calls.append(place)
+        return changed(place)
+
+    kept = []
+
+    def keep(message, node):
+        kept.append((message, node))
+        return message
+
+    grid = Nodes(app_of(counted), devices=tmp_path, spoil=keep)
+    started(grid)
+    message, node = next((m, n) for m, n in kept if m.metadata.message_type == "train" and n == 2)
+    contexts = list(grid._contexts.values())
+    again = [grid.app(message, contexts[node]) for _ in range(2)]
+    first = next(
+        r
+        for r in grid.replies
+        if r.metadata.message_type == "train" and r.metadata.src_node_id == contexts[node].node_id
+    )
+    bytes_of = [r.content["contribution"]["masked"].data for r in (first, *again)]
+    assert bytes_of[0] == bytes_of[1] == bytes_of[2]
+    assert calls.count(2) == 1
+
+
+def test_everything_together_costs_at_most_what_was_asked(tmp_path):
+    terms = {"metrics": {"train_loss": (0, 10)}, "evaluate": {"accuracy": (0, 1)}}
+    result = started(
+        Nodes(app_of(metrics={"train_loss": 2.5}), devices=tmp_path / "devices"), rounds=3, **terms
+    )
+    assert set(result.train_metrics_clientapp) == {1, 2, 3}
+    assert set(result.evaluate_metrics_clientapp) == {1, 2, 3}
+    with Ledger(tmp_path / "devices" / "0" / "ledger.sqlite", create=False) as ledger:
+        assert ledger.clients() == ["0"]
+        spent = ledger.spent(0)
+        assert ledger.releases() == 6
+    found = epsilon(spent, 1e-5, Threat.SECURE_AGGREGATION, assumptions=None).epsilon
+    assert 7.9 < found <= 8
+    text = next((tmp_path / "murmur-results").glob("*/privacy.json"))
+    statement = json.loads(text.read_text())
+    stated = statement["guarantees"][0]["assumed_total"]
+    assert stated == pytest.approx(found, rel=1e-9)
+
+
+def test_metrics_are_means_within_their_ranges(monkeypatch):
+    without_noise(monkeypatch)
+    result = started(
+        Nodes(app_of(metrics={"train_loss": 2.5, "secret": 3.0})),
+        metrics={"train_loss": (0, 10)},
+        evaluate={"accuracy": (0, 1)},
+    )
+    assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(2.5, abs=1e-4)
+    assert set(result.train_metrics_clientapp[1]) == {"train_loss"}
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.75, abs=1e-4)
+
+
+def test_a_statement_is_there_before_anybody_pays(tmp_path):
+    seen = []
+
+    def look(message, node):
+        about = message.content.config_records.get(RECORD)
+        if about is not None and about["phase"] == "mask":
+            seen.append(len(list((tmp_path / "murmur-results").glob("*/privacy.txt"))))
+        return message
+
+    started(Nodes(app_of(), spoil=look))
+    assert seen == [1] * 8
+    text = next((tmp_path / "murmur-results").glob("*/privacy.txt")).read_text()
+    assert "assumes that the server invents no clients" in text
+    assert "assumes that the app's bundle is honest" in text
+    assert "no owner keeps a ledger" in text
+
+
+def test_what_a_policy_refuses_is_not_trained(tmp_path, caplog):
+    grid = Nodes(app_of(lambda place: pytest.fail("trained")), devices=tmp_path)
+    for folder in tmp_path.iterdir():
+        text = (folder / "policy.yaml").read_text()
+        text = text.replace("epsilon_per_release: 100", "epsilon_per_release: 0.5")
+        (folder / "policy.yaml").write_text(text)
+    started(grid)
+    assert "round 1 was lost" in caplog.text
+    assert "0.5" not in caplog.text  # the owner's limit is the owner's
+
+
+@pytest.mark.parametrize("missing", ["no_invented_clients", "honest_app"])
+def test_an_assumption_that_an_owner_does_not_make_is_refused(tmp_path, missing, caplog):
+    grid = Nodes(app_of(lambda place: pytest.fail("trained")), devices=tmp_path)
+    for folder in tmp_path.iterdir():
+        text = (folder / "policy.yaml").read_text()
+        (folder / "policy.yaml").write_text(text.replace(missing, "another"))
+    started(grid)
+    assert "round 1 was lost" in caplog.text
+
+
+def test_pinned_peers_need_no_assumption_that_nobody_is_invented(tmp_path):
+    from murmur.secure_sum import identity_in, public_identity
+
+    grid = Nodes(app_of(), devices=tmp_path)
+    folders = sorted(tmp_path.iterdir())
+    keys = [public_identity(identity_in(folder / "identity.key")).hex() for folder in folders]
+    for folder in folders:
+        (folder / "peers").write_text("".join(f"{key} a hospital\n" for key in keys))
+        text = (folder / "policy.yaml").read_text()
+        (folder / "policy.yaml").write_text(text.replace("no_invented_clients, ", ""))
+    result = started(grid)
+    assert result.arrays["weights"].data != record(MODEL)["weights"].data
+
+
+def test_one_start_for_one_private():
+    own = private(FedAvg(), **BUDGET)
+    own.start(Nodes(app_of()), record(MODEL), num_rounds=1, timeout=0.5)
+    with pytest.raises(RunError, match=r"one private\(\.\.\.\) is one run"):
+        own.start(Nodes(app_of()), record(MODEL), num_rounds=1)
+
+
+def test_more_than_100_nodes_are_simulated_and_said_so(tmp_path):
+    started(Nodes(app_of(), 110), simulated=True)
+    text = next((tmp_path / "murmur-results").glob("*/privacy.txt")).read_text()
+    assert "simulated" in text
+
+
+def test_a_device_refuses_a_simulation(tmp_path, caplog):
+    grid = Nodes(app_of(lambda place: pytest.fail("trained")), devices=tmp_path)
+    started(grid, simulated=True)
+    assert "round 1 was lost" in caplog.text

@@ -1,0 +1,195 @@
+"""What is refused, and in which words: strategies, apps, servers, metrics, arrays."""
+
+import pytest
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp as PlainApp
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import FedAvg
+
+from murmur.flower import private
+from murmur.flower.server import forecast
+from murmur.round.task import RunError
+from tests.murmur.flower.nodes import MODEL, Nodes, app_of, changed, record
+
+BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
+MEAN_ONLY = [
+    flower.FedAvg,
+    flower.FedAvgM,
+    lambda: flower.FedProx(proximal_mu=0.1),
+    flower.FedAdam,
+    flower.FedYogi,
+    flower.FedAdagrad,
+]
+MORE_THAN_A_MEAN = [
+    flower.FedMedian,
+    flower.FedTrimmedAvg,
+    flower.Krum,
+    flower.MultiKrum,
+    lambda: flower.Bulyan(num_malicious_nodes=1),  # with none it is the mean of all
+    lambda: flower.QFedAvg(client_learning_rate=0.1),
+    flower.FedXgbBagging,
+    flower.FedXgbCyclic,
+    lambda: flower.DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 1.0, 6),
+    lambda: flower.DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1.0, 1.0, 6),
+    lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(FedAvg(), 1.0, 100),
+    lambda: flower.DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(), 1.0, 100),
+]
+
+
+def started(grid, strategy, rounds=1, **terms):
+    own = private(strategy, **{**BUDGET, **terms})
+    return own.start(grid, record(MODEL), num_rounds=rounds, timeout=0.5)
+
+
+@pytest.mark.parametrize("make", MEAN_ONLY)
+def test_strategies_that_average_pass_the_probe(make):
+    started(Nodes(app_of()), make())
+
+
+@pytest.mark.parametrize("make", MORE_THAN_A_MEAN)
+def test_strategies_that_do_more_are_refused_before_anybody_is_asked(make):
+    strategy = make()
+    grid = Nodes(app_of())
+    with pytest.raises(RunError) as refused:
+        started(grid, strategy)
+    assert str(refused.value) == (
+        f"{type(strategy).__name__} does more with its clients' replies than average them (or adds "
+        "noise of its own); under secure sums the server sees their mean only. Use FedAvg, "
+        "FedAvgM, FedProx, FedAdam, FedYogi or FedAdagrad"
+    )
+    assert grid.asked == []
+
+
+class _Saves(FedAvg):
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        self.last = arrays
+        return arrays, metrics
+
+
+class _Greatest(FedAvg):
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        return replies[-1].content["arrays"], None
+
+
+def test_own_subclasses_are_judged_by_what_they_do():
+    started(Nodes(app_of()), _Saves())
+    with pytest.raises(RunError, match="_Greatest does more"):
+        started(Nodes(app_of()), _Greatest())
+
+
+def test_an_app_without_murmur_is_asked_for_nothing():
+    asked = []
+    grid = Nodes(app_of(lambda place: asked.append(place), make=PlainApp), 6)
+    with pytest.raises(RunError) as refused:
+        started(grid, FedAvg())
+    assert str(refused.value) == (
+        "the clients' app is not protected, so nothing was asked of it (6 nodes); in "
+        "client_app.py, in place of Flower's: from murmur.flower import ClientApp"
+    )
+    assert asked == []
+    assert set(grid.asked) == {"query.murmur"}
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "query", "train.other"])
+def test_a_server_without_murmur_is_answered_with_one_sentence(kind):
+    grid = Nodes(app_of(lambda place: pytest.fail("trained")))
+    content = RecordDict({"arrays": record(MODEL)})
+    message = Message(content, 101, kind)
+    (reply,) = grid.send_and_receive([message])
+    assert reply.error.reason == (
+        f"this client answers through Murmur only and was asked for `{kind}` without it; wrap the "
+        "server's strategy: strategy = private(...)"
+    )
+
+
+def test_more_rounds_than_the_noise_was_made_for():
+    class Goes(FedAvg):
+        def start(self, grid, initial_arrays, num_rounds=3, timeout=1.0, *others):  # type: ignore
+            return super().start(grid, initial_arrays, num_rounds + 1, timeout, *others)
+
+    with pytest.raises(RunError) as refused:
+        started(Nodes(app_of()), Goes(), rounds=2)
+    assert str(refused.value) == (
+        "round 3: the noise was made for 2 rounds; start again with num_rounds=3 or more"
+    )
+
+
+def test_a_metric_that_no_client_released():
+    def means(contents, key):
+        losses = [content["metrics"]["train_loss"] for content in contents]
+        return MetricRecord({"train_loss": sum(losses) / len(losses)})
+
+    grid = Nodes(app_of(metrics={"train_loss": 0.5}))
+    with pytest.raises(KeyError) as refused:
+        started(grid, FedAvg(train_metrics_aggr_fn=means))
+    assert str(refused.value) == (
+        "train_loss: was not released by the clients; name it with its range: "
+        "metrics={'train_loss': (0, 1)}"
+    )
+    assert grid.asked == []
+    started(grid, FedAvg(train_metrics_aggr_fn=means), metrics={"train_loss": (0, 1)})
+
+
+def test_a_reply_with_other_arrays_is_told_in_a_trial(caplog):
+    def other(place):
+        return lambda arrays: {**changed(place)(arrays), "extra": MODEL["weights"]}
+
+    started(Nodes(app_of(other)), FedAvg())
+    assert (
+        "the app's reply has other arrays than it was sent (extra): a mean needs the same names "
+        "and shapes from every client"
+    ) in caplog.text
+
+
+def test_noise_is_foretold_with_what_would_lessen_it(caplog):
+    grid = Nodes(app_of(), spoil=lambda message, node: None)
+    started(grid, FedAvg(), epsilon=0.5)
+    assert "times the longest possible mean update (8 clients a round, 20 numbers" in caplog.text
+    assert "numbers to train (frozen=[...])" in caplog.text
+
+
+@pytest.mark.parametrize(("size", "clients"), [(7850, 10), (100_000, 50)])
+def test_what_is_advised_against_noise_suffices(size, clients):
+    from murmur.flower.server import _ranges, _Terms
+
+    names = {"train": _ranges(None), "evaluate": ()}
+    terms = _Terms(8.0, 1e-5, 1.0, names, (), False, rounds=3)
+
+    def said(size, clients):
+        (line,) = forecast(terms.ask("train", 1, terms.minimum(clients)), size, clients)
+        return line
+
+    line = said(size, clients)
+    words = line.split()
+    needed = int(words[words.index("about") + 1])
+    numbers = int(words[words.index("or") + 1])
+    assert "about" not in said(size, needed)
+    assert "about" not in said(numbers, clients)
+    assert "about" in said(2 * numbers, clients)
+
+
+@pytest.mark.parametrize(
+    ("terms", "match"),
+    [
+        ({"epsilon": 0}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"clip": float("nan")}, "clip"),
+        ({"metrics": {"loss": (1, 0)}}, "finite range"),
+        ({"evaluate": {"loss": (0, float("inf"))}}, "finite range"),
+    ],
+)
+def test_settings_out_of_range_are_refused_at_once(terms, match):
+    with pytest.raises(ValueError, match=match):
+        private(FedAvg(), **{**BUDGET, **terms})
+
+
+def test_frozen_names_an_array_of_the_model():
+    with pytest.raises(ValueError, match="frozen='another'"):
+        started(Nodes(app_of()), FedAvg(), frozen=["another"])
+
+
+def test_two_nodes_are_no_sum():
+    with pytest.raises(RunError, match="2 nodes: a sum needs at least 3"):
+        started(Nodes(app_of(), 2), FedAvg())

@@ -1,0 +1,59 @@
+"""Gradients on fixed features: the equations, by autograd and by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from murmur.papers.gradient_rounds import (
+    gradient,
+    signal_to_noise,
+    start_from_names,
+    start_from_rates,
+)
+
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(7, 5)).astype(np.float32)
+LABELS = RNG.integers(3, size=7)
+WEIGHTS = RNG.normal(size=(6, 3))
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
+def test_the_gradient_is_that_of_the_likelihood(balance):
+    weights = torch.from_numpy(WEIGHTS).requires_grad_()
+    rows = torch.cat([torch.full((7, 1), 0.3), torch.from_numpy(FEATURES)], dim=1).double()
+    loss = torch.nn.functional.cross_entropy(
+        rows @ weights, torch.from_numpy(LABELS), reduction="sum"
+    )
+    loss.backward()
+    found = gradient(FEATURES, LABELS, WEIGHTS, 0.3, balance)
+    np.testing.assert_allclose(found, -weights.grad.numpy() / 7**balance, atol=1e-6)
+
+
+def test_a_client_without_examples_says_nothing():
+    assert not gradient(FEATURES[:0], LABELS[:0], WEIGHTS, 0.3, 0.5).any()
+
+
+def test_names_become_weights_of_one_length_that_tell_classes_apart():
+    names = RNG.normal(size=(3, 5)).astype(np.float32)
+    start = start_from_names(names, 10)
+    np.testing.assert_allclose(np.linalg.norm(start[1:], axis=0), 10)
+    assert not start[0].any()
+    away = names - names.mean(axis=0)
+    assert (away @ start[1:]).argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_names_with_the_same_features_are_refused():
+    with pytest.raises(ValueError, match="one line for each class"):
+        start_from_names(np.ones((2, 4), np.float32), 10)
+
+
+def test_public_rates_are_what_the_model_says_at_first():
+    start = start_from_rates(np.array([0.2, 0.8]), 4, 0.3)
+    logits = 0.3 * start[0]
+    np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(), [0.2, 0.8])
+
+
+def test_the_signal_beside_the_noise():
+    sigma = 2 / 0.268051 * (1 / 0.85) ** 0.5  # of clipping norm 1
+    assert signal_to_noise(1000, 0.268051, 400) == pytest.approx(1000 / (sigma * 20))
+    assert sigma == pytest.approx(8.09288, abs=1e-4)

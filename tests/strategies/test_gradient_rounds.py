@@ -1,0 +1,154 @@
+"""Rounds of clipped gradients: one step is the closed form, budgets are shared with the centre."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.run.clients import build_client
+from fl_app.run.experiment import Experiment
+from murmur.learning.data.examples import LocalData
+from murmur.learning.linear_model import Head, directions, unit
+from murmur.papers.gradient_rounds import gradient
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.mechanisms import clip_l2
+from murmur.round.phase import Outcome
+from tests.fl_app.running import run_inline
+
+SMALL = [
+    "strategy=gradient_rounds",
+    "engine=inline",
+    "dataset=digits",
+    "federation.public=0",
+    "federation.num_clients=20",
+    "federation.num_rounds=3",
+    "privacy.noise=seeded",
+    "privacy.secure_aggregation=simulated",
+]
+
+
+def by_hand(experiment, rounds, length=30.0, constant=0.3, clip=0.5):
+    """W after ``rounds`` without noise, every client's gradient clipped."""
+    people = experiment.population
+    images, labels = people.dataset.train.images, people.dataset.train.labels
+    weights = np.zeros((65, 10))
+    for _ in range(rounds):
+        total = np.zeros_like(weights)
+        for rows in people.shards.values():
+            flat = images[rows].reshape(len(rows), -1)
+            total += clip_l2(gradient(flat, labels[rows], weights, constant, 0.5), clip)
+        weights += length / rounds / len(people.shards) * total
+    return weights
+
+
+def trained(tmp_path, *words):
+    folder = run_inline(tmp_path, *words, small=SMALL)
+    return folder, Experiment(compose([*SMALL, *words]))
+
+
+def test_without_noise_every_round_is_a_step_along_the_clipped_gradients(tmp_path):
+    words = ["privacy.epsilon=inf", "protection.clipping.norm=0.5", "strategy.length=30"]
+    folder, experiment = trained(tmp_path, *words)
+    head = Head(experiment.trainer, "test")
+    model = folder.load_checkpoint().model
+    wanted = by_hand(experiment, 3)
+    np.testing.assert_allclose(head.weights(model), wanted[1:], atol=2e-4)
+    np.testing.assert_allclose(head.biases(model), 0.3 * wanted[0], atol=2e-4)
+
+
+def test_the_result_is_the_mean_of_the_last_models_however_the_run_was_interrupted():
+    experiment = Experiment(compose([*SMALL, "privacy.epsilon=inf", "strategy.average=0.7"]))
+    strategy, size = experiment.strategy, experiment.trainer.num_parameters
+    model, seen = np.zeros(size, np.float32), []
+    for number in (1, 2, 3):
+        total = np.full(size, number << 20, np.int64)
+        saved = strategy.snapshot()
+        after = strategy.update(number, model, total, 20)
+        strategy.resume(saved)
+        assert np.array_equal(strategy.update(number, model, total, 20), after)
+        plain = model + strategy.rates * (number / 20)
+        seen.append(plain)
+        model = after
+    assert strategy.last == 2
+    np.testing.assert_allclose(model, (seen[1] + seen[2]) / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("threat", ["local", "secure_aggregation"])
+def test_the_centre_and_the_rounds_share_one_budget(threat):
+    words = ["model=centred", "privacy.epsilon=2", f"privacy.threat={threat}"]
+    strategy = Experiment(compose([*SMALL, *words])).strategy
+    strategy.before.update(range(20))
+    strategy.participations.update(dict.fromkeys(range(20), 4))
+    strategy.sums.least_survivors = strategy.setup.least_survivors
+    spent = epsilon(strategy.spent(), 1e-5, Threat(threat))
+    assert 1.99 < spent.epsilon <= 2
+    centre, rounds = strategy.centre_sum.noise, strategy.protection
+    share = (centre.sensitivity / centre.sigma) ** 2
+    rest = 3 / rounds.noise_multiplier**2
+    assert share / (share + rest) == pytest.approx(0.1, rel=1e-3)
+
+
+def test_a_centre_is_what_the_clients_features_have_in_common(tmp_path):
+    folder, experiment = trained(tmp_path, "model=centred", "privacy.epsilon=inf")
+    head = Head(experiment.trainer, "test")
+    people = experiment.population
+    rows = [unit(people.dataset.train.images[i]).mean(axis=0) for i in people.shards.values()]
+    found = head.centre(folder.load_checkpoint().model)
+    np.testing.assert_allclose(found, np.mean(rows, axis=0), atol=1e-5)
+    scores = json.loads((folder.path / "metrics.json").read_text())
+    assert scores["accuracy"] > 0.6
+
+
+def test_what_a_client_computes_on_is_what_the_model_sees():
+    experiment = Experiment(compose([*SMALL, "model=centred", "model.radius=0.2"]))
+    trainer = experiment.trainer
+    head, rng = Head(trainer, "test"), np.random.default_rng(0)
+    model = rng.normal(size=trainer.num_parameters).astype(np.float32)
+    images = experiment.population.dataset.test.images[:9]
+    trainer.load(model)
+    seen = head.inputs(images, model)
+    np.testing.assert_allclose(seen, directions(unit(images), head.centre(model), 0.2))
+    expected = seen @ head.weights(model) + head.biases(model)
+    np.testing.assert_allclose(trainer.logits(images), expected, atol=1e-3)
+
+
+def test_an_empty_client_answers_with_zeros(tmp_path):
+    experiment = Experiment(compose([*SMALL, "model=centred"]))
+    client = build_client(experiment.config, experiment.population, experiment.trainer, tmp_path)
+    train = experiment.population.dataset.train
+    nothing = LocalData(train.images, train.labels, np.zeros(0, np.int64))
+    question = experiment.strategy.before_rounds()
+    assert not client.train(question.task(0), nothing).any()
+    asked = experiment.strategy.training(1, experiment.strategy.initial_parameters())
+    assert not client.train(asked.task(0), nothing).any()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model=mlp"], "model=linear or model=centred"),
+        (["model=centred", "protection=central", "privacy.threat=central"], "set protection=dist"),
+        (["strategy.constant=0"], "strategy.constant=0: must be above 0"),
+        (["strategy.average=1"], "strategy.average=1: must"),
+        (["strategy.balance=2"], "strategy.balance=2: must"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(words, message):
+    with pytest.raises(ConfigError, match=message):
+        Experiment(compose([*SMALL, *words]))
+
+
+def test_the_centre_is_kept_with_the_run():
+    strategy = Experiment(compose([*SMALL, "model=centred", "privacy.epsilon=inf"])).strategy
+    question = strategy.before_rounds()
+    total = np.full(64, 1 << 19, np.int64)
+    strategy.learn(question, Outcome(1, answered=[0], total=total, weight=1))
+    again = Experiment(compose([*SMALL, "model=centred", "privacy.epsilon=inf"])).strategy
+    again.resume(strategy.snapshot())
+    assert again.before_rounds() is None
+    assert np.array_equal(again.middle, strategy.middle)
+    assert again.middle[0] == 0.5
+    assert replace(again.setup.budget).aside == 0.1

@@ -1,0 +1,133 @@
+"""Robust aggregation: it is Flower's, withstands liars, and pays for what one client may move."""
+
+import math
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy.fedtrimmedavg import trim_mean
+
+from clients.fedavg import FedAvgClient
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.run.experiment import Experiment
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.events import DiscreteGaussianEvent
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
+from murmur.privacy.noise import NoiseGenerator
+from strategies.robust import krum
+from tests.fl_app.running import run_inline
+
+SMALL = [
+    *("engine=inline", "federation.num_clients=8", "federation.public=0", "privacy.noise=seeded"),
+    *("model=mlp", "model.hidden=[8]", "tracking=none", "federation.num_rounds=2"),
+]
+CENTRAL = ["protection=rows", "privacy=local", "privacy.threat=central"]
+ADAPTIVE = ["protection.clipping.adaptive=true", "protection.clipping.bit_noise=5"]
+RULES = ["median", "trimmed_mean", "krum"]
+
+
+def strategy(*words):
+    return Experiment(compose([*SMALL, "strategy=robust", *words])).strategy
+
+
+@pytest.mark.parametrize("rule", [*RULES, None])
+def test_a_hostile_client_moves_a_mean_and_no_robust_aggregate(tmp_path, monkeypatch, rule):
+    train = FedAvgClient.train
+
+    def hostile(self, task, data):
+        if task.client == 3:
+            return np.full(self.parts.size, 100.0)
+        return train(self, task, data)
+
+    monkeypatch.setattr(FedAvgClient, "train", hostile)
+    words = ["strategy=fedavg"]
+    if rule is not None:
+        words = ["strategy=robust", f"strategy.aggregation={rule}", "strategy.trimmed=0.2"]
+        words += ["strategy.malicious=2"]
+    last = run_inline(tmp_path, *words, "strategy.local.epochs=10", small=SMALL).rows()[-1]
+    assert last["answered"] == 8
+    assert (last["accuracy"] > 0.6) == (rule is not None)
+
+
+def test_rows_are_aggregated_by_flower_s_own_functions():
+    rows = np.random.default_rng(1).normal(size=(9, 5))
+    trimmed = strategy("strategy.aggregation=trimmed_mean", "strategy.trimmed=0.2")
+    assert np.array_equal(trimmed.aggregate(rows), trim_mean(rows, 0.2))
+    assert np.array_equal(strategy().aggregate(rows), np.median(rows, axis=0))
+    assert krum(rows, 2, 1).tolist() in rows.tolist()
+    assert np.allclose(krum(rows, 0, 9), rows.mean(axis=0))
+
+
+def clusters(moved):
+    """Eight clipped updates (8, 2) of norm 1 in two opposite clusters; one client may change."""
+    rows = np.array([[1.0, 0.0]] * 4 + [[-1.0, 0.0]] * 4)
+    rows += 1e-9 * np.arange(8)[:, None]
+    if moved:
+        rows[0] = [-1.0, 0.0]
+    return rows
+
+
+def test_noise_made_for_a_mean_loses_its_budget_with_eight_clients_in_two_clusters():
+    """Krum's result is one client's update: exchanging one client moves it by 2C, not by 2C/8."""
+    mean = np.linalg.norm(clusters(False).mean(axis=0) - clusters(True).mean(axis=0))
+    chosen = np.linalg.norm(krum(clusters(False), 2, 1) - krum(clusters(True), 2, 1))
+    middle = np.linalg.norm(np.median(clusters(False), 0) - np.median(clusters(True), 0))
+    assert mean == pytest.approx(2 / 8, rel=1e-6)
+    assert chosen == pytest.approx(2.0, rel=1e-6)
+    assert middle == pytest.approx(1.0, rel=1e-6)
+
+    def cost(moves):
+        """ε at noise that is made for a mean at ε = 1, if the result moves so far."""
+        multiplier = strategy(*CENTRAL, "privacy.epsilon=1", "federation.num_rounds=1")
+        sigma = multiplier.protection.noise_multiplier * mean * CLIP_STEPS
+        event = DiscreteGaussianEvent(sigma, moves * CLIP_STEPS)
+        return epsilon(event, 1e-5, Threat.CENTRAL).epsilon
+
+    assert cost(mean) == pytest.approx(1.0, rel=0.01)
+    assert cost(middle) > 4 and cost(chosen) > 10
+
+
+@pytest.mark.parametrize("protection", ["central", "matrix"])
+def test_noise_made_for_a_mean_is_refused(protection):
+    words = ["privacy=local", "privacy.threat=central", "privacy.per=run"]
+    with pytest.raises(ConfigError, match="its noise is made for a mean"):
+        strategy(f"protection={protection}", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["protection=distributed", "privacy=local", "privacy.threat=secure_aggregation"], "local"),
+        (["privacy.secure_aggregation=on"], "each client's own contribution"),
+        ([*CENTRAL, *ADAPTIVE], "clipping.adaptive"),
+        ([*CENTRAL, "federation.schedule=poisson", "federation.clients_per_round=4"], "poisson"),
+        (["strategy.aggregation=krum", "strategy.malicious=3"], "malicious=3"),
+        (["strategy.aggregation=mean"], "median"),
+        (["strategy.trimmed=0.5"], "trimmed=0.5"),
+    ],
+)
+def test_what_it_cannot_keep_is_refused(words, said):
+    with pytest.raises(ConfigError, match=said):
+        strategy(*words)
+
+
+def test_every_row_is_noised_by_itself_and_the_silent_count_as_zero():
+    found = strategy(*CENTRAL, "privacy.epsilon=1", "federation.num_rounds=1")
+    protection = found.protection
+    rows = np.zeros((3, 4000), np.int64)
+    noised = protection.noised_rows(rows, NoiseGenerator.seeded(1))
+    assert noised.shape == (8, 4000)
+    sigma = protection.noise_multiplier * 2 * CLIP_STEPS
+    assert noised.std(axis=1) == pytest.approx(np.full(8, sigma), rel=0.1)
+    assert np.abs(np.corrcoef(noised) - np.eye(8)).max() < 0.1
+
+
+@pytest.mark.parametrize("threat", ["local", "central"])
+def test_a_budget_is_kept_and_stated(tmp_path, threat):
+    protection = {"local": "distributed", "central": "rows"}[threat]
+    words = ["strategy=robust", f"protection={protection}", "privacy=local", "privacy.per=run"]
+    words += [f"privacy.threat={threat}", "privacy.epsilon=20"]
+    done = run_inline(tmp_path, *words, small=SMALL)
+    stated = next(each for each in done.guarantees() if each["threat"] == threat)
+    assert 0.98 * 20 < stated["proven_total"] <= 20
+    assert math.isfinite(done.rows()[-1]["loss"])
