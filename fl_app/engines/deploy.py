@@ -19,6 +19,7 @@ import tomli_w
 
 from fl_app.config.building import build
 from fl_app.config.composition import choices, compose
+from fl_app.config.conf_files import CONF
 from fl_app.config.device_terms import pool_digest
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import to_run_config
