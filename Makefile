@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: docs demo check quick test test-federation test-browser test-long lint clean install bench bench-pfl
+.PHONY: docs demo check quick test test-federation test-flower test-browser test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -41,6 +41,22 @@ check: $(STAMP)
 
 quick: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
+
+# A second Flower: an environment of its own that shares all other packages with ours.
+FLOWER := 1.42
+OTHER := $(VENV)/flower-$(FLOWER)
+
+$(OTHER)/.installed: $(STAMP)
+	$(BIN)/python -m venv $(OTHER)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  "$$($(OTHER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	cd $(ROOT) && $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation 'flwr==$(FLOWER).*' --editable .
+	@touch $@
+
+test-flower: $(OTHER)/.installed
+	cd $(ROOT) && $(OTHER)/bin/python -m pytest -m 'federation or not federation' \
+	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py
 
 test-browser: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m browser

@@ -177,7 +177,7 @@ def server_request(folder: Path, number: int = 1) -> tuple[dict[str, Any], Any]:
     """The run-config of the run in ``folder``, and what its server asks in round ``number``."""
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-    from fl_app.config.run_config import to_run_config
+    from fl_app.config.overrides import to_run_config
 
     run = json.loads((folder / "run.json").read_text())
     arrays: dict[str, Any] = {"model": Array(np.load(folder / "model.npy"))}

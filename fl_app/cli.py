@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import fl_app
 import fl_app.console
-from fl_app.config import plugins
+from fl_app.config import own_classes
 from fl_app.config.errors import ConfigError, nearest
 from murmur.common import printable
 
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     fl_app.console.replace_unknown_characters()
     try:
-        arguments = fl_app.console.take_option(plugins.take_option(arguments))
+        arguments = fl_app.console.take_option(own_classes.take_option(arguments))
         tool = arguments[0] if arguments and arguments[0] in TOOLS else None
         name = "murmur" if tool is None else f"murmur {tool}"
         status = _hydra(arguments) if tool is None else _tool(tool)(arguments[1:])
@@ -116,7 +116,7 @@ def _terminate(number: int, _: object) -> None:
 def _hydra(arguments: list[str]) -> int:
     """Check the command, then let Hydra start its run or its jobs."""
     if arguments in (["--help"], ["-h"]):
-        from fl_app.config.help_text import help_text
+        from fl_app.config.conf_files import help_text
 
         print(help_text(TOOLS))
         return 0
@@ -158,11 +158,11 @@ def _require_known(arguments: list[str]) -> None:
 
 def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
-    from fl_app.run.paths import quoted
+    from fl_app.config.overrides import quoted
+    from fl_app.sweep.on_ray import run_jobs
     from fl_app.sweep.progress import SweepProgress
     from fl_app.sweep.sweep import Sweep, is_hydra
     from fl_app.sweep.table import show_sweep
-    from fl_app.sweep.workers import run_jobs
 
     console, sweep = fl_app.console.console(), Sweep.plan(words)
     sweep.begin()
@@ -205,16 +205,18 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
 
-    from fl_app.config.help_text import CONF
+    from fl_app.config.conf_files import CONF
+    from fl_app.sweep.on_ray import register_launcher
 
     def task(_: DictConfig) -> Any:
         started.append(True)
         return job(list(HydraConfig.get().overrides.task))
 
     started: list[bool] = []
-    more = [f"file://{folder}" for folder in plugins.conf_folders(CONF)]
+    more = [f"file://{folder}" for folder in own_classes.conf_folders(CONF)]
     if more:
         arguments = [*arguments, f"hydra.searchpath={json.dumps(more)}"]
+    register_launcher()
     sys.argv = [sys.argv[0], *arguments]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra prints errors itself, and exits
     try:

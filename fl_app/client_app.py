@@ -17,8 +17,8 @@ from flwr.common.constant import ErrorCode
 
 from fl_app.config.building import build
 from fl_app.config.composition import from_run_config
-from fl_app.config.plugins import forget
-from fl_app.config.run_config import run_folder_path
+from fl_app.config.overrides import run_folder_path
+from fl_app.config.own_classes import forget
 from fl_app.config.settings import PrivacySettings
 from fl_app.device.node_settings import NodeSettings, device_folder, is_simulated
 from murmur.round.task import REFUSED, log_error

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
-from fl_app.config.run_config import run_folder_path, to_overrides
+from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.config.plugins import VARIABLE
+from fl_app.config.own_classes import VARIABLE
 
 # The modules that take longest come first, so that no worker is left with one at the end.
 LONGEST = (
@@ -17,7 +17,7 @@ LONGEST = (
     "fl_app/sweep/test_launchers.py",
     "fl_app/device/test_charge_of_settings.py",
     "fl_app/device/test_non_interference.py",
-    "fl_app/config/test_plugins.py",
+    "fl_app/config/test_own_classes.py",
     "fl_app/device/test_hostile_server.py",
     "fl_app/engines/test_ray.py",
     "fl_app/test_cli.py",
@@ -52,6 +52,6 @@ def data_root() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_plugins_of_other_tests(monkeypatch):
+def no_folders_of_other_tests(monkeypatch):
     """``--config-dir`` is put into the environment, for the processes that a command starts."""
     monkeypatch.setenv(VARIABLE, os.environ.get(VARIABLE, ""))

@@ -23,10 +23,9 @@ knobs that its fields are named for. What the yaml gives by itself goes before.
 import dataclasses
 import inspect
 import re
-import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -34,12 +33,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass as is_settings
 
 from fl_app.config.errors import ConfigError, nearest
+from fl_app.config.own_classes import is_own, own_part
+from murmur.settings import allowed_by, field_hints
 
 # How a component's error for a setting begins: the setting's name, mostly with its value.
 _REFUSAL = re.compile(r"[\w.,@ -]+(=|:)")
-_WORDS = {int: "an integer", float: "a number", str: "text", bool: "true or false", list: "a list"}
-# Errors of pydantic's for a value of the right type that is out of its range.
-_OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def build(
@@ -140,10 +138,21 @@ def _build_settings(kind: Any, values: Any, path: str) -> Any:
 
 
 def _locate(target: str, path: str) -> Any:
+    """What ``_target_`` names; with a dot before it, in a folder of the user's own."""
+    if target.startswith("."):
+        try:
+            return own_part(target)
+        except ConfigError as error:
+            raise ConfigError(f"{path}._target_={error}") from error
     try:
         return get_object(target)
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{path}._target_={target}: cannot be imported ({error})") from error
+        advice = ""
+        if is_own(target):
+            advice = f"; a class of your own folder begins with a dot: .{target}"
+        raise ConfigError(
+            f"{path}._target_={target}: cannot be imported ({error}){advice}"
+        ) from error
 
 
 def _check(factory: Any, settings: Mapping[str, Any], path: str) -> None:
@@ -162,13 +171,10 @@ def _check(factory: Any, settings: Mapping[str, Any], path: str) -> None:
 def _hints(factory: Any) -> dict[str, Any]:
     """The annotation of each parameter, with its range, by name."""
     if is_settings(factory):
-        found: dict[str, Any] = {}
-        for name, field in factory.__pydantic_fields__.items():
-            found[name] = field.annotation
-            if field.metadata:
-                found[name] = Annotated[(field.annotation, *field.metadata)]
-        return found
-    function = factory.__init__ if inspect.isclass(factory) else factory
+        return field_hints(factory)
+    function = factory
+    if inspect.isclass(factory):
+        function = factory.__init__
     hints = typing.get_type_hints(function, include_extras=True)
     return {name: hints.get(name, Any) for name in inspect.signature(factory).parameters}
 
@@ -184,61 +190,5 @@ def require(key: str, value: Any, hint: Any) -> None:
     try:
         TypeAdapter(hint, config={"strict": True}).validate_python(value)
     except ValidationError as error:
-        # Of a union each member has its error: the one about the range knows most.
-        kinds = {each["type"] for each in error.errors()}
-        allowed = _allowed(hint, only_range=bool(kinds & set(_OUT_OF_RANGE)))
-        raise ConfigError(f"{key}={value}: must {allowed}") from error
-
-
-def _allowed(hint: Any, only_range: bool) -> str:
-    """What ``hint`` allows, behind "must": "be an integer of at least 1, or null".
-
-    ``only_range``: the value's type was right, so that its name would mislead: "lie in (0, 1]".
-    """
-    members = list(typing.get_args(hint)) if _is_union(hint) else [hint]
-    nothing = type(None) in members
-    members = [member for member in members if member is not type(None)]
-    if float in members and int in members:
-        members.remove(int)
-    if only_range:
-        members = [member for member in members if _range(member)]
-    words = [_range(member) if only_range else _named(member) for member in members]
-    text = " or ".join(words)
-    verb = "" if text.startswith("lie ") else "be "
-    return verb + text + (", or null" if nothing else "")
-
-
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
-
-
-def _named(hint: Any) -> str:
-    """One type, with its range: "an integer of at least 1", "one of os, seeded"."""
-    if typing.get_origin(hint) is Annotated:
-        words = _range(hint)
-        joint = " of " if words.startswith("at ") else " "
-        return _named(typing.get_args(hint)[0]) + joint + words.removeprefix("lie ")
-    if typing.get_origin(hint) is typing.Literal:
-        return f"one of {', '.join(map(str, typing.get_args(hint)))}"
-    if typing.get_origin(hint) is None and hasattr(hint, "__name__"):
-        return _WORDS.get(hint, hint.__name__)
-    return str(hint).replace("collections.abc.", "").replace("typing.", "")
-
-
-def _range(hint: Any) -> str:
-    """The range in an ``Annotated``: "above 0", "at least 1", "lie in (0, 1]"; else ""."""
-    bounds: dict[str, Any] = {}
-    for note in typing.get_args(hint)[1:]:
-        for part in (note, *getattr(note, "metadata", ())):
-            bounds |= {b: getattr(part, b) for b in ("gt", "ge", "lt", "le") if hasattr(part, b)}
-    low = bounds.get("gt", bounds.get("ge"))
-    high = bounds.get("lt", bounds.get("le"))
-    if low is not None and high is not None:
-        return (
-            f"lie in {'(' if 'gt' in bounds else '['}{low}, {high}{')' if 'lt' in bounds else ']'}"
-        )
-    if low is not None:
-        return f"above {low}" if "gt" in bounds else f"at least {low}"
-    if high is not None:
-        return f"below {high}" if "lt" in bounds else f"at most {high}"
-    return ""
+        faults = [fault["type"] for fault in error.errors()]
+        raise ConfigError(f"{key}={value}: must {allowed_by(hint, faults)}") from error

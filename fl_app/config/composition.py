@@ -3,18 +3,24 @@
 ``murmur``, ``murmur -m`` and ``flwr run --run-config`` all end in ``compose``. Wrong keys and
 values fail here or in ``build``, before any work starts, as a ``ConfigError`` that names the key,
 the value, what is allowed, and the nearest valid name.
+
+Composing decides two things besides. ``auto`` in conf/compute becomes what this machine's
+installation and processor have: what is compiled sums in another order than PyTorch does, so the
+decision is recorded in config.yaml and handed to every process among the overrides, instead of
+being each machine's own. And equal settings have equal keys (``job_key``), on every machine.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import json
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from hydra import compose as hydra_compose
@@ -24,17 +30,51 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import Field
 
-from fl_app.config.compute_choices import decide
+from fl_app.config.building import require
+from fl_app.config.conf_files import (
+    OPTIONAL_GROUPS,
+    Roots,
+    classes_of,
+    groups,
+    roots,
+    strange_class,
+)
 from fl_app.config.errors import ConfigError, nearest
-from fl_app.config.groups import OPTIONAL_GROUPS, Roots, groups, roots
-from fl_app.config.overrides import one_line, parsed
-from fl_app.config.run_checks import check_classes, check_run
-from fl_app.config.run_config import to_overrides
-
-_composing = threading.Lock()
+from fl_app.config.overrides import one_line, parsed, to_overrides
+from murmur.learning.process import has_bfloat16, has_compiler, has_kernels
 
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
+
+# The settings of conf/config.yaml that belong to no group.
+RUN_SETTINGS: dict[str, Any] = {
+    "seed": Annotated[int, Field(ge=0, lt=2**63)],
+    "run_dir": str | None,
+    "results_dir": str | None,
+    "sweep": str | None,
+    "keep_checkpoints": bool,
+}
+
+# What a run's result does not depend on: where and how it runs, and what is said about it.
+MACHINE = (
+    "run_dir",
+    "run_name",
+    "results_dir",
+    "sweep",
+    "keep_checkpoints",
+    "engine",
+    "compute",  # but for rounding; see PRECISION
+    "tracking",
+    "about",
+    "dataset.root",
+    "dataset.cache",
+    "dataset.download",
+)
+PRECISION = "compute.precision"  # bfloat16 is more than another rounding
+FILES = ("dataset.path", "privacy.policy")  # work on another file is other work
+
+_composing = threading.Lock()
 
 
 def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
@@ -227,3 +267,113 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
             raise ConfigError(one_line(error)) from error
         finally:
             GlobalHydra.instance().hydra = outer
+
+
+def check_run(config: DictConfig) -> None:
+    """ConfigError unless the settings that belong to no group are what they must be."""
+    wanted = (*RUN_SETTINGS, *(name for name in groups() if name not in OPTIONAL_GROUPS))
+    missing = [key for key in wanted if key not in config]
+    if missing:
+        raise ConfigError(f"{missing[0]}: is missing; do not remove it (`~{missing[0]}`)")
+    for key, hint in RUN_SETTINGS.items():
+        require(key, config[key], hint)
+
+
+def check_classes(config: DictConfig) -> None:
+    """ConfigError unless all classes are in their own slots, and the strategy has its own name."""
+    require_known_classes(config)
+    name = str(config.strategy.name)
+    named: Mapping[str, str] = {}
+    if name in groups()["strategy"]:
+        named = classes_of(roots(), "strategy", name)
+    for place in ("strategy.server", "strategy.client"):
+        if named.get(place) != OmegaConf.select(config, f"{place}._target_"):
+            raise ConfigError(
+                f"strategy.name={name}: is not the name of the strategy that was chosen"
+            )
+
+
+def require_known_classes(config: DictConfig) -> None:
+    """ConfigError unless every class stands where a file of conf/ names it."""
+    strange = strange_class(OmegaConf.to_container(config), roots())
+    if strange is not None:
+        place, target = strange
+        raise ConfigError(
+            f"{place}._target_={target}: classes are chosen through the groups, not named; to add "
+            "one, add a file to that group of conf/, or of a folder of your own (--config-dir)"
+        )
+
+
+def decide(config: DictConfig) -> None:
+    """Replace ``auto`` of conf/compute in a writable configuration by what is here."""
+    compute = config.get("compute")
+    if not isinstance(compute, DictConfig):
+        return
+    if compute.get("fused") == "auto":
+        compute.fused = has_compiler()
+    if compute.get("precision") == "auto":
+        compute.precision = fastest_precision()
+
+
+def decided(config: DictConfig) -> list[str]:
+    """Overrides that say of ``compute`` what ``config`` says, on every machine."""
+    compute = config.compute
+    return [f"compute.fused={str(compute.fused).lower()}", f"compute.precision={compute.precision}"]
+
+
+def fastest_precision() -> Literal["fp32", "bf16"]:
+    """Bf16 where this processor computes in it and the kernels that do are installed."""
+    if has_kernels() and has_bfloat16():
+        return "bf16"
+    return "fp32"
+
+
+def job_key(config: DictConfig, base: Path) -> str:
+    """Ten hexadecimal digits for a composed ``config``: equal settings have equal keys.
+
+    Args:
+        config: the composed configuration.
+        base: where relative paths start.
+    """
+    settings = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(settings, dict)
+    for name in MACHINE:
+        node, last = _parent(settings, name)
+        node.pop(last, None)
+    precision = OmegaConf.select(config, PRECISION, default="fp32")
+    if precision != "fp32":
+        settings["precision"] = precision
+    if not settings.get("audit", {}).get("canaries"):
+        settings.pop("audit", None)
+    for name in FILES:
+        node, last = _parent(settings, name)
+        if node.get(last) is not None:
+            node[last] = str(base / Path(str(node[last])).expanduser())
+    return digest(_plain(settings))
+
+
+def digest(content: Any) -> str:
+    """Ten hexadecimal digits of JSON content."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _parent(settings: dict, name: str) -> tuple[dict, str]:
+    """The mapping that holds the setting of this dotted ``name``, and the name's last part."""
+    *path, last = name.split(".")
+    for step in path:
+        settings = settings.get(step) or {}
+    return settings, last
+
+
+def _plain(value: Any) -> Any:
+    """JSON content in which 5 and 5.0 are the same number."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        if value.is_integer():
+            return int(value)
+        return repr(value)
+    return value

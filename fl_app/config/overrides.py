@@ -1,25 +1,95 @@
-"""Hydra's overrides: reading them, and the jobs that a sweep makes of them."""
+"""Hydra's overrides: reading them, the jobs of a sweep, Flower's run-config, paths as values.
+
+Nothing here composes a configuration or imports anything heavy.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+import shlex
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
+from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
-from fl_app.config.groups import groups
+
+# Flower's run-config is flat; these of its keys have a name of their own (see pyproject.toml).
+EVERYDAY_KEYS = {
+    "strategy": "strategy",
+    "dataset": "dataset",
+    "partition": "partition",
+    "epsilon": "privacy.epsilon",
+    "num-rounds": "federation.num_rounds",
+    "num-clients": "federation.num_clients",
+    "seed": "seed",
+}
+
+# Settings that are paths: as typed they start in the folder where the command was typed.
+PATHS = (
+    "dataset.root",
+    "dataset.path",
+    "dataset.cache",
+    "dataset.test_path",
+    "dataset.tokenizer",
+    "features.encoder",
+    "features.weights",
+    "model.base.weights",
+    "model.start",
+    "model.weights",
+    "federation.enrolled",
+    "federation.peers",
+    "privacy.policy",
+)
+# Of these, what may be a name instead: on the hub of Hugging Face, of a package, or a word.
+NAMES = ("dataset.path", "dataset.tokenizer", "features.encoder", "model.start")
+
+
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """Hydra's reading of ``overrides``.
+
+    Raises:
+        ConfigError: a word is not of the form ``key=value``.
+    """
+    return [_parse(word) for word in overrides]
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse(override: str) -> Override:
+    try:
+        return OverridesParser.create().parse_overrides([override])[0]
+    except HydraException as error:
+        raise ConfigError(f"{one_line(error)}; write key=value") from error
+
+
+def one_line(error: Exception) -> str:
+    """An error's text without line breaks."""
+    return " ".join(str(error).split())
+
+
+# The jobs of a sweep
 
 
 def expand_sweep(overrides: Sequence[str]) -> list[list[str]]:
-    """Every job of a sweep over comma-separated values and ranges, in the order Hydra runs them."""
-    choices = []
+    """Every job of a sweep over listed values and ranges, in the order in which Hydra runs them.
+
+    Intervals are left out: they belong to an optimiser's sweeper, which draws the values.
+
+    Raises:
+        ConfigError: ``glob`` stands at no group, or matches none of its choices.
+    """
+    choices: list[list[str]] = []
     for override in parsed(overrides):
         if override.is_interval_sweep():
-            continue  # belongs to an optimiser's sweeper, which draws the values
+            continue
         if override.is_sweep_override():
             key = override.get_key_element()
             choices.append([f"{key}={value}" for value in _values(override)])
@@ -50,23 +120,98 @@ def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     fixed: list[str] = []
     varied: list[str] = []
     for override in parsed(overrides):
-        (varied if override.is_sweep_override() else fixed).append(override.input_line or "")
+        word = override.input_line or ""
+        if override.is_sweep_override():
+            varied.append(word)
+        else:
+            fixed.append(word)
     return fixed, varied
 
 
-def parsed(overrides: Sequence[str]) -> list[Override]:
-    """Hydra's reading of ``overrides``."""
-    return [_parse(word) for word in overrides]
+# Flower's run-config
 
 
-@functools.lru_cache(maxsize=4096)
-def _parse(override: str) -> Override:
-    try:
-        return OverridesParser.create().parse_overrides([override])[0]
-    except HydraException as error:
-        raise ConfigError(f"{one_line(error)}; write key=value") from error
+def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
+    """Hydra overrides for a Flower run-config; the string ``overrides`` wins over the rest."""
+    chosen: list[str] = []
+    for key, path in EVERYDAY_KEYS.items():
+        if run_config.get(key) not in (None, ""):
+            chosen.append(f"{path}={run_config[key]}")
+    return chosen + shlex.split(str(run_config.get("overrides", "")))
 
 
-def one_line(error: Exception) -> str:
-    """An error's text without line breaks."""
-    return " ".join(str(error).split())
+def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:
+    """The run-config that carries ``overrides``."""
+    return {"overrides": shlex.join(overrides)}
+
+
+def require_plain(run_config: Mapping[str, Any]) -> None:
+    """Refuse a run-config that would have a device read its environment (``${oc.env:...}``).
+
+    What it reads could then leave the device in the text of a refusal.
+
+    Raises:
+        ValueError: it holds an interpolation, or a setting of Hydra's own.
+    """
+    # Only after quotes have been taken away: $''{ is ${ to a shell's rules.
+    for word in to_overrides(run_config):
+        if "$" in word or word.lstrip("+~").startswith("hydra"):
+            raise ValueError("run-config: holds an interpolation or a setting of Hydra's own")
+
+
+# Where runs go, and paths as the values of overrides
+
+
+def run_folder_path(run_dir: str | None, results_dir: str | None, run_id: int) -> Path:
+    """Where a run's results go; server and clients of one Flower run agree on it.
+
+    A relative path means nothing here: the apps run in whatever folder the SuperLink was started
+    in. ``murmur`` always passes an absolute ``run_dir``; a bare ``flwr run`` has its run id.
+    """
+    if run_dir is not None:
+        return Path(run_dir).expanduser().absolute()
+    root = Path.home() / "murmur-runs"
+    if results_dir is not None:
+        root = Path(results_dir).expanduser()
+    return root.absolute() / f"run-{run_id}"
+
+
+def results_root(results_dir: str | None) -> Path:
+    """``results_dir``, or `runs` in the working directory; absolute."""
+    if results_dir is None:
+        return Path("runs").absolute()
+    return Path(results_dir).expanduser().absolute()
+
+
+def new_run_dir(results_dir: str | None) -> Path:
+    """A name that no folder has yet, from the time and a random number."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return results_root(results_dir) / f"{stamp}-{uuid.uuid4().hex[:6]}"
+
+
+def absolute_paths(config: DictConfig, base: Path) -> list[str]:
+    """Overrides that pin the paths which the user typed: the apps run in another folder.
+
+    Args:
+        config: the composed configuration.
+        base: the folder where the command was typed.
+    """
+    words: list[str] = []
+    for key in PATHS:
+        typed = OmegaConf.select(config, key)
+        if typed is None:
+            continue
+        path = base / typed
+        if key in NAMES and not path.exists():
+            continue
+        words.append(f"{key}={quoted(path)}")
+    return words
+
+
+def quoted(path: Path) -> str:
+    """A path as the value of an override, whatever characters it has."""
+    text = str(path)
+    if text.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -33,10 +33,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import knobs_of
 from fl_app.config.composition import SERVER_MAY_SET, finished, installed
+from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
-from fl_app.config.groups import groups
-from fl_app.config.overrides import parsed
-from fl_app.config.run_config import require_plain, to_overrides
+from fl_app.config.overrides import parsed, require_plain, to_overrides
 from fl_app.device.node_settings import OwnerSettings
 
 CHOICES = ("strategy", "model", "features", "protection", "evaluation", "privacy")

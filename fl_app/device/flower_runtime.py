@@ -29,9 +29,8 @@ from importlib.metadata import version
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
+from fl_app import FLOWER, is_supported
 from murmur.common import framed
-
-SUPPORTED = "1.41."
 
 try:
     import h11
@@ -67,8 +66,8 @@ try:
     from flwr.supernode.runtime.run_clientapp import push_message
 except ImportError as error:
     raise ImportError(
-        f"Flower {version('flwr')} has another runtime API than {SUPPORTED}x, for which this is "
-        f"written ({error}); pip install 'flwr=={SUPPORTED}*'"
+        f"Flower {version('flwr')} has another runtime API than {' and '.join(FLOWER)}, for which "
+        f"this is written ({error}); pip install 'flwr=={FLOWER[-1]}.*'"
     ) from error
 
 COMPONENT = "murmur-device"  # how this process is called in the SuperNode's log
@@ -274,10 +273,10 @@ class Runtime:
     """
 
     def __init__(self, address: str, secret: bytes) -> None:
-        if not version("flwr").startswith(SUPPORTED):
+        if not is_supported(version("flwr")):
             raise RuntimeApiError(
                 f"flwr {version('flwr')} is installed, and the runtime API that is used here is "
-                f"that of {SUPPORTED}x; pip install 'flwr=={SUPPORTED}*'"
+                f"that of {' and '.join(FLOWER)}; pip install 'flwr=={FLOWER[-1]}.*'"
             )
         self.address = address
         self._secret = secret

@@ -18,7 +18,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from omegaconf import DictConfig
 
-from fl_app.config.run_config import to_run_config
+from fl_app.config.overrides import to_run_config
 from fl_app.device.node_settings import SIMULATED
 from fl_app.run.results import RunFolder
 from murmur.round.task import error_log

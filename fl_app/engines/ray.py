@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import Context, Message
 
-from fl_app.config import plugins
+from fl_app.config import own_classes
 from fl_app.engines.inline import identify, serve
 from fl_app.engines.ray_start import Head, naming_address, require_named_cluster, start_ray
 from fl_app.run.results import RunFolder
@@ -67,7 +67,7 @@ class Worker:
     """
 
     def __init__(self, folders: str) -> None:
-        os.environ[plugins.VARIABLE] = folders
+        os.environ[own_classes.VARIABLE] = folders
         from fl_app.client_app import app
 
         identify()
@@ -94,13 +94,19 @@ class RayPool:
     @classmethod
     def shared(cls, workers: int, gpus: float) -> "RayPool":
         """The pool of this process; started anew for another size or other folders of classes."""
-        kind = (workers, gpus, os.environ.get(plugins.VARIABLE, ""))
-        if cls._shared is not None and cls.kind != kind:
-            cls._shared.stop()
+        kind = (workers, gpus, os.environ.get(own_classes.VARIABLE, ""))
+        if cls.kind != kind:
+            cls.end()
         if cls._shared is None:
             cls._shared = cls(workers, gpus)
             cls.kind = kind
         return cls._shared
+
+    @classmethod
+    def end(cls) -> None:
+        """Stop the pool of this process, if there is one."""
+        if cls._shared is not None:
+            cls._shared.stop()
 
     def __init__(self, workers: int, gpus: float) -> None:
         # Not a cluster that happens to run on this machine: only one that was named.
@@ -108,7 +114,7 @@ class RayPool:
             self._ray = start_ray(address, workers)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor: Any = self._ray.remote(**options)(Worker)
-        folders = os.environ.get(plugins.VARIABLE, "")
+        folders = os.environ.get(own_classes.VARIABLE, "")
         self.actors = [actor.remote(folders) for _ in range(workers)]
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for one in self.actors:

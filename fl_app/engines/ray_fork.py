@@ -80,6 +80,9 @@ def _become_template(listener: socket.socket) -> None:
 
 def _become_worker(request: dict) -> None:
     """Run Ray's worker in this process, with the command line and environment that Ray gave."""
+    from fl_app.engines.processes import die_with_parent
+
+    die_with_parent()  # the template, which ends with `murmur`: nobody goes on without it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.clear()

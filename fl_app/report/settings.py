@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas
 
-from fl_app.config.job_key import PRECISION
+from fl_app.config.composition import PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import show_epsilon
 from murmur.privacy.accounting import Threat, Unit

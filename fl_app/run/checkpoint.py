@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app import DISTRIBUTION
+from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
-from fl_app.config.job_key import MACHINE, PRECISION
 from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 
 FORMAT = 3  # of the file; another one is refused

@@ -17,8 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
+from fl_app.config.composition import require_known_classes
 from fl_app.config.errors import ConfigError
-from fl_app.config.run_checks import require_known_classes
 from fl_app.run.clients import build_model
 from murmur.learning.data.examples import Dataset
 from murmur.learning.training.trainer import Trainer

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from fl_app.config.errors import ConfigError
-from fl_app.config.plugins import own_part
+from fl_app.config.own_classes import own_part
 from fl_app.run.population import Population
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.linear_model import Head

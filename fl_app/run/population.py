@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
 from fl_app.config.composition import installed
+from fl_app.config.conf_files import groups
 from fl_app.config.device_terms import DeviceTerms
 from fl_app.config.errors import ConfigError
-from fl_app.config.groups import groups
 from fl_app.config.settings import FederationSettings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset

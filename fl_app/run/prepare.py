@@ -11,11 +11,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
-from fl_app.config.composition import compose, key_names, unlike_defaults
-from fl_app.config.compute_choices import decided
+from fl_app.config.composition import compose, decided, key_names, unlike_defaults
 from fl_app.config.errors import ConfigError
+from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.experiment import Experiment
-from fl_app.run.paths import absolute_paths, new_run_dir, quoted
 from fl_app.run.results import RunFolder
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app import DISTRIBUTION
-from fl_app.config.plugins import VARIABLE
+from fl_app.config.own_classes import VARIABLE
 from murmur.learning.array_file import replace_file
 
 NAME = "provenance.json"

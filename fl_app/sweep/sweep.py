@@ -24,11 +24,9 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
-from fl_app.config.composition import compose
+from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
-from fl_app.config.job_key import digest, job_key
-from fl_app.config.overrides import expand_sweep, swept
-from fl_app.run.paths import results_root
+from fl_app.config.overrides import expand_sweep, results_root, swept
 from fl_app.run.results import RunFolder
 from murmur.learning.array_file import private_folder
 

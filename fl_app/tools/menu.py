@@ -18,7 +18,7 @@ import yaml
 
 import fl_app.console
 from fl_app.cli import TOOLS
-from fl_app.config.help_text import CONF
+from fl_app.config.conf_files import CONF
 
 _BASH = """\
 _murmur() {
@@ -64,7 +64,7 @@ def experiments() -> list[About]:
 def words() -> list[str]:
     """Tools, every group with each of its choices, and the keys of the default settings."""
     from fl_app.config.composition import known_keys
-    from fl_app.config.groups import groups
+    from fl_app.config.conf_files import groups
 
     choices = [f"{group}={name}" for group, names in groups().items() for name in names]
     return [*TOOLS, *choices, *(f"{key}=" for key in known_keys())]

@@ -20,10 +20,10 @@ from omegaconf import OmegaConf
 from fl_app.cli import run
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.plugins import VARIABLE
+from fl_app.config.overrides import new_run_dir, quoted
+from fl_app.config.own_classes import VARIABLE
 from fl_app.report.reading import flat
 from fl_app.run import provenance
-from fl_app.run.paths import new_run_dir, quoted
 from fl_app.run.results import RunFolder
 
 _OWN = ("run_dir", "run_name", "results_dir")  # say where, not what

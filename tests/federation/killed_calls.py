@@ -21,7 +21,7 @@ from types import FrameType
 
 import torch
 
-from fl_app.config.help_text import CONF
+from fl_app.config.conf_files import CONF
 from fl_app.run.prepare import prepare, validated
 from fl_app.run.results import RunFolder
 from fl_app.tools.repeat import resume

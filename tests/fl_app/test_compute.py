@@ -6,9 +6,8 @@ from omegaconf import OmegaConf
 
 from fl_app.config import composition
 from fl_app.config.building import build
-from fl_app.config.composition import compose
+from fl_app.config.composition import compose, job_key
 from fl_app.config.errors import ConfigError
-from fl_app.config.job_key import job_key
 from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
@@ -111,7 +110,7 @@ def test_bad_settings_are_named(settings, message) -> None:
 def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
     tmp_path, monkeypatch, installed
 ) -> None:
-    for place in ("fl_app.config.compute_choices", "fl_app.run.clients"):
+    for place in ("fl_app.config.composition", "fl_app.run.clients"):
         monkeypatch.setattr(f"{place}.has_compiler", lambda: installed)
     composition._compose.cache_clear()
     try:
@@ -126,7 +125,7 @@ def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
 
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "fp32")])
 def test_auto_is_the_precision_that_this_processor_is_fastest_in(monkeypatch, has, chosen) -> None:
-    monkeypatch.setattr("fl_app.config.compute_choices.has_bfloat16", lambda: has)
+    monkeypatch.setattr("fl_app.config.composition.has_bfloat16", lambda: has)
     composition._compose.cache_clear()
     try:
         assert compose([*SMALL, "compute.precision=auto"]).compute.precision == chosen

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from fl_app.config.composition import compose
+from fl_app.config.conf_files import CONF, groups
 from fl_app.config.errors import ConfigError
-from fl_app.config.groups import groups
-from fl_app.config.help_text import CONF
 from fl_app.run.experiment import Experiment
 
 EXPERIMENTS = groups()["experiment"]

@@ -1,60 +1,19 @@
-"""README and the pages it leads to: an algorithm in three blocks that run; names that exist."""
+"""README and the pages it leads to name what exists."""
 
-import importlib
 import itertools
 import re
 import shlex
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-import clients
-import fl_app.config.groups
-import strategies
 from fl_app.cli import TOOLS
 from fl_app.config.composition import compose
-from fl_app.config.groups import groups
-from tests.fl_app.running import run_inline
+from fl_app.config.conf_files import groups
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted((PROJECT / "docs").glob("*.md"))
-NEW_ALGORITHM = (PROJECT / "docs" / "new-algorithm.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"```(?:python|yaml)\n# ((?:strategies|clients|conf)/\S+)\n(.*?)```", re.DOTALL)
-
-
-@pytest.fixture
-def three_files(tmp_path, monkeypatch):
-    """The blocks as files of a copy of the tree, importable under their own names."""
-    shutil.copytree(fl_app.config.groups.CONF, tmp_path / "conf")
-    blocks = dict(BLOCK.findall(NEW_ALGORITHM))
-    for name, text in blocks.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(fl_app.config.groups, "CONF", tmp_path / "conf")
-    for package in (strategies, clients):
-        monkeypatch.setattr(
-            package, "__path__", [*package.__path__, str(tmp_path / package.__name__)]
-        )
-    importlib.invalidate_caches()
-    yield blocks
-    for name in ("strategies.directions", "clients.directions"):
-        sys.modules.pop(name, None)
-
-
-def test_adding_an_algorithm_takes_the_three_files_of_its_page(tmp_path, three_files):
-    assert len(three_files) == 3
-    settings = ["strategy=directions", "federation.num_rounds=8", "privacy.noise=os"]
-    run = run_inline(
-        tmp_path / "run", *settings, small=["engine=inline", "federation.num_clients=20"]
-    )
-    rows = run.rows()
-    assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.2
-    assert run.metrics()["epsilon_proven"] > 1000
-    assert run.metrics()["failed"] == 0
 
 
 def test_readme_is_one_screen():

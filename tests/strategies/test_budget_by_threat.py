@@ -10,8 +10,8 @@ import pytest
 
 from clients.base import Task, TaskError
 from fl_app.config.composition import compose
+from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
-from fl_app.config.groups import groups
 from fl_app.run.clients import build_client
 from fl_app.run.experiment import Experiment
 

@@ -11,11 +11,9 @@ from omegaconf import OmegaConf
 from fl_app.cli import main as murmur
 from fl_app.config.building import build
 from fl_app.config.composition import compose, from_run_config
+from fl_app.config.conf_files import CONF, OPTIONAL_GROUPS, groups
 from fl_app.config.errors import ConfigError
-from fl_app.config.groups import OPTIONAL_GROUPS, groups
-from fl_app.config.help_text import CONF
-from fl_app.config.overrides import expand_sweep
-from fl_app.config.run_config import to_overrides, to_run_config
+from fl_app.config.overrides import expand_sweep, to_overrides, to_run_config
 
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 PARTS = {group: names for group, names in groups().items() if group not in OPTIONAL_GROUPS}

@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from safetensors.numpy import load_file
 
 from fl_app.client_app import app as client_app
-from fl_app.config.run_config import to_run_config
+from fl_app.config.overrides import to_run_config
 from fl_app.engines.deploy import device_overrides
 from fl_app.engines.inline import FIRST_NODE, InlineGrid
 from fl_app.run.results import RunFolder

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fl_app.device.flower_runtime
-from fl_app.config.run_config import to_run_config
+from fl_app.config.overrides import to_run_config
 from fl_app.device.flower_runtime import PATH, NotProvenError, Runtime, RuntimeApiError, proof
 from fl_app.device.serving import Device
 from tests.federation.loopback import free_port, wait_for

@@ -14,7 +14,7 @@ import pytest
 from flwr.supercore.constant import TaskType
 
 from fl_app.cli import main
-from fl_app.config.run_config import to_run_config
+from fl_app.config.overrides import to_run_config
 from fl_app.device import flower_runtime
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
 from fl_app.device.serving import Device

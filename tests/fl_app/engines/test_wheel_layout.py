@@ -3,7 +3,7 @@
 import shutil
 import tomllib
 
-from fl_app.config.help_text import CONF
+from fl_app.config.conf_files import CONF
 from fl_app.engines.deploy import copy_app
 
 

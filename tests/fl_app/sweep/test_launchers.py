@@ -56,9 +56,13 @@ def test_jobs_in_other_processes_fill_the_same_folder_and_fail_alone(murmur, tmp
 def ray_ends():
     """A sweep leaves its Ray running for the next one in this process."""
     yield
-    import ray
+    end_ray()
 
-    ray.shutdown()
+
+def end_ray():
+    """Without importing it: it reads its settings once, when a run starts it."""
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
 
 
 def scores(folder):
@@ -123,9 +127,7 @@ def owners(path):
 
 
 def test_ray_at_a_wrong_address_is_named(murmur, tmp_path, capfd):
-    import ray
-
-    ray.shutdown()  # of an earlier test: who is connected is not asked for an address
+    end_ray()  # of an earlier test: who is connected is not asked for an address
     words = ["hydra/launcher=ray", "hydra.launcher.address=nowhere"]
     assert murmur("-m", *SMALL, *words, "sweep=mine", "strategy.K=1,2") == 2
     printed = capfd.readouterr().err

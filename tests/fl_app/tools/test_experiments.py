@@ -4,7 +4,7 @@ import re
 
 from fl_app.cli import main
 from fl_app.config.composition import compose
-from fl_app.config.help_text import CONF
+from fl_app.config.conf_files import CONF
 from fl_app.tools.menu import experiments
 
 PROJECT = CONF.parent

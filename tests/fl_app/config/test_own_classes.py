@@ -8,11 +8,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.cli import main
-from fl_app.config import plugins
+from fl_app.config import own_classes
 from fl_app.config.composition import compose
+from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
-from fl_app.config.groups import groups
-from fl_app.config.run_config import to_run_config
+from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.engines.ray import RayPool
@@ -36,9 +36,10 @@ def ray_ends():
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch):
-    monkeypatch.setenv(plugins.VARIABLE, "")
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def clean(monkeypatch, tmp_path):
+    monkeypatch.setenv(own_classes.VARIABLE, "")
+    yield
+    assert not {str(FOLDER), str(tmp_path), str(tmp_path / "my app")} & set(sys.path)
 
 
 SETTLED = """
@@ -70,7 +71,7 @@ def test_layers_that_draw_or_keep_statistics_give_the_same_bits_on_every_engine(
             assert main([*folders, *words, f"model={model}", *engine, f"run_dir={run}"]) == 0, (
                 capsys.readouterr()
             )
-            os.environ[plugins.VARIABLE] = ""
+            os.environ[own_classes.VARIABLE] = ""
             found[name] = load_file(run / "model.safetensors")
             rows = RunFolder(run).rows()
             assert all(0 <= row["worst_class"] <= row["accuracy"] for row in rows)
@@ -84,7 +85,7 @@ def own_model(folder, text):
     name = folder.name
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / f"{name}.py").write_text(text)
-    target = f"# A model.\n_target_: {name}.net\n_partial_: true\n"
+    target = f"# A model.\n_target_: .{name}.net\n_partial_: true\n"
     (folder / "conf" / "model" / f"{name}.yaml").write_text(target)
     return folder
 
@@ -99,7 +100,7 @@ def test_workers_of_a_run_before_do_not_answer_without_the_folder(tmp_path, caps
 
 def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):
     assert "hernet" not in groups()["model"]
-    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
+    monkeypatch.setenv(own_classes.VARIABLE, str(FOLDER))
     assert {"hernet", "mlp"} <= set(groups()["model"])
     assert compose(WORDS).model.width == 24
     with pytest.raises(ConfigError, match=r"^model\.widht=3.*model\.width"):
@@ -109,27 +110,101 @@ def test_choices_are_listed_beside_ours_and_gone_with_the_folder(monkeypatch):
 
 
 def test_a_device_does_not_know_the_folder(monkeypatch):
-    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
+    monkeypatch.setenv(own_classes.VARIABLE, str(FOLDER))
     owner = OwnerSettings(clients=(), data=None, public=None)
     with pytest.raises(ConfigError, match="for simulations only"):
         device_config(to_run_config(WORDS), owner)
-    plugins.forget()
+    own_classes.forget()
     with pytest.raises(ConfigError, match=r"(strategy|model)=\w+: unknown here"):
         device_config(to_run_config(WORDS), owner)
 
 
 @pytest.mark.parametrize(
     ("file", "words"),
-    [("conf/model/mlp.yaml", "rename it"), ("murmur.py", "own packages"), ("x.py", "holds conf/")],
+    [("conf/model/mlp.yaml", "rename it"), ("x.py", "holds conf/")],
 )
 def test_a_folder_that_would_hide_ours_is_refused(tmp_path, monkeypatch, file, words):
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).touch()
-    if file == "murmur.py":
-        (tmp_path / "conf").mkdir()
-    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
     with pytest.raises(ConfigError, match=words):
         groups()
+
+
+APP = {
+    "strategies/__init__.py": "",
+    "strategies/base.py": "DAMPING = 0.5\n",
+    "strategies/hers.py": """
+from strategies.fedavg import FedAvg
+
+from .base import DAMPING
+
+
+class Hers(FedAvg):
+    def update(self, number, model, total, weight):
+        step = super().update(number, model, total, weight) - model
+        return model + DAMPING * step
+""",
+    "clients/hers.py": "from clients.fedavg import FedAvgClient as HersClient\n",
+    "client_app.py": "raise RuntimeError('her own app, which Murmur does not import')\n",
+    "conf/strategy/hers.yaml": """# @package _global_
+# Hers.
+defaults:
+  - fedavg
+  - _self_
+
+strategy:
+  name: hers
+  server: {_target_: .strategies.hers.Hers}
+  client: {_target_: .clients.hers.HersClient}
+""",
+}
+
+
+@pytest.mark.parametrize("engine", ["inline", "ray"])
+def test_a_folder_that_is_a_flower_app_with_packages_named_as_ours(tmp_path, capsys, engine):
+    """``strategies/`` and ``clients/`` of her own: each file gets its own neighbours."""
+    write_files(tmp_path / "my app", APP)
+    run = tmp_path / "run"
+    words = [*SIZES, "strategy=hers", f"engine={engine}", "strategy.local.epochs=1"]
+    status = main(["--config-dir", str(tmp_path / "my app"), *words, f"run_dir={run}"])
+    assert status == 0, capsys.readouterr()
+    assert len(RunFolder(run).rows()) == 3
+
+
+def write_files(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "reason"),
+    [
+        (".mine.Net", "import layers", "import one another relatively"),
+        (".mine.Net", "import no_such", r"cannot be imported \(No module"),
+        (".mine.Nte", "class Net: ...", "did you mean Net"),
+        ("mine.Net", "class Net: ...", r"begins with a dot: \.mine\.Net"),
+        (".other.Net", "", "is in no folder"),
+        ("..mine.Net", "", "is in no folder"),
+    ],
+)
+def test_a_class_that_cannot_be_had_is_said_to_be_so(tmp_path, monkeypatch, target, code, reason):
+    yaml = f"# Mine.\n_target_: {target}\n_partial_: true\n"
+    write_files(tmp_path, {"mine.py": code, "layers.py": "", "conf/model/mine.yaml": yaml})
+    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"(?s)^model\._target_={target}: .*{reason}"):
+        validated(["model=mine"])
+
+
+def test_a_file_that_two_folders_have_is_not_guessed(tmp_path, monkeypatch):
+    yaml = "# A net.\n_target_: .net.Net\n"
+    write_files(tmp_path / "a", {"net.py": "class Net: ...", "conf/model/a.yaml": yaml})
+    write_files(tmp_path / "b", {"net.py": "class Net: ...", "conf/model/b.yaml": yaml})
+    monkeypatch.setenv(own_classes.VARIABLE, os.pathsep.join(map(str, tmp_path.iterdir())))
+    with pytest.raises(ConfigError, match="rename one of these files"):
+        own_classes.own_part(".net.Net")
 
 
 def test_the_option_wants_a_folder(capsys):
@@ -143,7 +218,7 @@ def test_a_model_whose_statistics_nobody_protects_is_refused_before_the_run(
 ):
     text = SETTLED.replace(".eval()", "").replace("settled", "learning_statistics")
     folder = own_model(tmp_path / "batch_normed", text)
-    monkeypatch.setenv(plugins.VARIABLE, str(folder))
+    monkeypatch.setenv(own_classes.VARIABLE, str(folder))
     with pytest.raises(ConfigError, match=r"^model=Sequential: keeps statistics over batches"):
         validated(["model=batch_normed", "strategy=fedavg", *engine])
 
@@ -165,14 +240,13 @@ def test_a_score_of_ones_own_that_cannot_be_used(tmp_path, monkeypatch, file, na
     (tmp_path / "conf").mkdir()
     if file:
         (tmp_path / "mine.py").write_text(file)
-    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
     with pytest.raises(ConfigError, match=rf"^evaluation\.metrics={name}.*{said}"):
         run_inline(tmp_path / "run", f"evaluation.metrics=[{name}]")
 
 
 def test_scores_of_ones_own_are_not_for_runs_on_devices(monkeypatch):
-    monkeypatch.setenv(plugins.VARIABLE, str(FOLDER))
+    monkeypatch.setenv(own_classes.VARIABLE, str(FOLDER))
     config = compose(["evaluation.metrics=[hernet.worst_class]", "engine=deploy"])
     with pytest.raises(ConfigError, match="for simulations"):
         metrics_of(config, digits())
@@ -184,7 +258,7 @@ def test_own_strategy_builds_on_one_of_ours_however_it_names_it(tmp_path, monkey
     place.mkdir(parents=True)
     text = f"# @package _global_\n# Hers.\ndefaults:\n  - {base}\n  - _self_\n"
     (place / "hers.yaml").write_text(f"{text}\nstrategy: {{name: hers}}\n")
-    monkeypatch.setenv(plugins.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(own_classes.VARIABLE, str(tmp_path))
     strategy = compose(["strategy=hers"]).strategy
     assert strategy.name == "hers"
     assert strategy.server._target_ == compose(["strategy=fedprox"]).strategy.server._target_

@@ -1,0 +1,159 @@
+"""The files of conf/: the groups and their choices, the classes that they name, their help text.
+
+Everything here reads files as text or as plain YAML. What Hydra makes of them, which takes a
+hundred times as long, is ``fl_app.config.composition``.
+
+Hydra imports and calls whatever a ``_target_`` names, and overrides come from whoever starts a run.
+So a configuration chooses among the classes that conf/ names, each in the slot of its own group
+only: a class named in conf/model can build a model, and nothing else. (A device accepts no
+``_target_`` from a server at all: ``fl_app.device.agreement``.)
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fl_app.config.own_classes import conf_folders
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+OPTIONAL_GROUPS = {"experiment", "debug"}  # overlays, of which none need be chosen
+
+Roots = tuple[Path, ...]  # our conf/ first, then those of the user's own folders
+Slot = tuple[str, str]  # where in the configuration, and the class that is built there
+
+_DEFAULT = re.compile(r"^  - (\w+): (\w+)$", re.MULTILINE)
+
+
+def roots() -> Roots:
+    """Our conf/, then those of the user's own folders (``--config-dir``).
+
+    Raises:
+        ConfigError: one of these folders cannot be used (``own_classes.conf_folders``).
+    """
+    return (CONF, *conf_folders(CONF))
+
+
+def groups() -> Mapping[str, list[str]]:
+    """Every config group and its choices, sorted: ``{"model": ["bnn", "mlp", ...], ...}``.
+
+    conf/hydra is about Hydra itself, not about a run, and is left out.
+    """
+    return _groups(roots())
+
+
+@functools.lru_cache(maxsize=16)
+def _groups(conf: Roots) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in sorted(folder.name for folder in conf[0].iterdir() if folder.is_dir()):
+        if name != "hydra":
+            found[name] = sorted(choice for root in conf for choice in _choices(root / name))
+    return found
+
+
+def _choices(folder: Path) -> list[str]:
+    """What can be chosen in one group's folder; files in folders below it as ``folder/name``."""
+    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+
+
+def strange_class(config: Any, conf: Roots) -> Slot | None:
+    """The first slot of a plain ``config`` with a class that no file below ``conf`` names there.
+
+    Returns:
+        The slot, such as ``("model", "os.system")``; None where every class is in its place.
+    """
+    known = frozenset().union(*map(_known, conf))
+    for place, target in _slots(config, ""):
+        group = place.rpartition(".")[2]  # ``strategy.server.server_step`` is filled by a group
+        if (place, target) not in known and (group, target) not in known:
+            return place, target
+    return None
+
+
+def _slots(node: Any, place: str) -> Iterator[Slot]:
+    """Every ``_target_`` in nested mappings and lists, with the dotted key where it stands."""
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield place, str(node["_target_"])
+        for key, value in node.items():
+            yield from _slots(value, f"{place}.{key}".lstrip("."))
+    elif isinstance(node, list):
+        for value in node:
+            yield from _slots(value, place)
+
+
+@functools.lru_cache(maxsize=64)
+def classes_of(conf: Roots, group: str, name: str) -> Mapping[str, str]:
+    """The classes that ``name.yaml`` of ``group`` names, by where, and those of what it builds on.
+
+    Follows the file's defaults list as Hydra does; empty where there is no such file.
+    """
+    root = next((root for root in conf if (root / group / f"{name}.yaml").is_file()), None)
+    if root is None:
+        return {}
+    content, slots = _read(root, root / group / f"{name}.yaml")
+    defaults = content.get("defaults", [])
+    if "_self_" not in defaults:
+        defaults = [*defaults, "_self_"]
+    found: dict[str, str] = {}
+    for base in defaults:
+        if base == "_self_":
+            found.update(slots)
+        elif isinstance(base, str):
+            found.update(classes_of(conf, group, base.removeprefix(f"/{group}/")))
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _known(conf: Path) -> frozenset[Slot]:
+    return frozenset(slot for path in conf.rglob("*.yaml") for slot in _read(conf, path)[1])
+
+
+def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
+    """A file's content, and the classes that it names."""
+    import yaml  # which `murmur --help` does without
+
+    text = path.read_text(encoding="utf-8")
+    content = yaml.safe_load(text) or {}
+    # Hydra's own marker: such a file holds paths from the top, others those of their group.
+    place = ""
+    if "@package _global_" not in text:
+        place = ".".join(path.parent.relative_to(conf).parts)
+    return content, list(_slots(content, place))
+
+
+def help_text(tools: Mapping[str, str]) -> str:
+    """What `murmur --help` prints: tools, groups with choices, every setting of the default run.
+
+    Args:
+        tools: one line about each tool, by its name.
+    """
+    root = (CONF / "config.yaml").read_text(encoding="utf-8")
+    defaults = dict(_DEFAULT.findall(root))
+    parts = [
+        "murmur key=value ...       one run: a group's choice (strategy=nbafl) or a value (seed=2)",
+        "murmur -m key=a,b ...      a sweep over values",
+        "murmur key=value ... -c job    print the configuration that would run",
+        "murmur ... --config-dir DIR    with your own classes: DIR/conf, and Python files by it",
+        "murmur ... --wide              tables are not cut at the screen's edge",
+        "",
+        *(f"murmur {name:<12} {what}" for name, what in tools.items()),
+        "\nGroups and their choices, the default in brackets:\n",
+    ]
+    for folder in sorted(path for path in CONF.iterdir() if path.is_dir()):
+        if folder.name != "hydra":
+            names = _choices(folder)
+            if folder.name in defaults:
+                default = defaults[folder.name]
+                names[names.index(default)] = f"[{default}]"
+            parts.append(f"  {folder.name}: {', '.join(names)}")
+    parts.append("\nSettings and their defaults; those of a group are typed as group.key=value:")
+    for group, choice in defaults.items():
+        text = (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
+        parts.append(f"\n# {group}={choice}\n{text.strip()}")
+    own = root[root.index("seed:") :].partition("server_may_set:")[0]
+    parts.append(f"\n# of no group: typed as key=value\n{own.strip()}")
+    return "\n".join(parts)

@@ -1,0 +1,92 @@
+"""The wheel, built and installed: what it holds, and docs/new-algorithm.md typed with it alone."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGE = (PROJECT / "docs" / "new-algorithm.md").read_text(encoding="utf-8")
+FILE = re.compile(r"```(?:python|yaml)\n# (mine/\S+)\n(.*?)```", re.DOTALL)
+COMMANDS = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The project's wheel, made by its own build system of the files that git knows."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = f"from hatchling.build import build_wheel; print(build_wheel({str(folder)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    return folder / done.stdout.splitlines()[-1]
+
+
+def test_the_wheel_installs_four_names_and_the_configuration(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    tops = {name.split("/")[0] for name in names}
+    metadata = {name for name in tops if name.endswith(".dist-info")}
+    assert len(metadata) == 1
+    assert tops - metadata == {"murmur", "fl_app", "strategies", "clients", "conf"}
+    assert {"conf/config.yaml", "fl_app/pyproject.toml", "fl_app/py.typed"} <= set(names)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder with the programs of a fresh environment that has this wheel.
+
+    It shares the libraries of the environment that runs the tests, where Murmur may be installed as
+    well: a package that the wheel lacks would be found there, so the path of that one is left out.
+    """
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False, symlinks=True)
+    paths = {"base": str(home), "platbase": str(home)}
+    site = Path(sysconfig.get_path("purelib", vars=paths))
+    (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"),
+            *("--ignore-installed", "--target", str(site), str(wheel)),
+        ],
+        check=True,
+    )
+    (home / "bin" / "murmur").write_text(
+        f"#!{home}/bin/python\nfrom fl_app.__main__ import main\nraise SystemExit(main())\n"
+    )
+    (home / "bin" / "murmur").chmod(0o755)
+    return home / "bin"
+
+
+def test_an_algorithm_of_ones_own_by_the_page_and_a_wheel(installed, tmp_path):
+    files = dict(FILE.findall(PAGE))
+    assert len(files) == 3
+    folder, run = COMMANDS.findall(PAGE)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PATH"] = f"{installed}{os.pathsep}{environment['PATH']}"
+
+    def typed(command):
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert str(installed.parent) in typed("python -c 'import murmur; print(murmur.__file__)'")
+    typed(folder)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    typed(run)
+    [left] = (tmp_path / "runs").iterdir()
+    rows = [json.loads(line) for line in (left / "rounds.jsonl").read_text().splitlines()]
+    assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.2
+    metrics = json.loads((left / "metrics.json").read_text())
+    assert metrics["epsilon_proven"] > 1000
+    assert metrics["failed"] == 0
