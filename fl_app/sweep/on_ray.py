@@ -116,9 +116,10 @@ def run_on_ray(
             except ray.exceptions.RayError as error:
                 note_lost_job(words, folder, base, error)
                 found.append(math.nan)
-    finally:
-        for job in started:  # of an interrupted sweep; one that has ended stays as it is
+    except BaseException:  # an interrupted sweep; Ray itself fails where a job has just ended
+        for job in started[len(found) :]:
             ray.cancel(job, force=True)
+        raise
     return found
 
 
