@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 import fl_app.console
+from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
 
 OK = "ok"
@@ -212,7 +213,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[Check]:
 def _machine() -> Iterator[Check]:
     """Whether Python and the packages that every client needs are here."""
     yield python_version()
-    yield package("flwr", "1.41.")
+    yield package("flwr", FLOWER)
     for name in ("torch", "hydra-core", "safetensors", "cryptography"):
         yield package(name)
 
@@ -377,20 +378,20 @@ def python_version(running: tuple[int, ...] = sys.version_info[:2]) -> Check:
     return Check("Python", FAIL, found, "install Python 3.11, 3.12 or 3.13")
 
 
-def package(name: str, wanted: str = "") -> Check:
+def package(name: str, versions: tuple[str, ...] = ()) -> Check:
     """Whether a package is installed.
 
     Args:
         name: of the distribution.
-        wanted: what its version must begin with; "": any.
+        versions: those that will do, such as "1.41"; empty: any.
     """
     try:
         found = version(name)
     except PackageNotFoundError:
         return Check(name, FAIL, "not installed", f"pip install {name}")
-    if found.startswith(wanted):
+    if not versions or found.startswith(tuple(f"{each}." for each in versions)):
         return Check(name, OK, found)
-    return Check(name, FAIL, found, f"pip install '{name}=={wanted}*'")
+    return Check(name, FAIL, found, f"pip install '{name}=={versions[-1]}.*'")
 
 
 def disk(folder: Path) -> Check:

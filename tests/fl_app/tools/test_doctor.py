@@ -145,7 +145,7 @@ def test_disk_python_and_package_states(tmp_path, monkeypatch):
     assert doctor.python_version((3, 10)).status == FAIL
     assert doctor.python_version((3, 12)).status == OK
     assert doctor.package("no-such-package").status == FAIL
-    assert doctor.package("flwr", "0.1").status == FAIL
+    assert doctor.package("flwr", ("0.1",)).status == FAIL
     assert doctor.disk(tmp_path / "new").status in (OK, WARN)
     monkeypatch.setattr(doctor, "LEAST_DISK", 2**60)
     assert doctor.disk(tmp_path).status == FAIL
