@@ -77,7 +77,8 @@ def _plain_error(error: pydantic.ValidationError, made: Any, given: Mapping[Any,
     if fault["type"] in ("missing", "unexpected_keyword_argument"):
         return TypeError(f"{error.title}: {name}: {fault['msg'].lower()}")
     faults = [other["type"] for other in error.errors() if other["loc"][0] == place]
-    return ValueError(f"{name}={given[place]}: must {allowed_by(field_hints(made)[name], faults)}")
+    allowed = allowed_by(field_hints(made)[name], faults)
+    return ValueError(f"{name}={given[place]!r}: must {allowed}")
 
 
 def field_hints(kind: Any) -> dict[str, Any]:

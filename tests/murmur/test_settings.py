@@ -29,8 +29,8 @@ class Knobs:
         ({"K": True}, "K=True: must be an integer of at least 1"),
         ({"K": 7}, "K=7: must not be seven"),
         ({"rate": math.nan}, "rate=nan: must be finite and above 0"),
-        ({"rate": "1"}, "rate=1: must be a finite number above 0"),
-        ({"target": "medium"}, "target=medium: must be one of hard, soft"),
+        ({"rate": "1"}, "rate='1': must be a finite number above 0"),
+        ({"target": "medium"}, "target='medium': must be one of hard, soft"),
         ({"most": 2.5}, "most=2.5: must be an integer, or null"),
     ],
 )

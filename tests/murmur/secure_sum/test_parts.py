@@ -292,7 +292,7 @@ def test_terms_survive_json_and_every_field_counts_in_the_digest():
         ({"threshold": 6}, "threshold=6"),
         ({"minimum": 1}, "minimum=1"),
         ({"minimum": 2}, "minimum=2: must lie in 3..5"),
-        ({"server": "nice"}, "server=nice"),
+        ({"server": "nice"}, "server='nice'"),
         ({"group": -1}, "group=-1"),
         ({"least_weight": 2}, "least_weight=2, greatest_weight=1"),
         ({"release": None}, "release=None"),
@@ -310,15 +310,15 @@ def test_terms_that_protect_nobody_are_refused(change, match):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"mode": "yes"}, "^mode=yes: must be one of off, simulated, on"),
+        ({"mode": "yes"}, "^mode='yes': must be one of off, simulated, on"),
         ({"threshold": 0.4}, "^threshold=0.4: "),
         ({"threshold": 1.0}, "^threshold=1.0: "),
-        ({"threshold": "a"}, "^threshold=a: must be a number in"),
+        ({"threshold": "a"}, "^threshold='a': must be a number in"),
         ({"minimum": 0}, "^minimum=0: "),
         ({"neighbours": 5}, "^neighbours=5: "),
         ({"colluders": -1}, "^colluders=-1: "),
         ({"dropouts": 0.5}, "^dropouts=0.5: "),
-        ({"server": "nice"}, "^server=nice: must be one of honest, lying"),
+        ({"server": "nice"}, "^server='nice': must be one of honest, lying"),
     ],
 )
 def test_bad_settings_are_refused_in_words(change, match):

@@ -152,9 +152,9 @@ def test_integers_on_the_grid_fit_32_bits_and_resolve_the_noise():
         ({"smallest_dataset": 0}, "smallest_dataset=0: every client needs an example"),
         ({"clip": 0.0}, "clip=0.0: must be finite and above 0"),
         ({"clip": math.nan}, "clip=nan: must be finite and above 0"),
-        ({"clip": "wide"}, "clip=wide: must be a finite number above 0"),
-        ({"sensitivity": "none"}, "sensitivity=none: must be one of paper, worst, erm, dpsgd"),
-        ({"calibration": "none"}, "calibration=none: must be one of paper, proven"),
+        ({"clip": "wide"}, "clip='wide': must be a finite number above 0"),
+        ({"sensitivity": "none"}, "sensitivity='none': must be one of paper, worst, erm, dpsgd"),
+        ({"calibration": "none"}, "calibration='none': must be one of paper, proven"),
         ({"sensitivity": "dpsgd"}, "calibration='paper': the paper has no formula"),
         ({"sensitivity": "erm", "proximal_mu": 1.0}, "lipschitz=None: sensitivity=erm needs"),
         ({"sensitivity": "erm", "lipschitz": 1.0}, "proximal_mu=0.0: sensitivity=erm needs"),
@@ -190,7 +190,7 @@ def test_what_is_left_out_follows_from_the_federation():
         ({"sizes": (0, 5)}, "smallest_dataset=0: every client needs an example"),
         ({"num_clients": 3}, "num_clients=3: there are 2 clients"),
         ({"exposures": 1.5}, "exposures=1.5: must be an integer, or null"),
-        ({"smallest_dataset": "few"}, "smallest_dataset=few: must be an integer, or null"),
+        ({"smallest_dataset": "few"}, "smallest_dataset='few': must be an integer, or null"),
     ],
 )
 def test_bad_federations_are_refused(changed, words):
