@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import prometheus_client
@@ -116,7 +117,8 @@ def test_a_message_refused_as_a_whole_is_counted_and_keeps_the_rest(tmp_path):
 def test_the_times_in_a_devices_file_are_those_of_the_message(tmp_path, monkeypatch):
     device = Device(tmp_path, OPEN)
     times = iter([1000.0, 2000.0])
-    monkeypatch.setattr(fl_app.device.health.time, "time", lambda: next(times, 9e9))
+    clock = SimpleNamespace(time=lambda: next(times, 9e9))  # other threads keep the real one
+    monkeypatch.setattr(fl_app.device.health, "time", clock)
     asked(device, 1)
     asked(device, 2, clients=[5])  # nobody answers
     found, _ = figures(device.state)

@@ -131,7 +131,7 @@ def test_an_empty_client_answers_with_zeros(tmp_path):
     [
         (["model=mlp"], "model=linear or model=centred"),
         (["model=centred", "protection=central", "privacy.threat=central"], "set protection=dist"),
-        (["strategy.constant=0"], "strategy.constant=0: must be above 0"),
+        (["strategy.constant=0"], "strategy.constant=0: must be finite and above 0"),
         (["strategy.average=1"], "strategy.average=1: must"),
         (["strategy.balance=2"], "strategy.balance=2: must"),
     ],
