@@ -71,6 +71,22 @@ def test_clients_do_not_mask_where_too_few_of_those_included_have_shown_a_key():
         outcome.clients[0].included_in(join_ids([0, 1, 2, 4, 5], range(6)))
 
 
+@pytest.mark.parametrize("phase", [Phase.MASK, Phase.CONFIRM])
+def test_clients_whose_keys_never_came_do_not_count_in_a_complete_graph(phase):
+    # A lying server listed them, and so had a sum of 6 revealed, of which one sides with it, where
+    # each was charged for 6 honest clients among at least 7.
+    agreed = terms(10, threshold=0.5, minimum=0.7, colluders=1)
+    assert agreed.minimum == 7
+    party = secure_sum(agreed, vectors(agreed), {0: phase}).clients[0]
+    party.public = {client: party.public[client] for client in range(1, 6)}
+    everybody = join_ids(range(10), range(10))
+    with pytest.raises(SecureSumError, match="6 clients are left; the sum of fewer than 7"):
+        if phase is Phase.MASK:
+            party.included_in(everybody)
+        else:
+            party.confirm(everybody)
+
+
 def test_masks_of_clients_that_were_told_different_things_do_not_cancel():
     # Another model, or another list of those included, for one client: earlier versions masked
     # alike, so that the server could take what one client says of a model of its own choice.
