@@ -197,18 +197,17 @@ def _answer(message: Message, context: Context, call_next: App, device: Device) 
     if ask.simulated and device.owned:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
-    asked = _Asked(ask, content, parties.place)
+    app = _App(message, context, call_next)
     with Ledger(home.folder / "ledger.sqlite", expected=home.policy.ledger) as ledger:
         host = Host(
             home=home,
             hosted=[parties.place],
             terms=RunTerms(ALGORITHM, ask.delta, ask.rounds),
-            client=asked,
+            client=_Asked(ask, content, parties.place, device, app),
             data=_AppsOwn(),
             ledger=ledger,
             secure=replace(parties, is_on=not ask.simulated),
-            train=_Training(message, context, call_next, device),
-            parse=asked.tasks,
+            parse=lambda content, hosted: [_task(ask, content, parties.place)],
             account=lambda client: OWNER,
         )
         return host.answer(content)
@@ -238,24 +237,51 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
     return _Owner(device.home, clients, device.rules, is_on=True, place=clients[0])
 
 
+def _task(ask: Ask, content: RecordDict, place: int) -> Task:
+    """What a message asks of the one client here."""
+    return Task(ask.round, place, np.zeros(0, np.float32), {}, {}, ask.purpose, content)
+
+
+@dataclass(frozen=True)
+class _App:
+    """The app's own function, and the one message that it is called for."""
+
+    message: Message
+    context: Context
+    call_next: Callable[[Message, Context], Message]
+
+    def reply(self) -> Message:
+        """The app's own answer to its strategy's own message, which has none of our records.
+
+        RuntimeError where the app ends its process: what it does then is as much data as a reply.
+        """
+        own = {
+            name: record
+            for name, record in self.message.content.items()
+            if name not in (ASKED, RECORD)
+        }
+        message = make_message(self.message.metadata, content=RecordDict(own))
+        try:
+            return self.call_next(message, self.context)
+        except SystemExit as error:
+            raise RuntimeError(f"the app ended with sys.exit({error.code!r})") from error
+
+
 class _Asked:
-    """A ``murmur.round.task.Client`` for one message: what the ask costs, and its form."""
+    """A ``murmur.round.task.Client`` for one message: what the ask costs, its form, the answer."""
 
     summed = True
 
-    def __init__(self, ask: Ask, content: RecordDict, place: int) -> None:
+    def __init__(
+        self, ask: Ask, content: RecordDict, place: int, device: Device, app: _App
+    ) -> None:
         self.ask = ask
-        self.content = content
-        self.place = place
+        self.device = device
+        self.app = app
         self.purposes: tuple[str, ...] = (ask.purpose,)
-        self.name, self.record = array_record(content)
-        self.base = arrays_of(self.record)
+        self.name, record = array_record(content)
+        self.base = arrays_of(record)
         self.layout = Layout(self.base, ask.frozen)
-
-    def tasks(self, content: RecordDict, hosted: int) -> list[Task]:
-        """The one task of the message."""
-        none = np.zeros(0, np.float32)
-        return [Task(self.ask.round, self.place, none, {}, {}, self.ask.purpose, content)]
 
     def codec(self, task: Task) -> AskedCodec:
         """One number for each float that is trained, and for each metric."""
@@ -275,11 +301,24 @@ class _Asked:
     def train_ahead(self, asked: Sequence[Any]) -> None:
         """Nothing is trained together."""
 
-    def answer(self, task: Task, data: Any, noise: NoiseGenerator) -> NDArray:
-        """Not asked for: ``_Training`` stands in its place."""
-        raise NotImplementedError
+    def answer(self, task: Task, data: None, noise: NoiseGenerator) -> NDArray[np.int64]:
+        """What is released of the app's reply, noised: ``codec(task).size`` grid steps.
 
-    def vector(self, reply: Message) -> NDArray[np.float64]:
+        The app is called once. On a device whatever goes wrong is logged there, and a protected
+        zero is released: the answer was charged, and whether there is one would tell of the data.
+        A trial's researcher is told.
+        """
+        vector = np.zeros(self.codec(task).size)
+        try:
+            vector = self._vector(self.app.reply())
+        except Exception as error:
+            if not self.device.owned:
+                raise
+            log_error(self.device.home.folder, f"round {task.round}, the app", error)
+        steps = truncate(vector, self.ask.radius)
+        return self.ask.mechanism.privatize_integers(steps, noise)
+
+    def _vector(self, reply: Message) -> NDArray[np.float64]:
         """What is released of the app's ``reply``, clipped; ValueError for what is no answer."""
         if reply.has_error():
             raise ValueError(f"the app's reply is an error: {reply.error.reason}")
@@ -317,40 +356,4 @@ class _AppsOwn:
         """None: nothing is known of them."""
 
     def blank(self, client: int) -> None:
-        """None: ``_Training`` releases a zero by itself."""
-
-
-@dataclass(frozen=True)
-class _Training:
-    """Calls the app's function, once, and protects what is released of its reply.
-
-    On a device whatever goes wrong is logged there, and a protected zero is released: the answer
-    was charged, and whether there is one would tell of the data. A trial's researcher is told.
-    """
-
-    message: Message
-    context: Context
-    call_next: App
-    device: Device
-
-    def __call__(self, client: Any, task: Task, data: Any, noise: NoiseGenerator) -> NDArray:
-        asked: _Asked = client
-        vector = np.zeros(asked.codec(task).size)
-        try:
-            vector = asked.vector(self._reply(asked))
-        except Exception as error:
-            if not self.device.owned:
-                raise
-            log_error(self.device.home.folder, f"round {task.round}, the app", error)
-        steps = truncate(vector, asked.ask.radius)
-        return asked.ask.mechanism.privatize_integers(steps, noise)
-
-    def _reply(self, asked: _Asked) -> Message:
-        """The app's own answer to its strategy's own message."""
-        own = {
-            name: record
-            for name, record in self.message.content.items()
-            if name not in (ASKED, RECORD)
-        }
-        message = make_message(self.message.metadata, content=RecordDict(own))
-        return self.call_next(message, self.context)
+        """None: a protected zero is released without them."""

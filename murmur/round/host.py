@@ -20,9 +20,11 @@ it from a configuration; a device and a simulation differ in their ``Home`` and 
 
 * ``client``: a value with the methods of ``murmur.round.task.Client``, which says what an answer
   costs (``event``), how it travels (``codec``) and how it counts (``weight``), by the task alone.
-* ``train``: called once for each charged task, as ``train(client, task, data, noise)``; gives the
-  release, already protected, for ``codec.pack``. It must answer on a device whatever its own code
-  does, so it catches what that raises and releases a protected zero.
+  Its ``answer`` is called once for each charged task and gives the release, already protected, for
+  ``codec.pack``. It must answer on a device whatever its own code does, so it catches what that
+  raises and releases a protected zero (``murmur.flower.client``).
+* ``train``: called as ``train(client, task, data, noise)`` in place of ``client.answer``. An audit
+  releases by it what its attack draws.
 * ``parse``: gives the tasks of a message that is no question of ``murmur.round.phase``; the
   message's other records reach ``train`` as ``task.message``.
 * ``data``: anything; the host only hands it on.

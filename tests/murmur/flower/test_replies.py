@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from murmur.flower import ClientApp, private
 from murmur.flower.ask import ASKED
+from murmur.privacy.ledger import Ledger
 from murmur.round.task import RECORD
 from tests.murmur.flower.nodes import MODEL, Nodes, app_of, record
 
@@ -55,7 +56,13 @@ contents = st.dictionaries(
 whatever = st.one_of(
     contents,
     st.sampled_from(
-        [ValueError("a secret"), KeyError("a secret"), MemoryError("a secret"), RecursionError()]
+        [
+            ValueError("a secret"),
+            KeyError("a secret"),
+            MemoryError("a secret"),
+            RecursionError(),
+            SystemExit("a secret"),
+        ]
     ),
     st.sampled_from(["none", "text", "error", "itself"]),
 )
@@ -70,7 +77,7 @@ class _Whatever:
 
         @self.app.train()
         def train(message, context):
-            if isinstance(self.next, Exception):
+            if isinstance(self.next, BaseException):
                 raise self.next
             context.state["secret"] = ConfigRecord({"secret": 1})
             match self.next:
@@ -96,15 +103,15 @@ def _shape(reply):
     return shape
 
 
-@pytest.mark.long
-def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path):
+@pytest.mark.parametrize("sums", [5, pytest.param(100, marks=pytest.mark.long)])
+def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path, sums):
     """Each case is a client of a sum of its own, in its own folder, that is asked to train."""
     one = _Whatever()
     seen = []
     cases = 0
 
     @settings(
-        max_examples=100,
+        max_examples=sums,
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
@@ -127,7 +134,7 @@ def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path):
                 seen.append(_shape(reply))
 
     tried()
-    assert cases >= 1000 and len(seen) >= 1000
+    assert cases >= 10 * sums and len(seen) >= 10 * sums
     alike = {json.dumps({str(k): v for k, v in s.items() if k[1] != "clients"}) for s in seen}
     assert len(alike) == 1
     assert "secret" not in str(seen)
@@ -170,7 +177,12 @@ def test_who_is_asked_something_else_ends_the_sum(field, whom, tmp_path, caplog)
     result = started(Nodes(app_of(), devices=tmp_path, spoil=other))
     model = result.arrays or record(MODEL)
     if field not in ("arrays", "config") and whom == {3}:
-        return  # it refuses before it pays, and the others' sum is without it
+        # It refuses before it pays, and the others' sum is without it.
+        with Ledger(tmp_path / "3" / "ledger.sqlite") as ledger:
+            assert ledger.releases() == 0
+        with Ledger(tmp_path / "4" / "ledger.sqlite", create=False) as ledger:
+            assert ledger.releases() == 1
+        return
     assert "round 1 was lost" in caplog.text
     assert model["weights"].data == record(MODEL)["weights"].data
 
