@@ -24,15 +24,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.codec import BitCodec, Integers, WeightCodec
+from murmur.learning.codec import BitCodec, Integers
 from murmur.papers.dpfl_bnn.bits import ReleaseSettings, claimed_epsilon
 from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.statement import Exposure
-from murmur.round.phase import Phase, Question
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy, Parameters
-
-EVALUATE = "evaluate"
+from strategies.own_models import OwnModels
 
 
 class DPFLBNN(CohortStrategy):
@@ -77,8 +75,7 @@ class DPFLBNN(CohortStrategy):
         self.scale = 1.0
         if gamma is not None and (debias or scale_only):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
-        self.reports: dict[str, float] = {}
-        self.reporting: Phase | None = None
+        self.own_models = OwnModels(setup, self.sums, ["accuracy", "accuracy_server_signs"])
 
     def noise_facts(self) -> dict[str, float]:
         """γ, and the lead of a bit on which all clients agree, in standard errors of the noise."""
@@ -109,48 +106,26 @@ class DPFLBNN(CohortStrategy):
         return updated
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """The reports of this round, if there were any; the server has nothing to test."""
-        reports = self.reports
-        self.reports = {}
-        return reports
+        """Mean accuracies of the clients' own models, and of the server's signs, where asked."""
+        return self.own_models.read()
 
     # What the researcher sees ---------------------------------------------------------------
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask the nodes for the test accuracy of all clients' models, in the rounds set."""
+        """Ask for the test accuracy of all clients' models, in the rounds set."""
         number = self.first_round + server_round
         last = number == self.setup.budget.rounds
         if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
             return []
-        question = Question(
-            purpose=EVALUATE,
-            number=number,
-            cohort=range(self.setup.num_clients),
-            model=arrays["model"].numpy(),
-            codec=WeightCodec(2, bound=1.0),
-            event=None,
-            kind="evaluate",
-        )
-        self.reporting = Phase(question, self.sums, self.setup)
-        return self.reporting.ask(grid)
+        return self.own_models.ask(number, arrays, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Mean accuracies over all clients: their own models, and the server's signs."""
-        if self.reporting is None:
-            return None
-        outcome = self.reporting.take(replies)
-        self.reporting = None
-        if outcome.weight:
-            own, signs = WeightCodec(2, bound=1.0).mean(outcome.total, outcome.weight)
-            self.reports = {
-                "accuracy": float(own),
-                "accuracy_server_signs": float(signs),
-                "clients_evaluated": float(outcome.weight),
-            }
+        """Keep what they report."""
+        self.own_models.take(replies)
         return None
 
     # Privacy --------------------------------------------------------------------------------

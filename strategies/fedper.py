@@ -16,17 +16,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.learning.codec import Parts, WeightCodec
+from murmur.learning.codec import Parts
 from murmur.papers.fedper import shared_size
 from murmur.privacy.protection import Protection
-from murmur.round.phase import Phase, Question
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from strategies.base import Parameters
 from strategies.fedavg import FedAvg
-
-EVALUATE = "evaluate"
-REPORT = WeightCodec(1, bound=1.0)
+from strategies.own_models import OwnModels
 
 
 class FedPer(FedAvg):
@@ -45,8 +42,7 @@ class FedPer(FedAvg):
         super().__init__(setup, server_step=server_step, protection=protection)
         self.shared = shared_size(self.trainer, personal_layers)
         self.parts = Parts(update=self.shared)
-        self.reporting: Phase | None = None
-        self.reports: dict[str, float] = {}
+        self.own_models = OwnModels(setup, self.sums, ["accuracy"])
 
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
@@ -56,39 +52,18 @@ class FedPer(FedAvg):
         return np.concatenate([moved, model[self.shared :]])
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """The reports of this round, if there were any."""
-        reports = self.reports
-        self.reports = {}
-        return reports
+        """The mean accuracy of the clients' own models, if they were asked."""
+        return self.own_models.read()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask for the test accuracy of every client's own model; devices refuse."""
-        question = Question(
-            purpose=EVALUATE,
-            number=self.first_round + server_round,
-            cohort=range(self.setup.num_clients),
-            model=arrays["model"].numpy(),
-            codec=REPORT,
-            weights=self.weights(),
-            event=None,
-            kind="evaluate",
-        )
-        self.reporting = Phase(question, self.sums, self.setup)
-        return self.reporting.ask(grid)
+        """Ask for the test accuracy of every client's own model, weighted as updates are."""
+        return self.own_models.ask(self.first_round + server_round, arrays, grid, self.weights())
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """The mean accuracy over all clients that reported, weighted as their updates are."""
-        if self.reporting is not None:
-            outcome = self.reporting.take(replies)
-            self.reporting = None
-            if outcome.weight:
-                accuracy = REPORT.mean(outcome.total, outcome.weight)[0]
-                self.reports = {
-                    "accuracy": float(accuracy),
-                    "clients_evaluated": float(len(outcome.answered)),
-                }
+        """Keep what they report."""
+        self.own_models.take(replies)
         return None

@@ -1,0 +1,72 @@
+"""Where every client has a model of its own: what a simulation's researcher sees of them.
+
+The server of such an algorithm has nothing to test, so all clients are asked for their accuracy on
+the test set. These reports are no part of the protocol: they cost nothing, and a device refuses
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+
+from murmur.learning.codec import WeightCodec
+from murmur.round.cohorts import ALIKE, Weights
+from murmur.round.phase import Phase, Question
+from murmur.round.secure_summation import Sums
+from murmur.round.setup import ServerSetup
+
+EVALUATE = "evaluate"  # the purpose of such a question
+
+
+class OwnModels:
+    """A part of a strategy: it asks all clients, and keeps the means until somebody reads them.
+
+    ``names``: of the figures in [0, 1] that a client reports, in order.
+    """
+
+    def __init__(self, setup: ServerSetup, sums: Sums, names: Sequence[str]) -> None:
+        self.setup = setup
+        self.sums = sums
+        self.names = names
+        self.codec = WeightCodec(len(names), bound=1.0)
+        self._phase: Phase | None = None
+        self._found: dict[str, float] = {}
+
+    def ask(
+        self, number: int, arrays: ArrayRecord, grid: Grid, weights: Weights = ALIKE
+    ) -> Iterable[Message]:
+        """One message for each node about the ``model`` in ``arrays``, after round ``number``."""
+        question = Question(
+            purpose=EVALUATE,
+            number=number,
+            cohort=range(self.setup.num_clients),
+            model=arrays["model"].numpy(),
+            codec=self.codec,
+            weights=weights,
+            event=None,
+            kind="evaluate",
+        )
+        self._phase = Phase(question, self.sums, self.setup)
+        return self._phase.ask(grid)
+
+    def take(self, replies: Iterable[Message]) -> None:
+        """The means over all clients that have reported, by weight."""
+        if self._phase is None:
+            return
+        outcome = self._phase.take(replies)
+        self._phase = None
+        if not outcome.weight:
+            return
+        means = self.codec.mean(outcome.total, outcome.weight)
+        for name, mean in zip(self.names, means, strict=True):
+            self._found[name] = float(mean)
+        self._found["clients_evaluated"] = float(len(outcome.answered))
+
+    def read(self) -> dict[str, float]:
+        """The figures by name, once; nothing where nobody was asked."""
+        found = self._found
+        self._found = {}
+        return found
