@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
+from tests.fl_app.running import end_ray
 
 SMALL = [
     "engine=inline",
@@ -57,12 +57,6 @@ def ray_ends():
     """A sweep leaves its Ray running for the next one in this process."""
     yield
     end_ray()
-
-
-def end_ray():
-    """Without importing it: it reads its settings once, when a run starts it."""
-    if "ray" in sys.modules:
-        sys.modules["ray"].shutdown()
 
 
 def scores(folder):

@@ -9,6 +9,7 @@ from fl_app.config.composition import compose
 from fl_app.engines.ray import RayPool
 from fl_app.sweep import on_ray
 from fl_app.sweep.sweep import Sweep
+from tests.fl_app.running import end_ray
 
 WORDS = [
     "engine=inline",
@@ -22,12 +23,6 @@ WORDS = [
 def ray_ends():
     yield
     end_ray()
-
-
-def end_ray():
-    """Without importing it: it reads its settings once, when a run starts it."""
-    if "ray" in sys.modules:
-        sys.modules["ray"].shutdown()
 
 
 @pytest.fixture
