@@ -301,7 +301,7 @@ class _Asked:
     def train_ahead(self, asked: Sequence[Any]) -> None:
         """Nothing is trained together."""
 
-    def answer(self, task: Task, data: None, noise: NoiseGenerator) -> NDArray[np.int64]:
+    def answer(self, task: Task, data: Any, noise: NoiseGenerator) -> NDArray[np.int64]:
         """What is released of the app's reply, noised: ``codec(task).size`` grid steps.
 
         The app is called once. On a device whatever goes wrong is logged there, and a protected
