@@ -57,13 +57,18 @@ class CohortStrategy(Strategy, ABC):
     model leaves before. A server that is resumed there has ``round`` as it was then, asks nobody to
     train, and draws nothing. Secret cohorts are drawn with the snapshot before their round.
 
+    A subclass sets the class attributes that fit it, and fills in ``task``, ``codec``, ``update``
+    and ``release_event``; the other methods of the first section have answers that it may replace.
+    Its constructor raises ValueError where settings do not fit together, before anybody is asked.
+
     Attributes
     ----------
     algorithm, claim, difference : str
         Words for the statement: the name, what the paper's theorem says, and why the proven figure
         differs.
     threats : tuple of str
-        Against whom it can keep a budget (``Budget.threat``).
+        The adversaries that it supports (``Budget.threat``); a private budget for another one is
+        refused when the strategy is made.
     unit, adjacency : Unit, Adjacency
         Whose data is protected, and which two data sets are neighbours.
     weighted : bool
@@ -73,14 +78,36 @@ class CohortStrategy(Strategy, ABC):
         order of ``round.answered``. The client half says the same.
     extendable : bool
         Whether rounds can be added to a run; False where all share their noise.
-    participations : Counter
-        How often each client may have released something.
-    before : Counter
-        Of these, how often before the rounds; kept where ``event_before`` says what that costs.
-    round : Outcome
-        The last round's training, and what its evaluation and stages add to the round's row.
+    setup : ServerSetup
+        What the ServerApp has given: budget, cohorts, public pool, test set, seed.
+    trainer : Trainer
+        The process's one model, reset in place; its parameters are nobody's between two calls.
+    sums : Sums
+        How trainings are summed, in the clear or securely, and who has lied in a secure sum.
     report : PrivacyReport
         What all adversaries have seen, and the statement.
+    participations : Counter
+        How often each client may have released something, failed nodes' clients included.
+    before : Counter
+        Of these, how often before the rounds; kept where ``event_before`` says what that costs.
+    first_round : int
+        Rounds already done by an interrupted run; Flower counts from 1 again after a resume.
+    round : Outcome
+        The last round's training, and what its evaluation and stages add to the round's row.
+    phase : Phase or None
+        The training that is under way or was the last; None before the first.
+    model : float32 array (d,)
+        What the present round's cohort was sent.
+    keep : callable
+        Called with each new model before it leaves; does nothing unless the run keeps checkpoints.
+    drawn : tuple
+        The number of the round whose cohort was drawn last, and that cohort.
+    silent_rounds : int
+        Rounds in a row without an answer; the run ends at ``PATIENCE`` of them.
+    evaluation : ClientEvaluation or None
+        The evaluation on clients that ``switch_on`` has added; None: clients are not evaluated.
+    canaries : Guests or None
+        An audit's canaries, which join every training that counts; None: there is no such audit.
     """
 
     algorithm: str
@@ -115,15 +142,25 @@ class CohortStrategy(Strategy, ABC):
 
     @abstractmethod
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """Arrays and settings that the cohort needs in round ``number`` beside the model (d,)."""
+        """Arrays and settings that the cohort needs in round ``number`` beside the model (d,).
+
+        Called once for each round, before ``codec``; ``number`` counts from 1 over all resumes.
+        Whatever it returns is sent to every client of the cohort, which reads it as hostile input.
+        """
 
     @abstractmethod
     def codec(self) -> Codec:
-        """The form of this round's contributions; called after ``task``."""
+        """The form of this round's contributions; called after ``task``.
+
+        The client half must build an equal one, from its own settings.
+        """
 
     @abstractmethod
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The next global model (d,) from the total of this round's contributions.
+
+        Called where at least the quorum has answered. Noise that it adds comes from
+        ``setup.noise``; what it returns is kept before it is sent to anybody.
 
         ``total``: their sum, of the codec's shape; or, where they are not ``summed``, a row for
         each client, (clients, *shape). ``weight``: of all of them together.
@@ -131,7 +168,11 @@ class CohortStrategy(Strategy, ABC):
 
     @abstractmethod
     def release_event(self) -> Event:
-        """What one participation releases about one client."""
+        """What one participation releases about one client, to whoever reads that client's message.
+
+        By the client's own noise alone: what a sum hides in addition is the report's business
+        (``PrivacyReport.secure_exposure``). Where clients differ, it is the costliest one's.
+        """
 
     def before_rounds(self) -> Question | None:
         """What clients are asked next before the rounds; None: nothing (more).
@@ -149,14 +190,20 @@ class CohortStrategy(Strategy, ABC):
         return None
 
     def learn(self, question: Question, outcome: Outcome) -> None:
-        """Take the answers to a question of ``before_rounds``; at least the quorum answered."""
+        """Take the answers to a question of ``before_rounds``; at least the quorum answered.
+
+        What it learns belongs into ``state``: a resumed run must not ask, and charge, again.
+        """
 
     def quorum(self) -> float:
         """The share of the cohort that must answer for a round to count."""
         return self.setup.quorum
 
     def weights(self) -> Weights:
-        """By their sizes, where the algorithm weighs clients and sizes are public; else alike."""
+        """By their sizes, where the algorithm weighs clients and sizes are public; else alike.
+
+        A node's reply is rejected whose weight is not that of its clients together.
+        """
         sizes = self.setup.client_sizes
         if not self.weighted or sizes is None:
             return ALIKE
@@ -167,7 +214,12 @@ class CohortStrategy(Strategy, ABC):
         return self.trainer.initial(experiment_rng(self.setup.seed, "initial model"))
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Accuracy, loss and ``setup.metrics`` on the server's test set; of two classes AUC."""
+        """Accuracy, loss and ``setup.metrics`` on the server's test set; of two classes AUC.
+
+        Called after every round and once before the first, with the published model: it costs
+        clients nothing. The loss is the mean cross-entropy in nats. Figures that are not finite are
+        left out of the round's row.
+        """
         self.trainer.load(model)
         test = self.setup.test
         logits = self.trainer.logits(test.images)
@@ -179,21 +231,31 @@ class CohortStrategy(Strategy, ABC):
         return scores | more
 
     def state(self) -> dict[str, NDArray]:
-        """What a checkpoint must hold beside the model; override together with ``restore``."""
+        """What a checkpoint must hold beside the model; override together with ``restore``.
+
+        By name. Names that begin with "evaluation." or "canaries." are taken, and so are "cohort",
+        "before" and those of ``Sums.state``.
+        """
         return {}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """Take up the state that ``state`` returned."""
+        """Take up what ``state`` returned, in a strategy that was made with the same settings."""
 
     def forget(self) -> None:
         """The last round is over: drop what only further ones need, and nobody should read."""
 
     def noise_facts(self) -> dict[str, float]:
-        """How much noise a round's sum holds and what leads over it, for planners; by name."""
+        """How much noise a round's sum holds and what leads over it, for planners; by name.
+
+        Only ``murmur advise`` reads it: nothing that is sent or charged follows from it.
+        """
         return {}
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """What the paper's theorem states: ε of one round and of the whole run."""
+        """What the paper's theorem states: ε of one round and of the whole run.
+
+        None, each by itself, where it states nothing. Printed beside what is proven, never charged.
+        """
         return None, None
 
     def exposures(self) -> list[Exposure]:
@@ -211,7 +273,11 @@ class CohortStrategy(Strategy, ABC):
     # Flower's own methods -------------------------------------------------------------------
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
-        """Ask what clients are asked before the rounds, then do the rounds."""
+        """Ask what clients are asked before the rounds, then do the rounds.
+
+        RunError where too few answer a question before the rounds, or nobody answers in
+        ``PATIENCE`` rounds in a row. Arguments are those of Flower's ``start``.
+        """
         timeout = kwargs.get("timeout", self.setup.round_timeout)
         while (question := self.before_rounds()) is not None:
             self._learn_before_rounds(question, grid, timeout)
@@ -220,7 +286,10 @@ class CohortStrategy(Strategy, ABC):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask the round's cohort; nobody where the round's model was kept before."""
+        """Ask the round's cohort; nobody where the round's model was kept before.
+
+        That is a round that a kill interrupted after ``keep``: its model is in ``arrays`` already.
+        """
         number = self.first_round + server_round
         if self.round.counted and self.round.number == number:
             return []
@@ -233,7 +302,11 @@ class CohortStrategy(Strategy, ABC):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Sum the nodes' contributions and update the model, if the quorum answered."""
+        """Sum the nodes' contributions and update the model, if the quorum answered.
+
+        Whoever may have released something is counted in ``participations`` even if the round does
+        not count: then the model stays as it is (None), and the charge stands.
+        """
         if self.round.counted or self.phase is None:
             return None, None  # ``arrays`` are its model
         outcome = self.phase.take(replies)
@@ -256,7 +329,10 @@ class CohortStrategy(Strategy, ABC):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Let the evaluation, if there is one, read what it asked for."""
+        """Let the evaluation, if there is one, read what it asked for.
+
+        Its bytes are added to the round's; its scores stay with it, for the round's row.
+        """
         if self.evaluation is not None:
             self.evaluation.take(replies)
             self.round.bytes_down += self.evaluation.outcome.bytes_down
@@ -269,7 +345,11 @@ class CohortStrategy(Strategy, ABC):
     # A run ----------------------------------------------------------------------------------
 
     def training(self, number: int, model: Parameters) -> Question:
-        """What round ``number`` asks its cohort, from the global ``model`` (d,) on."""
+        """What round ``number`` asks its cohort, from the global ``model`` (d,) on.
+
+        Calls ``task``, then ``codec``. Override it where clients must see another model than the
+        server's.
+        """
         arrays, settings = self.task(number, model)
         return Question(
             purpose="train",
@@ -285,13 +365,22 @@ class CohortStrategy(Strategy, ABC):
         )
 
     def cohort(self, number: int) -> NDArray[np.int64]:
-        """The clients asked in round ``number``, ascending; the same however often it is asked."""
+        """The clients asked in round ``number``, ascending; the same however often it is asked.
+
+        Random and rotating cohorts follow from the public seed and amplify nothing. A Poisson
+        sample is secret: it comes from the noise stream, and only the last drawn one is known.
+        """
         if self.drawn[0] != number:
             self.drawn = (number, self.setup.cohorts.cohort(number, self.setup.noise))
         return self.drawn[1]
 
     def switch_on(self, evaluation: ClientEvaluation) -> None:
-        """Let ``evaluation`` ask clients after a round; ValueError where it does not fit."""
+        """Let ``evaluation`` ask clients after a round; ValueError where it does not fit.
+
+        It does not where the algorithm has a way of its own to evaluate on clients, or where the
+        evaluation protects replaced records and the training clients that are added or removed. An
+        evaluation of records makes records the unit of the whole statement.
+        """
         if type(self).configure_evaluate is not CohortStrategy.configure_evaluate:
             raise ValueError(
                 f"evaluation: {self.algorithm} has its own way to evaluate on clients; "
@@ -308,7 +397,11 @@ class CohortStrategy(Strategy, ABC):
         self.evaluation = evaluation
 
     def snapshot(self) -> dict[str, NDArray]:
-        """All that a checkpoint holds beside model and participations."""
+        """All that a checkpoint holds beside model and participations.
+
+        Where cohorts are secret, that of the next round is drawn here, so that a resumed server
+        asks the same clients.
+        """
         state = {**self.state(), **self.sums.state(), **self._next_cohort()}
         if self.before:
             pairs = sorted(self.before.items())
@@ -319,7 +412,7 @@ class CohortStrategy(Strategy, ABC):
         return state
 
     def resume(self, snapshot: Mapping[str, NDArray]) -> None:
-        """The inverse of ``snapshot``."""
+        """The inverse of ``snapshot``; called once, before ``start``, by a server that goes on."""
         state = dict(snapshot)
         self.sums.restore({name: state.pop(name) for name in self.sums.state()})
         if _COHORT in state:

@@ -27,7 +27,24 @@ from strategies.base import CohortStrategy, Parameters
 class FedAvg(CohortStrategy):
     """w ← step(w, mean of w_i − w).
 
-    ``protection``: makes one for a budget and cohorts.
+    Its subclasses change what the mean is (``update``), which arrays clients send beside each other
+    (``parts``), or what becomes of the means (``apply``); bounds, noise and prices stay the
+    protection's.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives.
+    server_step : Sgd
+        How the model follows the mean update; it may keep moments from round to round.
+    protection : callable
+        Makes a ``Protection`` for a budget and cohorts: what bounds updates, who noises them, and
+        against whom. The strategy's threats, adjacency, weights and claim are the protection's.
+
+    Attributes
+    ----------
+    parts : Parts
+        The arrays that one contribution holds, by name; here the update (d,) alone.
     """
 
     algorithm = "federated averaging"
@@ -45,19 +62,33 @@ class FedAvg(CohortStrategy):
         self.parts = Parts(update=self.trainer.num_parameters)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """What the protection needs to say; the model goes without."""
+        """What the protection needs to say; the model goes without.
+
+        That is the clipping norm of this round, where updates are clipped.
+        """
         return self.protection.arrays(), {}
 
     def codec(self) -> WeightCodec | GridCodec:
-        """The arrays that clients send, side by side, as the protection leaves them."""
+        """The arrays that clients send, side by side, as the protection leaves them.
+
+        Integers in steps of the clipping norm where there is a bound, else float32. ``extra``
+        entries are the protection's own, such as the bit of adaptive clipping.
+        """
         return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
 
     def quorum(self) -> float:
-        """0 where every round is published."""
+        """0 where every round is published, whoever came; else the run's quorum.
+
+        A trusted server that left out a round would tell by that who was asked.
+        """
         return 0.0 if self.protection.always_published else super().quorum()
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """One server step along the mean."""
+        """One server step along the mean.
+
+        The protection noises the sum here where the server is trusted to; then ``mean`` is what is
+        published, and all that follows is post-processing. Canaries of an audit see it as well.
+        """
         noise = self.setup.noise("update", number)
         mean = self.protection.mean(number, total, weight, noise) * self.codec().grid
         if self.canaries is not None:
@@ -67,11 +98,19 @@ class FedAvg(CohortStrategy):
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
     ) -> Parameters:
-        """The next model from the ``means`` of what clients sent, all of which may be published."""
+        """The next model from the ``means`` of what clients sent, all of which may be published.
+
+        ``means``: arrays by the names of ``parts``, in the units of an update.
+        """
         return self.server_step.step(model, means["update"])
 
     def noise_facts(self) -> dict[str, float]:
-        """Of the protection; the lead is that of clients whose updates all agree."""
+        """Of the protection; the lead is that of clients whose updates all agree.
+
+        "noise in clipping norms" is the standard deviation on an entry of a round's sum, "lead at
+        most" the length of a sum of n updates of norm C over the length of its noise. Empty where
+        nothing is noised.
+        """
         noise = self.protection.noise_on_a_sum()
         if not noise:
             return {}
@@ -85,7 +124,10 @@ class FedAvg(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """What the protection leaves of one update."""
+        """What the protection leaves of one update, to whoever reads the client's message.
+
+        Not private where the server adds the noise: it reads updates in the clear.
+        """
         return self.protection.release_event()
 
     def exposures(self) -> list[Exposure]:
@@ -106,10 +148,13 @@ class FedAvg(CohortStrategy):
         }
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """What the server step and the protection remember."""
+        """The inverse of ``state``."""
         for name, part in (("server_step.", self.server_step), ("protection.", self.protection)):
             part.restore({k.removeprefix(name): v for k, v in state.items() if k.startswith(name)})
 
     def forget(self) -> None:
-        """What the protection remembers of sums that nobody has published."""
+        """Drop what the protection remembers of sums that nobody has published.
+
+        The matrix mechanism keeps raw sums as long as there are rounds to come.
+        """
         self.protection.forget()

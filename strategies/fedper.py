@@ -27,7 +27,22 @@ from strategies.own_models import OwnModels
 
 
 class FedPer(FedAvg):
-    """The server half; ``personal_layers``: how many of the last layers stay with clients."""
+    """The server half.
+
+    The global model (d,) is W_B followed by the initial W_P, which no round moves. Only W_B's
+    updates are sent, bounded, noised and charged.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives.
+    server_step : Sgd
+        How W_B follows the mean update.
+    protection : callable
+        As in ``FedAvg``; it sees vectors (|W_B|,).
+    personal_layers : int
+        How many of the model's last layers stay with clients: at least 1, and not all of them.
+    """
 
     algorithm = "federated averaging with personal layers"
 
@@ -52,13 +67,20 @@ class FedPer(FedAvg):
         return np.concatenate([moved, model[self.shared :]])
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """The mean accuracy of the clients' own models, if they were asked."""
+        """The mean accuracy of the clients' own models, if they were asked.
+
+        Weighted as updates are. Empty before the first round, and on devices, which do not answer.
+        """
         return self.own_models.read()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask for the test accuracy of every client's own model, weighted as updates are."""
+        """Ask for the test accuracy of every client's own model, weighted as updates are.
+
+        After each round, of all clients, whether they have ever taken part or not: the model of a
+        newcomer is W_B with the initial W_P.
+        """
         return self.own_models.ask(self.first_round + server_round, arrays, grid, self.weights())
 
     def aggregate_evaluate(

@@ -37,9 +37,35 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class GradientRounds(FedAvg):
     """The server half.
 
-    ``constant``: b. ``length``: L, that of all steps together, where the server step adds none.
-    ``average``: the share of the rounds, the last ones, whose models' mean is the result.
-    ``centre_share``: of μ², what the centre of ``model=centred`` gets.
+    The protected unit is a client. Where the model has a centre, the
+    clients of round 1 release it before the rounds, with noise of their own. It and the rounds
+    share the budget, and ``event_before`` charges it apart.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives.
+    server_step : Sgd
+        What becomes of a round's step (L/T)·mean; plain steps of rate 1 add nothing.
+    protection : callable
+        As in ``FedAvg``; it bounds and noises gradients (size,), biases included.
+    constant : float
+        b, above 0: the constant beside the features. A bias is b·W₀, so that its step is b times
+        that of W₀.
+    length : float
+        L, that of all steps together, where the server step adds none.
+    average : float
+        In [0, 1): the share of the rounds, the last ones, whose models' mean is the result. At
+        least one round is taken, so that 0 gives the last model.
+    centre_share : float
+        Of μ², in (0, 1), what the centre of ``model=centred`` gets; without a centre it is unused.
+
+    Attributes
+    ----------
+    middle : float32 array (d,)
+        The centre; empty before it is known, and always where the model has none.
+    total : float64 array
+        Sum of the models of the last rounds so far, ``summed_models`` of them.
     """
 
     algorithm = "rounds of clipped gradients"
@@ -78,7 +104,10 @@ class GradientRounds(FedAvg):
     # The centre -----------------------------------------------------------------------------
 
     def before_rounds(self) -> Question | None:
-        """The mean direction of each client's features, unless it is known."""
+        """The mean direction of each client's features, unless it is known.
+
+        Asked of the cohort of round 1 alone. None without a centre.
+        """
         if self.centre_sum is None or len(self.middle):
             return None
         return centre_question(self.centre_sum, self.cohort(1).tolist(), self.initial_parameters())
@@ -88,7 +117,10 @@ class GradientRounds(FedAvg):
         return None if self.centre_sum is None else self.centre_sum.event()
 
     def learn(self, question: Question, outcome: Outcome) -> None:
-        """The centre, shrunk by what noise explains of it."""
+        """The centre, shrunk by what noise explains of it.
+
+        Post-processing of the noisy sum of the answering clients' means.
+        """
         assert self.centre_sum is not None
         total = self.centre_sum.read(outcome.total)
         deviation = self.centre_sum.deviation(outcome.weight)
@@ -101,7 +133,11 @@ class GradientRounds(FedAvg):
     # Rounds ---------------------------------------------------------------------------------
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """One step; after the last round the mean of the last models."""
+        """One step; after the last round the mean of the last models.
+
+        The mean is over those of the last rounds that counted; it is taken when the last round
+        itself counts, and is post-processing.
+        """
         model = self.head.with_centre(model, self.middle)
         model = super().update(number, model, total, weight)
         rounds = self.setup.budget.rounds
@@ -118,13 +154,21 @@ class GradientRounds(FedAvg):
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
     ) -> Parameters:
-        """W + (L/T)·mean, by the server step."""
+        """W + (L/T)·mean, by the server step.
+
+        ``means["update"]`` (size,) has the weights' gradient, then the biases', whose steps are b
+        times as long. The centre at the beginning of the model does not move.
+        """
         moved = np.zeros(len(model))
         moved[len(model) - self.head.size :] = self.rates * means["update"]
         return self.server_step.step(model, moved)
 
     def noise_facts(self) -> dict[str, float]:
-        """Of the protection; beside it r, how far clients that agree stand above the noise."""
+        """Of the protection; beside it r, how far clients that agree stand above the noise.
+
+        r takes all releases of the budget as one, since the noise that ends in the model does not
+        depend on how many rounds share it (``murmur.papers.gradient_rounds``).
+        """
         noise = self.protection.noise_on_a_sum()
         if not noise:
             return {}
@@ -165,7 +209,23 @@ def require_noise_of_clients(head: Head, protection: Protection) -> None:
 
 
 def centre_question(release: CentreSum, cohort: list[int], model: Parameters) -> Question:
-    """What clients are asked before the rounds for the centre of their features."""
+    """What clients are asked before the rounds for the centre of their features.
+
+    Parameters
+    ----------
+    release : CentreSum
+        Gives the form of the answers and their price.
+    cohort : list of int
+        Who is asked, ascending.
+    model : float32 array (d,)
+        Of the right size, since clients check it; its values are not used.
+
+    Returns
+    -------
+    Question
+        One message for each client, so that the answer that a ledger has stored is found again
+        after a crash, however clients are spread over nodes then.
+    """
     return Question(
         purpose=CENTRE,
         number=1,

@@ -24,7 +24,18 @@ EVALUATE = "evaluate"  # the purpose of such a question
 class OwnModels:
     """A part of a strategy: it asks all clients, and keeps the means until somebody reads them.
 
-    ``names``: of the figures in [0, 1] that a client reports, in order.
+    The strategy calls ``ask`` from ``configure_evaluate``, ``take`` from ``aggregate_evaluate`` and
+    ``read`` from ``evaluate``. Nothing of it is in a checkpoint: a figure that was not read before
+    a kill is lost, and nothing else depends on it.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        Of the run.
+    sums : Sums
+        The strategy's; reports are summed in the clear even where trainings are summed securely.
+    names : sequence of str
+        Of the figures in [0, 1] that a client reports, in order.
     """
 
     def __init__(self, setup: ServerSetup, sums: Sums, names: Sequence[str]) -> None:
@@ -38,7 +49,11 @@ class OwnModels:
     def ask(
         self, number: int, arrays: ArrayRecord, grid: Grid, weights: Weights = ALIKE
     ) -> Iterable[Message]:
-        """One message for each node about the ``model`` in ``arrays``, after round ``number``."""
+        """One message for each node about the ``model`` in ``arrays``, after round ``number``.
+
+        ``weights``: how much each client's figures count in the means. Any number of answers is
+        enough, and nobody is charged.
+        """
         question = Question(
             purpose=EVALUATE,
             number=number,
@@ -53,7 +68,7 @@ class OwnModels:
         return self._phase.ask(grid)
 
     def take(self, replies: Iterable[Message]) -> None:
-        """The means over all clients that have reported, by weight."""
+        """The means over all clients that have reported, by weight; nothing where nobody has."""
         if self._phase is None:
             return
         outcome = self._phase.take(replies)
@@ -66,7 +81,10 @@ class OwnModels:
         self._found["clients_evaluated"] = float(len(outcome.answered))
 
     def read(self) -> dict[str, float]:
-        """The figures by name, once; nothing where nobody was asked."""
+        """The figures by name, once; nothing where nobody was asked.
+
+        Beside them ``clients_evaluated``, over how many clients they are means.
+        """
         found = self._found
         self._found = {}
         return found
