@@ -30,9 +30,28 @@ from strategies.gradient_rounds import centre_question
 class ClassMoments(CohortStrategy):
     """The server half.
 
-    ``unit``: whose data is protected, a record's or a client's. ``constant``: b. ``shrinkage``: of
-    the ridge l. ``records``: n, public; None: the sum of the clients' published sizes.
-    ``centre_share``: of μ², what the centre gets.
+    One question before the one round, then the round; both sums share one budget, of which each has
+    its part. The result is a ``centred`` linear model. Everything here is post-processing.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives; its budget must be for one round.
+    unit : str
+        Whose data is protected: "record" or "client".
+    constant : float
+        b in (0, 1), the constant beside the features.
+    shrinkage : float
+        Of the ridge l, above 0.
+    records : int or None
+        n, all clients' records together, public; None: the sum of the clients' published sizes.
+    centre_share : float
+        Of μ², in (0, 1), what the centre gets; the moments get the rest.
+
+    Attributes
+    ----------
+    middle : float32 array (d,)
+        The centre; empty before it is known.
     """
 
     algorithm = "second moments of classes"
@@ -61,7 +80,10 @@ class ClassMoments(CohortStrategy):
         self.middle = np.zeros(0, np.float32)
 
     def before_rounds(self) -> Question | None:
-        """The sum of the records' directions, unless it is known."""
+        """The sum of the records' directions, unless it is known.
+
+        Asked of the cohort of round 1.
+        """
         if len(self.middle):
             return None
         cohort = self.cohort(1).tolist()
@@ -72,14 +94,14 @@ class ClassMoments(CohortStrategy):
         return self.releases.centre.event()
 
     def learn(self, question: Question, outcome: Outcome) -> None:
-        """The centre, shrunk by what noise explains of it."""
+        """The centre, shrunk by what noise explains of it; 0 where noise explains all."""
         total = self.releases.centre.read(outcome.total)
         deviation = self.releases.centre.deviation(outcome.weight)
         count = self._units(outcome.answered)
         self.middle = centre(total, count, deviation).astype(np.float32)
 
     def training(self, number: int, model: Parameters) -> Question:
-        """The model with its centre in place."""
+        """The model with its centre in place, which clients subtract from their features."""
         return super().training(number, self.head.with_centre(model, self.middle))
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
@@ -91,7 +113,10 @@ class ClassMoments(CohortStrategy):
         return self.releases.moments.codec
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """Linear discriminants from the sum."""
+        """Linear discriminants from the sum, as the parameters of the model.
+
+        What ``model`` was is forgotten but for its shape: there is one round.
+        """
         rule = discriminants(
             self.releases.moments.matrices(total),
             self._units(self.round.answered),
@@ -108,12 +133,18 @@ class ClassMoments(CohortStrategy):
         return self.releases.moments.event()
 
     def noise_facts(self) -> dict[str, float]:
-        """On an entry of the moments, and how many protected units the sum is over."""
+        """On an entry of the moments, and how many protected units the sum is over.
+
+        Both for a full cohort of clients 0, 1, …; a planner's figures.
+        """
         moments, clients = self.releases.moments, self.setup.cohort_size
         return {"noise": moments.deviation(clients), "units": self._units(range(clients))}
 
     def _units(self, clients: Sequence[int]) -> int:
-        """How many records ``clients`` have, or how many clients they are."""
+        """How many records ``clients`` have, or how many clients they are; at least 1.
+
+        ``records`` counts as it was stated, however many clients answered.
+        """
         if self.unit is Unit.CLIENT:
             return max(1, len(clients))
         sizes = self.setup.client_sizes

@@ -30,10 +30,21 @@ from strategies.base import CohortStrategy, Parameters
 class ClassStatistics(CohortStrategy):
     """The server half.
 
-    ``components``: how many numbers clients release for each class; None: all features.
-    ``coordinates``: numbers of the features, or of an image's place in the pool
-    (``murmur.papers.class_statistics.coordinates``). ``spreading``: settings of
-    ``LabelSpreading``; None: the sum alone.
+    The protected unit is a client, which releases one matrix of norm 1 in a run. The model is
+    linear, without biases. ValueError where the model is no linear one, or where the pool is too
+    small for what is asked of it.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives; its budget must be for one round.
+    components : int or None
+        How many numbers clients release for each class; None: as many as there are features.
+    coordinates : str
+        What these numbers are of: "features", or "pool", an image's place in the pool
+        (``murmur.papers.class_statistics.coordinates``), which needs ``spreading``.
+    spreading : mapping or None
+        Settings of ``LabelSpreading``; None: the noisy sum alone is the model.
     """
 
     algorithm = "class statistics"
@@ -67,7 +78,7 @@ class ClassStatistics(CohortStrategy):
             raise ValueError("coordinates='pool': are those of the graph; set strategy.spreading")
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """Where the pool's images are, or nothing: the client knows what to release."""
+        """Where the pool's images are, float32 (P, k); with features nothing."""
         return ({"coordinates": self._places} if self.in_pool else {}), {}
 
     def codec(self) -> Codec:
@@ -75,7 +86,12 @@ class ClassStatistics(CohortStrategy):
         return self.release.codec
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """The linear model that the sum and the pool explain best."""
+        """The linear model that the sum and the pool explain best.
+
+        In the pool's coordinates the sum scores the pool's images, and labels spread from there;
+        with features, the ``posterior`` adds what the sum says beyond the pool. ``weight``: of
+        clients that count alike, so their number.
+        """
         seen = self.release.read(total)
         if self.in_pool:
             return to_parameters(self.trainer, self._refined(unit(self._places) @ seen))
@@ -93,11 +109,13 @@ class ClassStatistics(CohortStrategy):
         return to_parameters(self.trainer, found)
 
     def _refined(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights (features, C) to which labels lead that spread from ``scores`` (P, C)."""
         assert self.spreading is not None
         return self.spreading.refine(self.spreading.graph(self._pool), self._pool, scores)
 
     @cached_property
     def _pool(self) -> NDArray[np.float32]:
+        """The public images as rows (P, features)."""
         return self.setup.public.reshape(len(self.setup.public), -1)
 
     @cached_property
@@ -107,12 +125,16 @@ class ClassStatistics(CohortStrategy):
         return coordinates(self.spreading.graph(self._pool), self.release.shape[0])
 
     def noise_facts(self) -> dict[str, float]:
-        """On an entry of the sum; the lead is that of clients who all say the same."""
+        """On an entry of the sum; the lead is that of clients who all say the same.
+
+        "lead at most": the length of n equal matrices of norm 1 over that of the noise on their
+        sum.
+        """
         numbers, clients = self.release.shape[0] * self.release.shape[1], self.setup.cohort_size
         sigma = self.release.sigma(clients)
         lead = clients / (sigma * math.sqrt(numbers)) if sigma else math.inf
         return {"numbers": numbers, "noise": sigma, "lead at most": lead}
 
     def release_event(self) -> Event:
-        """One noised vector of norm 1."""
+        """One noised vector of norm 1, by the client's own noise; its exchange moves it by 2."""
         return self.release.event()

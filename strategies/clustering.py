@@ -35,7 +35,21 @@ from strategies.fedavg import FedAvg
 
 
 class Clustering(FedAvg):
-    """The server half. See ``conf/strategy/clustering.yaml`` for every knob."""
+    """The server half. See ``conf/strategy/clustering.yaml`` for every knob.
+
+    The model is an autoencoder with centroids in its latent space; the update of both travels, as
+    the protection leaves it. ValueError for another model, or for fewer public images than
+    clusters.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives; its public pool places the centroids.
+    server_step, protection
+        As in ``FedAvg``.
+    pretrain_rounds : int
+        Rounds of reconstruction alone, at least 1; after them the centroids are placed.
+    """
 
     algorithm = "federated deep embedded clustering"
 
@@ -57,7 +71,10 @@ class Clustering(FedAvg):
         self.pretrain_rounds = pretrain_rounds
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """The clusters' frequencies (k,) on the public pool, beside what averaging needs."""
+        """The clusters' frequencies (k,) on the public pool, beside what averaging needs.
+
+        Float64, and public: from the model and the pool. Clients sharpen their assignments by them.
+        """
         arrays, settings = super().task(number, model)
         self.trainer.load(model)
         frequencies = assignments(self.trainer, self.setup.public).mean(axis=0)
@@ -66,7 +83,10 @@ class Clustering(FedAvg):
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
     ) -> Parameters:
-        """The server's step, with new centroids when the pretraining ends."""
+        """The server's step, with new centroids when the pretraining ends.
+
+        If that very round does not count, the centroids are never placed.
+        """
         mean = super().apply(number, model, means)
         if number != self.pretrain_rounds:
             return mean
@@ -75,7 +95,10 @@ class Clustering(FedAvg):
         return place_centroids(self.trainer, self.setup.public, rng)
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
-        """Reconstruction loss and clustering accuracy on the server's test set."""
+        """Reconstruction loss and clustering accuracy on the server's test set.
+
+        Accuracy is that of the best matching of clusters to classes.
+        """
         self.trainer.load(model)
         test = self.setup.test
         found = assignments(self.trainer, test.images).argmax(axis=1)

@@ -36,7 +36,20 @@ from strategies.own_models import OwnModels
 class DPFLBNN(CohortStrategy):
     """The server half. See ``conf/strategy/dpfl_bnn.yaml`` for every knob.
 
-    ``evaluate_every``: rounds between two looks at all clients' models; 0: after the last only.
+    From round 1 on the global model (d,) is the released mean, in [−1, 1] unless it is debiased.
+    ValueError for settings that contradict each other.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives.
+    release : ReleaseSettings
+        How bits are made and noised, the same as on clients.
+    debias, scale_only : bool
+        The two controls, of which one at most is on. The first needs noise, the second goes
+        without. Both are post-processing.
+    evaluate_every : int
+        Rounds between two looks at all clients' models; 0: after the last only.
     """
 
     algorithm = "DPFL-BNN"
@@ -78,7 +91,10 @@ class DPFLBNN(CohortStrategy):
         self.own_models = OwnModels(setup, self.sums, ["accuracy", "accuracy_server_signs"])
 
     def noise_facts(self) -> dict[str, float]:
-        """γ, and the lead of a bit on which all clients agree, in standard errors of the noise."""
+        """γ, and the lead of a bit on which all clients agree, in standard errors of the noise.
+
+        Empty without noise.
+        """
         gamma = self.release.gamma
         if gamma is None or gamma >= 0.5:
             return {}
@@ -92,11 +108,14 @@ class DPFLBNN(CohortStrategy):
         return {}, {}
 
     def codec(self) -> BitCodec:
-        """One bit for each uploaded coordinate."""
+        """One bit for each uploaded coordinate; all clients upload the same ones."""
         return BitCodec(self.release.uploaded)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """Mean of the ±1 values; coordinates that were not uploaded keep theirs."""
+        """Mean of the ±1 values; coordinates that were not uploaded keep theirs.
+
+        ``total``: how many of the ``weight`` clients sent a 1, (uploaded,). Post-processing.
+        """
         mean = (self.scale * (2 * total / weight - 1)).astype(np.float32)
         coordinates = self.release.coordinates(self.setup.seed, number)
         if coordinates is None:
@@ -114,7 +133,10 @@ class DPFLBNN(CohortStrategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask for the test accuracy of all clients' models, in the rounds set."""
+        """Ask for the test accuracy of all clients' models, in the rounds set.
+
+        Every ``evaluate_every`` rounds, and always after the last.
+        """
         number = self.first_round + server_round
         last = number == self.setup.budget.rounds
         if not last and (self.evaluate_every == 0 or number % self.evaluate_every):
@@ -131,11 +153,18 @@ class DPFLBNN(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """Randomised bits; nothing private for the authors' one coin per tensor."""
+        """Randomised bits; nothing private for the authors' one coin per tensor.
+
+        To whoever reads the client's message. A secure sum with n other clients' bits hides them
+        better (``Hiding.REPORTS``), which the report works out.
+        """
         return NonPrivateEvent() if self.flip == "tensor" else self.release.event()
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """Theorem 1 for one round and for the rounds of the most frequent participant."""
+        """Theorem 1 for one round and for the rounds of the most frequent participant.
+
+        It counts one bit of a client. None without noise, or where δ is 0.
+        """
         gamma = self.release.gamma
         delta = self.setup.budget.delta
         if gamma is None or delta == 0:

@@ -22,7 +22,18 @@ from strategies.record_paths import RecordPaths
 
 
 class DpSgdFedAvg(CohortStrategy):
-    """w ← Σ n_i w_i / Σ n_i; ``local``: the lots of the clients' DP-SGD, for the statement."""
+    """w ← Σ n_i w_i / Σ n_i over clients that train by DP-SGD.
+
+    Nothing is hidden in a sum: the budget holds for a record against whoever reads its client's
+    messages. Each client has noise of its own, by its size. ValueError where sizes are not public.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives.
+    local : LocalDpSgd
+        The lots of the clients' DP-SGD, from which the statement follows; the same as theirs.
+    """
 
     algorithm = "federated averaging with DP-SGD on every client"
     unit = Unit.RECORD
@@ -47,7 +58,7 @@ class DpSgdFedAvg(CohortStrategy):
         return WeightCodec(self.trainer.num_parameters)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """The weighted mean."""
+        """The weighted mean, post-processing of what clients have noised."""
         return self.codec().mean(total, weight).astype(np.float32)
 
     # Privacy --------------------------------------------------------------------------------
@@ -64,7 +75,7 @@ class DpSgdFedAvg(CohortStrategy):
         return ComposedEvent((RepeatedEvent(self._upload(client), count),) if count else ())
 
     def release_event(self) -> Event:
-        """One upload of the client that spends most in a round."""
+        """One upload of the client that spends most in a round, whether it is asked or not."""
         return self.paths.worst(map(self._upload, range(len(self.sizes))))
 
     def spent(self) -> Event:

@@ -45,7 +45,20 @@ from strategies.record_paths import RecordPaths
 
 @settings
 class SpecialClient(Lots):
-    """How the labelled public set trains; ``cap``: the largest share of it in a round's mean."""
+    """How the labelled public set trains, here on the server.
+
+    Its steps of DP-SGD run in conservative mode with general clients only; otherwise it trains in
+    the open, in batches of ``lot_size``.
+
+    Attributes
+    ----------
+    clipping_norm : float
+        C of one image's gradient, in DP-SGD.
+    learning_rate : float
+        Of either way to train.
+    cap : float
+        The largest share of it in a round's mean, at most ½.
+    """
 
     clipping_norm: Positive
     learning_rate: Positive
@@ -57,7 +70,37 @@ class SpecialClient(Lots):
 
 
 class KdDpfl(CohortStrategy):
-    """The server half; see ``conf/strategy/kd_dpfl.yaml`` for every knob."""
+    """The server half; see ``conf/strategy/kd_dpfl.yaml`` for every knob.
+
+    Neighbours differ in one record that is nulled; sizes and grouping are public. The adversary
+    reads every upload, the special client's and the pseudo-labels included, so secure sums are
+    refused. ValueError for settings that cannot be met, and for sizes that are not public.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives; its public pool is what is labelled.
+    sizes : sequence of int or None
+        Examples of every client, by id; None: those that the setup has made public.
+    grouping, spending, labelling, local, uploads : settings
+        Who is large, who may spend what, how labels are made and protected, and how general clients
+        train and protect their models: the sections of the yaml, the same on clients.
+    soft : bool
+        Whether targets are distributions over classes rather than the plurality's labels.
+    special : SpecialClient
+        How the special client trains.
+
+    Attributes
+    ----------
+    indices : int64 array (q,)
+        The public images that are labelled, ascending; drawn once, by the run's seed.
+    targets : float32 array (q, C)
+        What they are taken for; empty before the label stage, and where there is none.
+    labelled : list of int
+        Large clients that may have released labels.
+    special_rounds : int
+        Rounds in which the special client has trained, and so has told of the labels again.
+    """
 
     algorithm = "KD-DPFL"
     unit = Unit.RECORD
@@ -126,7 +169,11 @@ class KdDpfl(CohortStrategy):
     # The label stage ------------------------------------------------------------------------
 
     def before_rounds(self) -> Question | None:
-        """Labels of the large clients, unless a checkpoint holds them."""
+        """Labels of the large clients, unless a checkpoint holds them.
+
+        One question in the whole run. None also without a special client, the control that labels
+        nothing.
+        """
         if not self.plan.label or len(self.targets):
             return None
         return Question(
@@ -142,12 +189,21 @@ class KdDpfl(CohortStrategy):
         )
 
     def learn(self, question: Question, outcome: Outcome) -> None:
-        """Turn what the teachers said into targets of the special client."""
+        """Turn what the teachers said into targets of the special client.
+
+        Clients whose node failed are among ``labelled`` as well: their labels may have left.
+        """
         self.labelled = sorted(set(outcome.possibly_released))
         self.targets = self._resolve(outcome.total, outcome.weight)
 
     def _resolve(self, total: Integers, weight: int) -> NDArray[np.float32]:
-        """Targets (q, C) from the sum of what the teachers said."""
+        """Targets (q, C) from the sum of what the teachers said.
+
+        ``weight``: of all that labelled, by their sizes. Hard targets are the plurality, ties
+        broken at random; soft ones are normalised by their mean total, then moved onto the simplex.
+        Randomised labels are debiased with the ε of one large client, which is exact where all have
+        the same.
+        """
         votes = total.reshape(self.labelling.count, self.labelling.classes) / weight
         if not self.soft:
             return plurality(votes, experiment_rng(self.setup.seed, "ties")).astype(np.float32)
@@ -160,7 +216,11 @@ class KdDpfl(CohortStrategy):
     # The federated stage --------------------------------------------------------------------
 
     def cohort(self, number: int) -> NDArray[np.int64]:
-        """Clients of the federated stage, as many as configured or as there are."""
+        """Clients of the federated stage, as many as configured or as there are; ascending.
+
+        Drawn by the run's seed, for large clients do not train unless they join. Empty without
+        general clients: then the special client trains alone.
+        """
         members = np.array(sorted(self.plan.general), np.int64)
         size = min(self.setup.cohort_size, len(members))
         rng = experiment_rng(self.setup.seed, "cohort", number)
@@ -175,7 +235,11 @@ class KdDpfl(CohortStrategy):
         return WeightCodec(self.trainer.num_parameters)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """The mean of the general clients and the special one."""
+        """The mean of the general clients and the special one, which trains here and now.
+
+        The special client weighs q beside the others' examples, but ``cap`` of the whole at most.
+        In conservative mode its DP-SGD draws lots and noise anew each round.
+        """
         if not len(self.targets):
             return self.codec().mean(total, weight).astype(np.float32)
         special = self._special(number, model)
@@ -186,7 +250,10 @@ class KdDpfl(CohortStrategy):
         return ((1 - share) * mean + share * special).astype(np.float32)
 
     def _special(self, number: int, model: Parameters) -> Parameters:
-        """What the labelled public set makes of ``model``."""
+        """What the labelled public set makes of ``model``: parameters (d,), at ε_s or in the open.
+
+        Without noise it is post-processing of labels that are private already.
+        """
         self.trainer.load(model)
         self.special_rounds += 1
         images = self.setup.public[self.indices]
@@ -218,7 +285,11 @@ class KdDpfl(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def _path(self, client: int) -> Event:
-        """Labels, own uploads, and the special client's uploads so far."""
+        """Labels, own uploads, and the special client's uploads so far.
+
+        A participation is counted for labels as well as for uploads, so those of ``labelled`` have
+        one upload less.
+        """
         labelled = client in self.labelled
         return self.scheme.path(
             client,
@@ -237,7 +308,10 @@ class KdDpfl(CohortStrategy):
         return self.paths.spent(self.participations)
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """The plan's sum on the costliest path."""
+        """The plan's sum on the costliest path, by basic composition.
+
+        Nothing is claimed for a single round.
+        """
         if not self.setup.budget.is_private:
             return None, None
         clients = {*self.plan.general, *self.plan.label}

@@ -1,4 +1,8 @@
-"""No federation, the server: the mean accuracy of clients that train alone. A reference run."""
+"""No federation, the server: the mean accuracy of clients that train alone. A reference run.
+
+What federation adds is the distance from here. Clients keep their models
+(``clients.local_only``); the server asks for nothing but their accuracy, which nothing protects.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,15 @@ from strategies.base import CohortStrategy, Parameters
 
 
 class LocalOnly(CohortStrategy):
-    """The global model stays what it was; the row holds the clients' mean accuracy."""
+    """The global model stays what it was; the row holds the clients' mean accuracy.
+
+    ValueError where the run has a finite budget: an accuracy on the test set is sent as it is.
+
+    Attributes
+    ----------
+    accuracy : float or None
+        Of the last round that counted; None before.
+    """
 
     algorithm = "clients that train alone"
 
@@ -36,7 +48,10 @@ class LocalOnly(CohortStrategy):
         return WeightCodec(1, bound=1.0)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """Keep the mean accuracy; there is no global model to update."""
+        """Keep the mean accuracy; there is no global model to update.
+
+        ``weight``: how many clients answered, since they count alike.
+        """
         self.accuracy = float(self.codec().mean(total, weight)[0])
         return model
 

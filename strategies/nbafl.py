@@ -34,7 +34,32 @@ from strategies.base import CohortStrategy, Parameters
 
 
 class NbAFL(CohortStrategy):
-    """The server half. See ``conf/strategy/nbafl.yaml`` for every knob."""
+    """The server half. See ``conf/strategy/nbafl.yaml`` for every knob.
+
+    The paper's server is honest, and its outsider sees L uploads of a client and all broadcasts.
+    The statement has both adversaries: a curious server sees every upload, without the downlink
+    noise. ValueError for settings that do not fit together, and where sizes are not public.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives.
+    settings : NbaflSettings
+        What both halves must agree on.
+    local : mapping
+        The clients' training; of it only epochs and batch size are read, for ``dpsgd``'s price.
+
+    Attributes
+    ----------
+    noise : NbaflNoise
+        σ_U, σ_D and the grid.
+    schedule : LotSchedule or None
+        Lots of the clients' DP-SGD; None where the noise goes on uploads, or nothing is private.
+    weakest : dict
+        Least noise over weight of any broadcast so far, in the units of the weights: "rest" as it
+        is, "stripped" to an outsider that knows all other uploads of the round. The statement
+        charges all broadcasts at these.
+    """
 
     algorithm = "NbAFL"
     claim = (
@@ -103,7 +128,11 @@ class NbAFL(CohortStrategy):
         return GridCodec(self.trainer.num_parameters, self.noise.grid)
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """The weighted mean plus the downlink noise."""
+        """The weighted mean plus the downlink noise.
+
+        σ_D follows from the weights of those who really answered (the paper's p_i); it may be 0.
+        The noise is drawn for the sum, before any rounding, and the result is what is broadcast.
+        """
         weights = [self.sizes[client] / weight for client in self.round.answered]
         sigma = self.noise.broadcast_sigma(weights)
         if sigma:
@@ -117,6 +146,10 @@ class NbAFL(CohortStrategy):
         return DiscreteGaussian(sigma * weight / self.noise.grid, sensitivity=1.0)
 
     def _remember(self, weights: list[float], sigma: float) -> None:
+        """Note how little noise this broadcast had, over the weight of its heaviest client.
+
+        Nothing is noted with ``dpsgd``: there the uploads' own price covers the broadcasts.
+        """
         if not self.noise.is_noisy:
             return
         uplink = self.noise.upload_sigma
@@ -128,7 +161,10 @@ class NbAFL(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """One upload (with ``dpsgd``: of the smallest client)."""
+        """One upload (with ``dpsgd``: of the smallest client), by the client's own noise.
+
+        Its assumptions, if the sensitivity rests on any, are part of the event.
+        """
         if self.schedule is not None:
             return self._lots(self.noise.smallest_dataset)
         return self.noise.release()
@@ -139,7 +175,10 @@ class NbAFL(CohortStrategy):
         return self.schedule.event(self.noise.epsilon, self.noise.delta, size)
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """The paper's theorem with the number of uploads that the server sees for L."""
+        """The paper's theorem with the number of uploads that the server sees for L.
+
+        None with ``calibration=proven``, where the figure is not the paper's, and with ``dpsgd``.
+        """
         if self.noise.calibration == "proven" or not self.noise.is_noisy:
             return None, None
         each = self.noise.epsilon / self.noise.exposures
@@ -164,7 +203,11 @@ class NbAFL(CohortStrategy):
         return [server, outsider, *others]
 
     def _seen(self, client: int, participations: int) -> Event:
-        """What the outsider sees of a client that took part so often."""
+        """What the outsider sees of a client that took part so often.
+
+        L uploads, as many broadcasts without the others' noise, and the rest with it
+        (``seen_by_outsider``); with ``dpsgd`` every upload.
+        """
         if not self.noise.is_noisy:
             # All that follows from an upload shows in the broadcasts as well.
             return _times(self._lots(self.sizes[client]), participations)
@@ -184,11 +227,11 @@ class NbAFL(CohortStrategy):
     # Checkpoint -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray]:
-        """The weakest broadcasts."""
+        """The weakest broadcasts: a resumed run must go on to charge them."""
         return {f"weakest.{name}": np.array([value]) for name, value in self.weakest.items()}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The weakest broadcasts."""
+        """The inverse of ``state``."""
         self.weakest = {name: float(state[f"weakest.{name}"][0]) for name in self.weakest}
 
 

@@ -32,7 +32,33 @@ from strategies.base import CohortStrategy, Parameters
 
 
 class PrivateKT(CohortStrategy):
-    """The server half. See ``conf/strategy/privatekt.yaml`` for every knob."""
+    """The server half. See ``conf/strategy/privatekt.yaml`` for every knob.
+
+    The protected unit is a client's whole data set. The adversary reads every client's labels,
+    which is why rounds add up; the server's learning is post-processing. ValueError for settings
+    that do not fit the pool or each other.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives; its public pool is what is asked about.
+    answers : str
+        "paper": all clients label the same images; "disjoint": each has its own.
+    K : int
+        Public images that each client labels in a round.
+    use_labels : bool
+        False: nobody is asked, and the server only trains itself: the control that shows what
+        clients add.
+    learning : Learning
+        How the server's model learns from the labels.
+
+    Attributes
+    ----------
+    indices : int64 array
+        This round's images: (K,), or (K·cohort,), client by client, where each has its own.
+    student : Student
+        The server's model and its buffer of answers.
+    """
 
     algorithm = "PrivateKT"
 
@@ -65,7 +91,10 @@ class PrivateKT(CohortStrategy):
 
     @property
     def epsilon(self) -> float:
-        """ε of one round of randomised labels; inf without protection."""
+        """ε of one round of randomised labels; inf without protection.
+
+        Where the budget is for the run, it is what ``Budget.per_round`` leaves for a round.
+        """
         mechanism = self.answers.mechanism
         return math.inf if mechanism is None else mechanism.epsilon * self.K
 
@@ -83,7 +112,10 @@ class PrivateKT(CohortStrategy):
         ]
 
     def noise_facts(self) -> dict[str, float]:
-        """Labels of one client, and what the right class of an image leads by at 60% agreement."""
+        """Labels of one client, and what the right class of an image leads by at 60% agreement.
+
+        "kept" is β. Where each client has its own images, an image has one label.
+        """
         clients = 1 if self.is_disjoint else self.setup.cohort_size
         return {
             "labels": float(self.K * self.setup.budget.releases),
@@ -100,7 +132,8 @@ class PrivateKT(CohortStrategy):
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """K distinct public images, drawn by the model's entropy on them (eq. 4).
 
-        ``disjoint``: K for each client, in an order in which none comes twice before all have.
+        ``disjoint``: K for each client, (clients, K), in an order in which none comes twice before
+        all have; and the cohort, by which a client finds its row.
         """
         if not self.is_disjoint:
             self.indices = self.student.draw(number, model, self.K)
@@ -118,7 +151,10 @@ class PrivateKT(CohortStrategy):
         return self.answers.codec
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """Debias, buffer, fine-tune, self-train (eq. 3 to 5)."""
+        """Debias, buffer, fine-tune, self-train (eq. 3 to 5).
+
+        ``total``: the histogram of the labels, of ``weight`` clients, who count alike.
+        """
         if self.use_labels:
             self.student.hear(number, self.indices, self.answers, total, weight)
         return self.student.learn(number, model)
@@ -126,7 +162,10 @@ class PrivateKT(CohortStrategy):
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
-        """What one client's answer costs; nothing where nobody is asked."""
+        """What one client's answer costs; nothing where nobody is asked.
+
+        K labels at ε/K each. Reports of the same images may hide in a sum, of disjoint ones never.
+        """
         return self.answers.event() if self.use_labels else ComposedEvent(())
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
@@ -143,12 +182,15 @@ class PrivateKT(CohortStrategy):
         return self.student.state()
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The knowledge buffer."""
+        """The inverse of ``state``."""
         self.student.restore(state)
 
 
 def require_images(K: int, pool: int, clients: int = 1) -> None:
-    """ValueError unless each of ``clients`` can be asked about K images of the ``pool``."""
+    """ValueError unless each of ``clients`` can be asked about K images of the ``pool``.
+
+    ``clients``: 1 where all are asked about the same images.
+    """
     if not 1 <= K * clients <= pool:
         of_all = " over that of the cohort" if clients > 1 else ""
         raise ValueError(

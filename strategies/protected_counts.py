@@ -22,7 +22,21 @@ from murmur.round.setup import ServerSetup
 
 
 class ProtectedAccuracy(ClientEvaluation):
-    """The server half. See ``conf/evaluation/protected_counts.yaml`` for every knob."""
+    """The server half. See ``conf/evaluation/protected_counts.yaml`` for every knob.
+
+    Its ε stands beside the run's budget and is composed into the same statement. With Gaussian
+    noise clients add their shares to a sum; with Laplace noise each row is private by itself.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        Of the run; who shares the noise of a sum follows from its budget.
+    clients, every, show_clean : int, int, bool
+        How many are asked, in which rounds, and whether simulated clients also send the true
+        counts.
+    counts : mapping
+        The fields of ``ProtectedCounts``; ValueError where they are out of range.
+    """
 
     name = "protected evaluation (accuracy)"
     is_on = True
@@ -42,17 +56,21 @@ class ProtectedAccuracy(ClientEvaluation):
         self.unit = Unit(self.counts.unit)
 
     def codec(self, purpose: str) -> Codec:
-        """Two counts."""
+        """Two counts, right and wrong; whole numbers where they are clean."""
         return GridCodec(2) if purpose == CLEAN else self.row
 
     def event(self) -> Event:
-        """One release of both counts."""
+        """One release of both counts, by one client's own noise."""
         return self.counts.event()
 
     def score(
         self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
     ) -> dict[str, float]:
-        """The accuracy, its standard error through the noise, and in simulations the true one."""
+        """The accuracy, its standard error through the noise, and in simulations the true one.
+
+        The estimate is cut to [0, 1], and left out where noise makes the total 0 or less. The error
+        is that of the noise alone, to first order: that clients are a sample is not in it.
+        """
         right, wrong = (float(count) for count in self.row.mean(rows.sum(axis=0), 1))
         total = right + wrong
         scores: dict[str, float] = {}

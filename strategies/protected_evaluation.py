@@ -32,7 +32,35 @@ _NULLS = 5
 
 
 class ProtectedClustering(ClientEvaluation):
-    """The server half. See ``conf/evaluation/protected_clustering.yaml`` for every knob."""
+    """The server half. See ``conf/evaluation/protected_clustering.yaml`` for every knob.
+
+    Each client's row is private by itself, against whoever reads its message. ValueError for an
+    unknown metric or post-processing, or for a result's settings out of range.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        Of the run.
+    cluster_client_num : int
+        How many clients are asked, all if there are fewer.
+    metric : str
+        One of ``METRICS``, or "none": nobody is asked.
+    postprocess : str
+        "none"; "project": vectors are moved onto the simplex, which makes noise score well.
+    every : int
+        Rounds from one evaluation to the next.
+    show_clean : bool
+        Whether simulated clients send the unprotected vector too.
+    result : mapping
+        The fields of ``ResultSettings``; records are filled in from public sizes where unset.
+
+    Attributes
+    ----------
+    history : float64 array (n, 3)
+        Of each evaluation so far: round, protected score, clean score (NaN where it is not known).
+    rounds_like_noise : int
+        In how many of them the protected score was no better than noise.
+    """
 
     name = "protected evaluation (clustering)"
 
@@ -71,13 +99,18 @@ class ProtectedClustering(ClientEvaluation):
         return GridCodec(self.classes if purpose == CLEAN else self.protection.width)
 
     def event(self) -> Event:
-        """One row."""
+        """One row, by its client's own noise."""
         return self.result.release(self.classes)
 
     def score(
         self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
     ) -> dict[str, float]:
-        """Protected score, null, verdict; clean score, retention and correlation if known."""
+        """Protected score, null, verdict; clean score, retention and correlation if known.
+
+        ``noise_score`` is the mean of a few draws of as many rows of pure noise, post-processed
+        alike; ``beats_noise`` is 1 or 0, by ``Verdict``. ``rank_correlation`` is Spearman's, over
+        all rounds so far.
+        """
         found = self._decode(rows)
         # Experiment randomness would do: this noise protects nothing.
         noise = NoiseGenerator.seeded(self.setup.seed, "evaluation null", number)
@@ -103,6 +136,7 @@ class ProtectedClustering(ClientEvaluation):
         return scores
 
     def _decode(self, rows: Integers) -> Decoded:
+        """What rows (n, width) stand for, after the post-processing."""
         decoded = self.protection.decode(np.asarray(rows))
         return project(decoded) if self.postprocess == "project" else decoded
 
@@ -133,7 +167,7 @@ class ProtectedClustering(ClientEvaluation):
         }
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The same."""
+        """The inverse of ``state``."""
         super().restore(state)
         self.history = np.asarray(state["history"], float).reshape(-1, 3)
         self.rounds_like_noise = int(state["like_noise"][0])

@@ -40,14 +40,24 @@ THREATS = ("local", "central")
 class Robust(FedAvg):
     """w ← step(w, aggregate of the rows w_i − w).
 
+    Every client counts alike. ValueError for a threat or a protection that relies on sums, and for
+    too small a cohort.
+
     Parameters
     ----------
+    setup : ServerSetup
+        What the ServerApp gives.
+    server_step : Sgd
+        How the model follows the aggregate.
+    protection : callable
+        ``none``, ``distributed`` or ``rows``, as in ``conf/protection``; see the head of this file.
     aggregation : str
         "median", "trimmed_mean" or "krum".
     trimmed : float
-        The share of rows that a trimmed mean leaves out at either end, by coordinate.
+        The share of rows that a trimmed mean leaves out at either end, by coordinate; below ½.
     malicious : int
-        Against how many hostile clients Krum chooses.
+        Against how many hostile clients Krum chooses; the cohort must be larger than twice that
+        and 2.
     selected : int
         How many rows Krum takes the mean of; 1 is Krum, more is Multi-Krum.
     """
@@ -83,7 +93,11 @@ class Robust(FedAvg):
         self.aggregate = rules[aggregation]
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """One server step along the aggregate of the rows (clients, d)."""
+        """One server step along the aggregate of the rows (clients, d).
+
+        ``total``: the rows, of whoever answered. With ``protection=rows`` they are noised first,
+        and clients that did not answer count as noised zeros. Without any row the model stays.
+        """
         rows = total
         if isinstance(self.protection, NoisedRows):
             rows = self.protection.noised_rows(total, self.setup.noise("update", number))
@@ -101,7 +115,10 @@ class Robust(FedAvg):
 
 
 def krum(rows: Rows, malicious: int, selected: int) -> Rows:
-    """The mean (d,) of the ``selected`` of ``rows`` (n, d) that are closest to their neighbours."""
+    """The mean (d,) of the ``selected`` of ``rows`` (n, d) that are closest to their neighbours.
+
+    Flower's ``select_multikrum``, with ``malicious`` as the number of hostile rows.
+    """
     contents = [RecordDict({"row": ArrayRecord({"row": Array(row)})}) for row in rows]
     chosen = select_multikrum(contents, malicious, selected)
     return np.mean([content.array_records["row"]["row"].numpy() for content in chosen], axis=0)

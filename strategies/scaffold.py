@@ -25,7 +25,24 @@ from strategies.fedavg import FedAvg
 
 
 class Scaffold(FedAvg):
-    """The server half. ``control_scale``: as the client's, which sends (c_i⁺ − c_i) times that."""
+    """The server half.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives; |S|/N is its configured cohort over all clients.
+    server_step : Sgd
+        How x follows the mean update.
+    protection : callable
+        As in ``FedAvg``; it sees both arrays as one vector (2d,).
+    control_scale : float
+        As the client's, which sends (c_i⁺ − c_i) times that; the server divides by it.
+
+    Attributes
+    ----------
+    control : float32 array (d,)
+        c, sent to every cohort; 0 before the first round.
+    """
 
     algorithm = "SCAFFOLD"
 
@@ -45,22 +62,22 @@ class Scaffold(FedAvg):
         self.control = np.zeros(size, np.float32)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
-        """C beside the model."""
+        """The server's c beside the model; like it, c is made of published means alone."""
         arrays, settings = super().task(number, model)
         return {**arrays, "control": self.control}, settings
 
     def apply(
         self, number: int, model: Parameters, means: Mapping[str, NDArray[np.float64]]
     ) -> Parameters:
-        """The next model; c follows."""
+        """The next model; c follows, whether or not the whole cohort answered."""
         self.control = (self.control + self.step * means["control"]).astype(np.float32)
         return super().apply(number, model, means)
 
     def state(self) -> dict[str, NDArray]:
-        """c, too."""
+        """What averaging keeps, and c."""
         return {**super().state(), "control": self.control}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """c, too."""
+        """The inverse of ``state``."""
         super().restore(state)
         self.control = state["control"].copy()

@@ -23,7 +23,27 @@ from strategies.privatekt import require_images
 
 
 class Votes(CohortStrategy):
-    """The server half. See ``conf/strategy/votes.yaml`` for every knob."""
+    """The server half. See ``conf/strategy/votes.yaml`` for every knob.
+
+    The protected unit is a client; with ``threat=secure_aggregation`` the noise that keeps the
+    budget is that of all honest clients of a sum together.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        What the ServerApp gives; its public pool is what is asked about.
+    K : int
+        Public images on whose labels each client votes in a round; at most all of the pool.
+    learning : Learning
+        How the server's model learns from the counts.
+
+    Attributes
+    ----------
+    indices : int64 array (K,)
+        This round's images, ascending.
+    student : Student
+        The server's model and its buffer of answers.
+    """
 
     algorithm = "PrivateKT by votes"
     threats = ("local", "secure_aggregation")
@@ -54,16 +74,16 @@ class Votes(CohortStrategy):
         return self.answers.codec
 
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
-        """Buffer what the counts say, fine-tune, self-train."""
+        """Buffer what the counts say, fine-tune, self-train: all of it post-processing."""
         self.student.hear(number, self.indices, self.answers, total, weight)
         return self.student.learn(number, model)
 
     def release_event(self) -> Event:
-        """One noised vector of K votes."""
+        """One noised vector of K votes, by one client's own share of the noise."""
         return self.answers.event()
 
     def state(self) -> dict[str, NDArray]:
-        """The knowledge buffer."""
+        """The knowledge buffer; the round's images are drawn anew, from the same seed and model."""
         return self.student.state()
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
