@@ -35,8 +35,13 @@ if TYPE_CHECKING:  # a device must not wait for PyTorch where a message needs no
 class Canary(NamedTuple):
     """Two results of training, as far apart as clipping allows, and how to tell their releases.
 
-    ``direction``: its inner product with a release, in the integers that are summed, is larger of
-    ``result`` than of ``opposite``; it begins with the model's parameters where those are sent.
+    Attributes
+    ----------
+    result, opposite : array
+        Of the shape that ``Client.train`` returns, and ``Client.privatize`` takes.
+    direction : int8 array
+        Its inner product with a release, in the integers that are summed, is larger of ``result``
+        than of ``opposite``; it begins with the model's parameters where those are sent.
     """
 
     result: NDArray
@@ -52,19 +57,40 @@ class ClientMemory(Protocol):
     """
 
     def load(self, client: int, as_of: int) -> Mapping[str, NDArray] | None:
-        """What ``client`` remembered at the end of round ``as_of``; None: nothing yet."""
+        """What ``client`` remembered at the end of round ``as_of``; None: nothing yet.
+
+        Raises where the state is damaged, or older than what is kept.
+        """
 
     def save(self, client: int, number: int, arrays: Mapping[str, NDArray]) -> None:
-        """Let ``client`` remember ``arrays`` from round ``number`` on."""
+        """Let ``client`` remember ``arrays`` from round ``number`` on; on disk when it returns."""
 
 
 @dataclass(frozen=True)
 class ClientSetup:
     """What the host gives to a client class: its tools, its public data and its budget.
 
-    ``client_sizes``: examples of every client, where the federation has made them public (in
-    simulation they are known; on devices None). ``memory``: what clients remember. ``cohorts``:
-    what is public about them.
+    Attributes
+    ----------
+    trainer : Trainer
+        The process's one model, reset in place and shared by all clients here.
+    public : float32 array (P, C, H, W)
+        The unlabelled pool, which everybody has.
+    test : tuple or None
+        Images and labels of a public test set, for reports in simulations; None: there is none
+        here.
+    budget : Budget
+        ε and δ, against which adversary, and over how many participations: from the settings
+        that this client runs with. No task changes it.
+    seed : int
+        Of the experiment stream, which everybody knows: never of noise.
+    memory : ClientMemory
+        What clients remember from round to round.
+    client_sizes : tuple of int or None
+        Examples of every client, where the federation has made them public. In simulations they are
+        known; on devices None, unless the owner's terms state them.
+    cohorts : Cohorts
+        What is public about who is asked when.
     """
 
     trainer: Trainer
@@ -80,7 +106,10 @@ class ClientSetup:
 def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> Canary:
     """Random signs of ``norm`` on every ``count``-th entry of (size,), and their opposite.
 
-    No entry belongs to two canaries, so that none disturbs another.
+    No entry belongs to two canaries, so that none disturbs another. ``name`` tells the ``count``
+    canaries apart; the signs follow from it and ``seed``, in every round the same.
+
+    ValueError where there are more canaries than entries.
     """
     if count > size:
         raise ValueError(f"audit.canaries={count}: must be at most {size}, the size of an answer")
@@ -94,11 +123,22 @@ def vector_canary(size: int, norm: float, seed: int, name: int, count: int) -> C
 class Client(ABC):
     """The client half of an algorithm; one instance per process serves all clients it hosts.
 
-    ``summed``: whether a node sums its clients' releases; else they travel as one row each.
-    ``purposes``: what it can be asked for; each is charged by itself. ``keeps_statistics``: whether
-    it minds those that a model keeps beside its parameters (batch normalisation). ``threats``:
-    against whom it can keep a budget (``Budget.threat``); sums only where its mechanism says that
-    a sum hides it (``murmur.privacy.events.Hiding``).
+    So nothing about a client may stay in it from one task to the next: what a client remembers is
+    in ``setup.memory``. A subclass fills in ``codec``, ``event``, ``train`` and ``privatize``. The
+    budget that its noise keeps is that of its own settings, never one that a task names.
+
+    Attributes
+    ----------
+    summed : bool
+        Whether a node sums its clients' releases; else they travel as one row each.
+    threats : tuple of str
+        The adversaries that it supports (``Budget.threat``); a private budget for another one is
+        refused when it is made. Sums only where its mechanism says that a sum hides it
+        (``murmur.privacy.events.Hiding``).
+    keeps_statistics : bool
+        Whether it minds those that a model keeps beside its parameters (batch normalisation).
+    purposes : tuple of str
+        What it can be asked for; each is charged by itself.
     """
 
     summed: bool = True
@@ -113,13 +153,18 @@ class Client(ABC):
 
     @abstractmethod
     def codec(self, task: Task) -> Codec:
-        """The form in which the answer to ``task`` travels; TaskError if the task is malformed."""
+        """The form in which the answer to ``task`` travels; TaskError if the task is malformed.
+
+        By the task and the client's own settings alone; the server half builds an equal one.
+        """
 
     @abstractmethod
     def event(self, task: Task) -> Event | None:
         """What answering ``task`` costs; TaskError if the task is malformed.
 
-        It sees no data, so neither a charge nor a refusal can depend on any.
+        Called before the data are opened. It sees no data, so neither a charge nor a refusal can
+        depend on any. The price is by this client's own noise, to whoever reads its message; what a
+        sum hides in addition is worked out where sums are known.
 
         None: a report to the researcher who watches a simulation, such as the score of a model
         that stays with its client. It is no part of the protocol, so nothing is charged, and a
@@ -128,11 +173,20 @@ class Client(ABC):
 
     @abstractmethod
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The local result, before protection."""
+        """The local result, before protection; it never leaves by itself.
+
+        Called after the charge is on disk. An error that the data cause costs a simulated client
+        its answer; a device answers with blank records instead, since whether it answers must not
+        depend on its data.
+        """
 
     @abstractmethod
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """The release: what may leave the client."""
+        """The release: what may leave the client, in the form that ``codec(task).pack`` takes.
+
+        ``update``: what ``train`` returned, or what ``answer`` gives it. Each call draws fresh
+        noise.
+        """
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:  # noqa: B027
         """Compute what ``train`` will need for each of ``asked``, together; nothing by default.
@@ -142,20 +196,34 @@ class Client(ABC):
         """
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
-        """``train``, then ``privatize``; overridden where noise belongs inside the training."""
+        """``train``, then ``privatize``; overridden where noise belongs inside the training.
+
+        What the host calls once for each charged task. Its result is stored before it leaves, so
+        that a message that comes again gets the same release.
+        """
         return self.privatize(self.train(task, data), task, noise)
 
     @property
     def noise_in_training(self) -> bool:
-        """Whether ``answer`` is more than ``train`` and then ``privatize``."""
+        """Whether ``answer`` is more than ``train`` and then ``privatize``.
+
+        There are no canaries then: ``privatize`` alone would release them without noise.
+        """
         return type(self).answer is not Client.answer
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
-        """What number ``name`` of ``count`` has for ``audit=canaries``, by the run's seed."""
+        """What number ``name`` of ``count`` has for ``audit=canaries``, by the run's seed.
+
+        Called on the server of a simulation, with a task of that round's cohort. TypeError where an
+        algorithm has no canaries (``has_canaries``).
+        """
         raise TypeError(f"{type(self).__name__}: has no canaries")
 
     def weight(self, client: int) -> int:
-        """The release's weight in the sum; 1 unless the algorithm weighs clients by ``size``."""
+        """The release's weight in the sum; 1 unless the algorithm weighs clients by ``size``.
+
+        Public, and the same as the server half's: a weight that follows the data would be data.
+        """
         return 1
 
     def size(self, client: int) -> int:
@@ -168,7 +236,10 @@ class Client(ABC):
         return sizes[client]
 
     def rng(self, task: Task, purpose: str) -> np.random.Generator:
-        """The experiment stream of this client in this round."""
+        """The experiment stream of this client in this round, for training; never for noise.
+
+        It follows from the run's seed, ``purpose``, round and client, not from scheduling.
+        """
         return experiment_rng(self.setup.seed, purpose, task.round, task.client)
 
     def require_asked(self, task: Task) -> None:
@@ -180,7 +251,10 @@ class Client(ABC):
             )
 
     def require_model(self, task: Task) -> NDArray[np.float32]:
-        """The task's model, if it fits this client's own; TaskError otherwise."""
+        """The task's model, if it fits this client's own; TaskError otherwise.
+
+        Float32 of the trainer's size, without NaN or infinite values.
+        """
         model, size = task.model, self.trainer.num_parameters
         if model.dtype != np.float32 or model.shape != (size,):
             raise TaskError(

@@ -21,9 +21,16 @@ from murmur.privacy.noise import NoiseGenerator
 
 
 class ClassMomentsClient(Client):
-    """Releases both sums, each once.
+    """Releases both sums, each once, as integers with its share of the noise.
 
-    ``unit``, ``constant``, ``records``, ``centre_share``: as the server's half has them.
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    unit, constant, records, centre_share
+        As the server's half has them. ``unit`` says whether noise hides a record or the client's
+        whole data set; ``records``, or the largest published size, bounds how many
+        records one client may add up.
     """
 
     threats = ("local", "secure_aggregation")
@@ -49,13 +56,13 @@ class ClassMomentsClient(Client):
         return self._release(task).codec
 
     def event(self, task: Task) -> Event:
-        """One noised sum over records."""
+        """One noised sum over records, centre or moments, each for its part of the budget."""
         self.require_asked(task)
         self.require_model(task)
         return self._release(task).event()
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The sum over this client's records, in steps."""
+        """The sum over this client's records, in steps; with the client as unit their mean."""
         images = data.images[data.indices]
         if task.purpose == CENTRE:
             return self.releases.centre.of(images)
@@ -63,7 +70,7 @@ class ClassMomentsClient(Client):
         return self.releases.moments.of(inputs, data.labels[data.indices])
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """The sum, noised."""
+        """The sum, cut to what the public number of records can reach, and noised."""
         return self._release(task).privatize(update, noise)
 
     def _release(self, task: Task) -> NoisySum:

@@ -26,9 +26,21 @@ from murmur.privacy.noise import NoiseGenerator
 class ClassStatisticsClient(Client):
     """Releases its matrix once, with its share of the noise.
 
-    ``components``: of the features, how many it tells of, the first ones; None: all.
-    ``coordinates``: features, or pool: the server sends coordinates of the public pool's images,
-    and an image has those of its ``neighbours`` by the first ``graph`` features. ``balance``: b.
+    The protected unit is a client: whatever its data, the matrix has norm 1 at most.
+
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives; its budget must be for one round.
+    components : int or None
+        Of the features, how many it tells of, the first ones; None: all.
+    coordinates : str
+        "features"; or "pool": the server sends coordinates of the public pool's images, and an
+        image has those of its ``neighbours`` by the first ``graph`` features.
+    balance : float
+        b in [0, 1]: how far the client's small classes count as much as its large ones.
+    graph, neighbours : int or None
+        For "pool"; None: all features, and one neighbour.
     """
 
     threats = ("local", "secure_aggregation")
@@ -58,7 +70,7 @@ class ClassStatisticsClient(Client):
         return self.release.codec
 
     def event(self, task: Task) -> Event:
-        """One noised vector of norm 1."""
+        """One noised vector of norm 1; TaskError for coordinates that do not fit the pool."""
         if self.in_pool:
             self._places(task)
         return self.release.event()

@@ -24,7 +24,16 @@ from murmur.privacy.protection import Protection
 class ClusteringClient(FedAvgClient):
     """Answers with the update of local training, as the protection leaves it.
 
-    ``pretrain_rounds``: rounds of reconstruction only. ``clustering_weight`` γ: afterwards.
+    Labels of the data are never read. ValueError for a model that is no autoencoder with centroids.
+
+    Parameters
+    ----------
+    setup, local, protection
+        As for ``FedAvgClient``; the optimiser is Adam.
+    pretrain_rounds : int
+        Rounds of reconstruction only, the same as the server's.
+    clustering_weight : float
+        γ of the clustering loss in the rounds after them, at least 0.
     """
 
     def __init__(
@@ -42,12 +51,18 @@ class ClusteringClient(FedAvgClient):
         self.clustering_weight = clustering_weight
 
     def event(self, task: Task) -> Event:
-        """What the protection leaves of the update."""
+        """What the protection leaves of the update.
+
+        TaskError unless the task has the clusters' frequencies, float64 (k,) above 0.
+        """
         self._frequencies(task)
         return super().event(task)
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The update (d,) of local training; no update where it diverges."""
+        """The update (d,) of local training; no update where it diverges.
+
+        The targets P follow once from the model that arrived, and stay for all epochs.
+        """
         self.trainer.load(self.require_model(task))
         images = data.images[data.indices]
         soft = assignments(self.trainer, images)

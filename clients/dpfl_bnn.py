@@ -38,7 +38,21 @@ Floats = NDArray[np.float32]
 
 @settings
 class LocalAdam:
-    """``steps`` batches by Adam, at a rate that falls by ``decay`` every ``decay_every`` rounds."""
+    """``steps`` batches by Adam, at a rate that falls by ``decay`` every ``decay_every`` rounds.
+
+    Attributes
+    ----------
+    steps, batch_size : int
+        Of one round, at least 1.
+    learning_rate : float
+        Of round 1, finite and above 0.
+    decay : float
+        In (0, 1]; 1 keeps the rate.
+    decay_every : int
+        Rounds from one fall of the rate to the next.
+    beta1 : float
+        Adam's β₁; β₂ is 0.999. Its moments start afresh in each round.
+    """
 
     steps: Count
     batch_size: Count
@@ -54,11 +68,17 @@ class LocalAdam:
 
 @settings
 class Personal:
-    """``beta``: share of the server's mean when a client mixes it into its weights.
+    """What a client does with the server's mean, and how a simulation looks at its model.
 
-    For a simulation's report: ``evaluate_examples`` of the test set for each client, None: all; and
-    of the normalisation the ``evaluate_statistics``: ``refreshed`` on the client's own data for the
-    weights looked at, or ``running``, as left by training.
+    Attributes
+    ----------
+    beta : float
+        β in [0, 1]: share of the server's mean when a client mixes it into its weights.
+    evaluate_examples : int or None
+        For a simulation's report: how many of the test set for each client; None: all.
+    evaluate_statistics : str
+        Of the normalisation, also for the report: ``refreshed`` on the client's own data for the
+        weights looked at, or ``running``, as left by training.
     """
 
     beta: Annotated[float, Field(ge=0, le=1)]
@@ -67,7 +87,23 @@ class Personal:
 
 
 class DPFLBNNClient(Client):
-    """Answers with the noisy bits of its own binary weights."""
+    """Answers with the noisy bits of its own binary weights.
+
+    The protected unit is a client: all its bits may differ between neighbours, unless Hamming
+    clipping is on. Each client remembers ``weights`` W̄ (d,) and ``normalisation`` from round to
+    round.
+
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    release : ReleaseSettings
+        How bits are made and noised, the same as on the server.
+    personal : Personal
+        Mixing and reports.
+    local : LocalAdam
+        Local training.
+    """
 
     threats = ("local", "secure_aggregation")
     purposes = ("train", EVALUATE)
@@ -89,13 +125,20 @@ class DPFLBNNClient(Client):
         self.fresh = self.trainer.buffers()
 
     def codec(self, task: Task) -> Codec:
-        """One bit for each uploaded weight; for the report two accuracies."""
+        """One bit for each uploaded weight; for the report two accuracies.
+
+        Which weights are uploaded is public, so they travel without their places.
+        """
         if task.purpose == EVALUATE:
             return WeightCodec(2, bound=1.0)
         return BitCodec(self.release.uploaded)
 
     def event(self, task: Task) -> Event | None:
-        """Randomised bits; nothing at all for the report, which only a simulation makes."""
+        """Randomised bits; nothing at all for the report, which only a simulation makes.
+
+        Not private with ``flip=tensor``. A state that is damaged or gone raises here, before
+        anything is charged.
+        """
         self.require_model(task)
         if task.purpose == EVALUATE:
             return None
@@ -106,7 +149,11 @@ class DPFLBNNClient(Client):
         return self.release.event()
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """W̄ (d,) after local training, which is then remembered."""
+        """W̄ (d,) after local training, which is then remembered.
+
+        It starts from the state of the round before, mixed with the task's mean. Training that
+        diverges counts as no training.
+        """
         if task.purpose == EVALUATE:
             return self._report(task, data)
         weights, normalisation = self._mixed(task, task.round - 1)
@@ -133,14 +180,20 @@ class DPFLBNNClient(Client):
         return trained
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
-        """Weights of random signs; of this round's coordinates, where not all are sent."""
+        """Weights of random signs; of this round's coordinates, where not all are sent.
+
+        They are ±1, as far from each other as binary weights can be.
+        """
         signs = vector_canary(self.trainer.num_parameters, 1, self.setup.seed, name, 1).direction
         sent = self.release.coordinates(self.setup.seed, task.round)
         weights = signs.astype(np.float32)
         return Canary(weights, -weights, signs if sent is None else signs[sent])
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """The noisy bits of this round's coordinates; the report as it is."""
+        """The noisy bits of this round's coordinates; the report as it is.
+
+        The signs of the task's model are the public reference of Hamming clipping.
+        """
         if task.purpose == EVALUATE:
             return update
         if self.flip == "tensor":

@@ -20,7 +20,18 @@ from murmur.privacy.noise import NoiseGenerator
 
 
 class DpSgdClient(Client):
-    """Answers with its privately trained weights, weighted by its number of examples."""
+    """Answers with its privately trained weights, weighted by its number of examples.
+
+    The protected unit is a record, nulled or not, against whoever reads this client's messages.
+    Sizes must be public: they set weights, sampling rates and noise.
+
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    local : LocalDpSgd
+        Its DP-SGD; as the server has it.
+    """
 
     def __init__(self, setup: ClientSetup, *, local: LocalDpSgd) -> None:
         super().__init__(setup)
@@ -31,7 +42,7 @@ class DpSgdClient(Client):
         return WeightCodec(self.trainer.num_parameters)
 
     def event(self, task: Task) -> Event:
-        """The steps of one round."""
+        """The steps of one round, at the noise that keeps all of the budget's rounds within it."""
         self.require_asked(task)
         self.require_model(task)
         return self.training.event(self.setup.budget.epsilon, self.size(task.client))

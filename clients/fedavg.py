@@ -26,7 +26,18 @@ from murmur.privacy.protection import Protection
 class ProtectedClient(Client):
     """Answers with a vector that a protection bounds, noises and prices; ``train`` is left open.
 
-    ``parts``: which arrays the vector holds; all parameters unless a class says otherwise.
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    protection : callable
+        Makes a ``Protection`` for the client's budget and cohorts, from the same settings as the
+        server's. What it supports, this client does.
+
+    Attributes
+    ----------
+    parts : Parts
+        Which arrays the vector holds; all parameters unless a class says otherwise.
     """
 
     def __init__(self, setup: ClientSetup, protection: Callable[..., Protection]) -> None:
@@ -40,19 +51,27 @@ class ProtectedClient(Client):
         return vector_codec(self.parts.size + self.protection.extra, self.protection.bound)
 
     def event(self, task: Task) -> Event:
-        """What the protection leaves of the update."""
+        """What the protection leaves of the update, to whoever reads the message.
+
+        Not private where a trusted server is to add the noise. TaskError in a round that is not the
+        client's, for another model, or without a clipping norm where there has to be one.
+        """
         self.require_asked(task)
         self.require_model(task)
         self._clip(task)
         return self.protection.release_event()
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """What the protection leaves of it, within what an unprotected answer can carry."""
+        """What the protection leaves of it, within what an unprotected answer can carry.
+
+        Noise is in units of the clipping norm, so that a server that states another norm changes
+        the update's scale, not what is proven.
+        """
         finite = WeightCodec(len(update)).bounded(update)
         return self.protection.release(finite, self._clip(task), noise)
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
-        """Updates of the clipping norm."""
+        """Updates of the clipping norm, as long as a real one can be."""
         norm = self._clip(task) or self.protection.clip
         canary = vector_canary(self.parts.size, norm, self.setup.seed, name, count)
         direction = np.append(canary.direction, np.zeros(self.protection.extra, np.int8))
@@ -81,6 +100,15 @@ class FedAvgClient(ProtectedClient):
     Algorithms that train differently, but whose answers are protected and paid for in the same way,
     derive from it: they override ``share`` (what training starts from), ``train`` or ``parts``
     (which arrays leave), and nothing else.
+
+    Parameters
+    ----------
+    setup, protection
+        As for ``ProtectedClient``.
+    local : LocalSgd
+        How it trains.
+    proximal_mu : float
+        μ of FedProx, at least 0; 0: federated averaging.
     """
 
     def __init__(
@@ -100,7 +128,7 @@ class FedAvgClient(ProtectedClient):
         return Share(self.require_model(task), data.indices, rng)
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The update (d,) of local training."""
+        """The update (d,) of local training; zeros where training diverges."""
         return self.training.train(task, data, self.share).astype(np.float64) - task.model
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:

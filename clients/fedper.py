@@ -33,7 +33,14 @@ EVALUATE = "evaluate"
 class FedPerClient(FedAvgClient):
     """Answers with the update of the shared layers; for a simulation's researcher with its score.
 
-    ``personal_layers``: how many of the last layers are its own.
+    Each client remembers its personal layers (``personal``) from round to round.
+
+    Parameters
+    ----------
+    setup, local, protection, proximal_mu
+        As for ``FedAvgClient``; the protection sees vectors (|W_B|,).
+    personal_layers : int
+        How many of the last layers are its own; as the server has it.
     """
 
     purposes = ("train", EVALUATE)
@@ -58,7 +65,10 @@ class FedPerClient(FedAvgClient):
         return super().codec(task)
 
     def event(self, task: Task) -> Event | None:  # type: ignore[override]
-        """What the protection leaves of the update; nothing for a report, which devices refuse."""
+        """What the protection leaves of the update; nothing for a report, which devices refuse.
+
+        A state that is damaged or gone raises here, before anything is charged.
+        """
         if task.purpose == EVALUATE:
             self.require_model(task)
             return None
@@ -72,7 +82,10 @@ class FedPerClient(FedAvgClient):
         return Share(self._own_model(task, task.round - 1), share.indices, share.rng)
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The update of the shared layers (shared,); the client's own ones are kept."""
+        """The update of the shared layers (shared,); the client's own ones are kept.
+
+        A round that is asked again starts from the personal layers of the round before.
+        """
         if task.purpose == EVALUATE:
             return self._score(task, data)
         model = self.training.train(task, data, self.share)

@@ -33,7 +33,21 @@ from murmur.settings import Positive
 class GradientRoundsClient(ProtectedClient):
     """Answers with its gradient; clients count alike.
 
-    ``constant``: b. ``balance``: p. ``centre_share``: of μ², what the centre gets.
+    The protected unit is a client: both releases are bounded as wholes. They share the budget, and
+    each is charged when it is made.
+
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    protection : callable
+        As for ``ProtectedClient``; it bounds and noises the gradient (size,).
+    constant : float
+        b, above 0: the constant beside the features.
+    balance : float
+        p in [0, 1]: the sum over examples is divided by their number to this power.
+    centre_share : float
+        Of μ², in (0, 1), what the centre of ``model=centred`` gets; without a centre unused.
     """
 
     purposes = ("train", CENTRE)
@@ -65,7 +79,10 @@ class GradientRoundsClient(ProtectedClient):
         return super().codec(task) if asked is None else asked.codec
 
     def event(self, task: Task) -> Event:
-        """Of the centre, or of the gradient under its protection."""
+        """Of the centre, or of the gradient under its protection.
+
+        TaskError where a centre is asked for that the model does not have.
+        """
         asked = self._asked_for_centre(task)
         if asked is None:
             return super().event(task)
@@ -74,7 +91,10 @@ class GradientRoundsClient(ProtectedClient):
         return asked.event()
 
     def train(self, task: Task, data: LocalData) -> NDArray:
-        """The centre in steps (d,), or the gradient (size,) at the task's model."""
+        """The centre in steps (d,), or the gradient (size,) at the task's model.
+
+        No step is taken. Weights come first in the gradient, then biases, as in the parameters.
+        """
         images = data.images[data.indices]
         asked = self._asked_for_centre(task)
         if asked is not None:

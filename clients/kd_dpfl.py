@@ -32,7 +32,21 @@ from murmur.privacy.noise import NoiseGenerator
 
 
 class KdDpflClient(Client):
-    """The client half; see ``conf/strategy/kd_dpfl.yaml`` for every knob."""
+    """The client half; see ``conf/strategy/kd_dpfl.yaml`` for every knob.
+
+    The protected unit is a record, nulled or not, against whoever reads this client's messages. The
+    settings are those of the server half, of which it computes the same plan; ``teacher`` is
+    read here only. ValueError where the plan cannot be met, or sizes are not public.
+
+    Attributes
+    ----------
+    scheme : Scheme
+        Who is large, who may spend what, and on which mechanisms.
+    training : PrivateTraining
+        The DP-SGD of uploads; without noise where ``uploads.noise=nbafl``.
+    teacher : Teacher
+        What labels the public set.
+    """
 
     purposes = ("train", "label")
 
@@ -72,7 +86,7 @@ class KdDpflClient(Client):
         self.teacher = Teacher(self.trainer, self.scheme.labelling, teacher, soft)
 
     def size(self, client: int) -> int:
-        """As the grouping has it."""
+        """As the grouping has it; IndexError for a client that it does not know."""
         return self.scheme.sizes[client]
 
     def weight(self, client: int) -> int:
@@ -86,7 +100,10 @@ class KdDpflClient(Client):
         return WeightCodec(self.trainer.num_parameters)
 
     def event(self, task: Task) -> Event:
-        """All labels at once, or the upload of one round."""
+        """All labels at once, or the upload of one round.
+
+        By the public size. TaskError for a client that takes no part in this stage.
+        """
         self.require_model(task)
         self._epsilon(task)
         if task.purpose == "label":
@@ -95,7 +112,10 @@ class KdDpflClient(Client):
         return self.scheme.upload_event(task.client)
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
-        """The teacher's labels, or the privately trained model."""
+        """The teacher's labels, or the privately trained model.
+
+        With ``uploads.noise=nbafl`` training is open and the whole model is clipped and noised.
+        """
         epsilon = self._epsilon(task)
         model = self.require_model(task)
         if task.purpose == "label":

@@ -21,7 +21,11 @@ from murmur.privacy.noise import NoiseGenerator
 
 
 class LocalOnlyClient(Client):
-    """Answers with its own model's accuracy on the shared test set."""
+    """Answers with its own model's accuracy on the shared test set.
+
+    Each client remembers its whole ``model`` (d,) from round to round; the server's is where it
+    starts. ValueError where the run has a finite budget.
+    """
 
     def __init__(self, setup: ClientSetup, *, local: LocalSgd, proximal_mu: float) -> None:
         if setup.budget.is_private:
@@ -37,7 +41,7 @@ class LocalOnlyClient(Client):
         return WeightCodec(1, bound=1.0)
 
     def event(self, task: Task) -> Event:
-        """Nothing protects it."""
+        """Nothing protects it, and the charge says so."""
         self.require_asked(task)
         self.require_model(task)
         return NonPrivateEvent()
@@ -49,7 +53,10 @@ class LocalOnlyClient(Client):
         return Share(start, data.indices, self.rng(task, "local training"))
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float32]:
-        """The accuracy (1,) of the client's own model on the test set."""
+        """The accuracy (1,) of the client's own model on the test set.
+
+        TaskError where this client has no test set.
+        """
         if self.setup.test is None:
             raise TaskError("strategy=local_only needs a test set on the client")
         model = self.training.train(task, data, self.share)

@@ -31,7 +31,17 @@ Shares = Callable[[Task, LocalData], Share]
 
 @settings
 class LocalSgd:
-    """Passes (``epochs``) or ``steps``, one of the two, in batches of ``batch_size``."""
+    """Passes (``epochs``) or ``steps``, one of the two, in batches of ``batch_size``.
+
+    Attributes
+    ----------
+    batch_size : int
+        Examples of a step, at least 1; the last batch of a pass may be smaller.
+    learning_rate : float
+        Finite and above 0.
+    epochs, steps : int or None
+        Exactly one is set, to at least 0; ValueError otherwise.
+    """
 
     batch_size: Count
     learning_rate: Positive
@@ -42,7 +52,10 @@ class LocalSgd:
         self.count(examples=1)
 
     def count(self, examples: int) -> int:
-        """Steps over so many examples; ValueError where it is not either epochs or steps."""
+        """Steps over so many examples; ValueError where it is not either epochs or steps.
+
+        With ``steps`` it is that number, whatever ``examples``.
+        """
         return count_steps(self.epochs, self.steps, examples, self.batch_size)
 
 
@@ -51,6 +64,13 @@ class LocalTraining:
 
     Training that diverges, which some data may do and others not, counts as no training at all:
     its result is the model that it started from.
+
+    Attributes
+    ----------
+    sgd : LocalSgd
+        How many steps of which length.
+    how : dict
+        The same as arguments of ``Trainer.train``, for who trains in another way.
     """
 
     def __init__(self, trainer: Trainer, sgd: LocalSgd, proximal_mu: float = 0.0) -> None:
@@ -66,7 +86,11 @@ class LocalTraining:
         self._ahead: dict[tuple[int, int], NDArray[np.float32]] = {}
 
     def train(self, task: Task, data: LocalData, shares: Shares) -> NDArray[np.float32]:
-        """The parameters (d,) after training, which the trainer then holds, too."""
+        """The parameters (d,) after training, which the trainer then holds, too.
+
+        ``shares``: gives this client's part, from its task and data; what it is asked here it must
+        have answered to ``train_ahead`` alike. What was trained ahead is used once and dropped.
+        """
         share = shares(task, data)
         model = self._ahead.pop((task.round, task.client), None)
         if model is None:
@@ -86,7 +110,11 @@ class LocalTraining:
         return model
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]], shares: Shares) -> None:
-        """Train for all of ``asked`` as one stack, where the model allows it (see ``Client``)."""
+        """Train for all of ``asked`` as one stack, where the model allows it (see ``Client``).
+
+        Does nothing where it does not: ``train`` then trains one by one. Results differ from those
+        by the rounding of sums only. What an earlier stack has left is dropped.
+        """
         self._ahead.clear()
         stack = self.trainer.stack
         if stack is None:
@@ -101,9 +129,23 @@ class LocalTraining:
 class PrivateTraining:
     """DP-SGD on ``trainer`` (``murmur.papers.dpsgd``), each client at an ε of its own.
 
-    ``budget``: its δ, and the rounds over which a client's ε is for all its uploads together.
-    Raises ValueError for a model whose examples do not go through it separately, or for settings
-    that do not suit it.
+    The protected unit is a record, nulled or not. The noise is inside the training, so no sum with
+    other clients hides it any better.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Its model's examples must go through it separately: no batch normalisation.
+    how : LocalDpSgd
+        Lots, clipping and rates.
+    budget : Budget
+        Its δ, and the rounds over which a client's ε is for all its uploads together; its ε is not
+        read.
+
+    Raises
+    ------
+    ValueError
+        The model mixes examples, or the settings do not suit it.
     """
 
     def __init__(self, trainer: Trainer, how: LocalDpSgd, budget: Budget) -> None:
@@ -120,7 +162,11 @@ class PrivateTraining:
         self.schedule = how.schedule(budget.releases)
 
     def event(self, epsilon: float, size: int) -> Event:
-        """The steps of one round on ``size`` examples."""
+        """The steps of one round on ``size`` examples.
+
+        ``epsilon``: the client's, for all rounds of the budget together; infinite: not private.
+        ``size``: the public number of examples, which sets the sampling rate.
+        """
         if np.isinf(epsilon):
             return NonPrivateEvent()
         return self.schedule.event(epsilon, self.delta, size)
@@ -135,7 +181,8 @@ class PrivateTraining:
     ) -> NDArray[np.float32]:
         """The parameters (d,) after one round of DP-SGD from ``model``, within ``WeightCodec``.
 
-        ``epsilon`` and ``size`` are those of ``event``.
+        ``epsilon`` and ``size`` are those of ``event``: noise and price come from one schedule.
+        Lots and noise are drawn from ``noise``, and must stay secret alike.
         """
         self.trainer.load(model)
         train_privately(
@@ -155,7 +202,10 @@ class PrivateTraining:
     def train_openly(
         self, model: NDArray[np.float32], data: LocalData, rng: np.random.Generator
     ) -> NDArray[np.float32]:
-        """The same number of epochs without protection, in batches of a lot's size."""
+        """The parameters (d,) after the same number of epochs without protection.
+
+        Plain SGD in batches of a lot's size; ``model`` itself where it diverges.
+        """
         self.trainer.load(model)
         self.trainer.train(
             data.images,

@@ -37,13 +37,32 @@ from murmur.settings import Positive, settings
 
 @settings
 class NbaflTraining(LocalSgd):
-    """``clipping_norm``: of one example's gradient, for ``dpsgd``, with lots of ``batch_size``."""
+    """``LocalSgd``, and what DP-SGD needs beside it.
+
+    Attributes
+    ----------
+    clipping_norm : float
+        Of one example's gradient, above 0; for ``sensitivity=dpsgd`` only, where ``batch_size`` is
+        the mean size of a lot.
+    """
 
     clipping_norm: Positive = 1.0
 
 
 class NbAFLClient(Client):
-    """Answers with its clipped and noised weights, weighted by its number of examples."""
+    """Answers with its clipped and noised weights, weighted by its number of examples.
+
+    The noise is this client's own, against whoever reads its message, and no smaller because others
+    are in the sum. What a record's σ_U rests on is named in the event (``NbaflNoise.release``).
+    ValueError for settings that do not fit together.
+
+    Attributes
+    ----------
+    noise : NbaflNoise
+        σ_U, the grid and the clipping norm.
+    schedule : LotSchedule or None
+        Lots of DP-SGD; None where the noise goes on the upload.
+    """
 
     def __init__(
         self, setup: ClientSetup, *, settings: NbaflSettings, local: NbaflTraining
@@ -68,7 +87,10 @@ class NbAFLClient(Client):
         return GridCodec(self.trainer.num_parameters, self.noise.grid)
 
     def event(self, task: Task) -> Event:
-        """One release of the whole model."""
+        """One release of the whole model; with ``dpsgd`` the steps of one round.
+
+        TaskError for a client that has published fewer examples than the noise is made for.
+        """
         self.require_asked(task)
         self.require_model(task)
         size = self.size(task.client)
@@ -82,14 +104,14 @@ class NbAFLClient(Client):
         return self.noise.release()
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray[np.int64]:
-        """The upload; with ``dpsgd`` the noise goes into the training."""
+        """The upload (d,) in grid steps; with ``dpsgd`` the noise goes into the training."""
         if self.schedule is None:
             return self.privatize(self.train(task, data), task, noise)
         return self.privatize(self._descend(task, data, self.schedule, noise), task, noise)
 
     @property
     def noise_in_training(self) -> bool:
-        """See ``Client``."""
+        """True with ``dpsgd``; see ``Client``."""
         return self.schedule is not None
 
     def _descend(
@@ -140,7 +162,12 @@ class NbAFLClient(Client):
     def privatize(
         self, update: NDArray[np.float32], task: Task, noise: NoiseGenerator
     ) -> NDArray[np.int64]:
-        """The clipped weights in grid steps, plus the uplink noise."""
+        """The clipped weights in grid steps, plus the uplink noise.
+
+        ``update``: (d,), of norm at most C. Rounding to the nearest step is part of the sensitivity
+        that the noise is made for. Nothing is added where DP-SGD has noised it, or nothing is
+        private.
+        """
         steps = quantize_nearest(update, self.noise.grid)
         if not self.noise.is_noisy:
             return steps

@@ -33,8 +33,16 @@ from murmur.privacy.noise import NoiseGenerator
 class PublicLabels:
     """A client's labels of public images, before protection; a part of clients that answer so.
 
-    ``learner``: sgd (``local``), or ridge, for linear models: in closed form (see ``Labeller``).
-    ``K``: the most images that it labels in one round, however many the server sends.
+    Parameters
+    ----------
+    client : Client
+        Whose setup, trainer and streams it uses.
+    local : LocalSgd
+        Local training, where the labeller is not in closed form.
+    labeller : Labeller
+        What labels images by a model, or first fits one in closed form.
+    most : int
+        K, the most images that it labels in one round, however many the server sends.
     """
 
     def __init__(self, client: Client, local: LocalSgd, labeller: Labeller, most: int) -> None:
@@ -44,7 +52,10 @@ class PublicLabels:
         self.most = most
 
     def images(self, indices: NDArray | None) -> NDArray[np.int64]:
-        """``indices`` if they may name public images (K,); TaskError otherwise."""
+        """``indices`` if they may name public images (K,); TaskError otherwise.
+
+        Int64, distinct, of the pool, and between 1 and the most that this client labels.
+        """
         pool = len(self.client.setup.public)
         if indices is None or indices.dtype != np.int64 or indices.ndim != 1:
             raise TaskError("indices: the task must name public images as int64")
@@ -63,7 +74,10 @@ class PublicLabels:
         return Share(self.client.require_model(task), data.indices, rng)
 
     def of(self, task: Task, data: LocalData, images: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Labels (K,) of the public ``images`` under the locally trained model."""
+        """Labels (K,) of the public ``images`` under the locally trained model.
+
+        These are the client's data in another form: they must not leave without a mechanism.
+        """
         if self.labeller.is_closed_form:
             rows = data.images[data.indices].reshape(len(data), -1)
             start = self.client.require_model(task)
@@ -81,7 +95,7 @@ class PublicLabels:
     def canary(self, name: int, rows: NDArray[np.int64], total: int) -> Canary:
         """Labels at random of the ``rows`` of ``total`` that are the client's, and the next class.
 
-        The direction is in the cells (total, C) of all rows.
+        The direction is in the cells (total, C) of all rows: 1 for a label, −1 for the next class.
         """
         classes = self.client.trainer.num_classes
         rng = experiment_rng(self.client.setup.seed, "canary", client=name)
@@ -96,7 +110,21 @@ class PublicLabels:
 class PrivateKTClient(Client):
     """Answers with a randomised label for each public image that it is asked about.
 
-    ``answers``: paper, where all clients have the same images, or disjoint, where each has its own.
+    The protected unit is a client, against whoever reads its message: each label costs ε/K, and K
+    is the number of images that really arrived. ValueError for settings out of range.
+
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    answers : str
+        "paper", where all clients have the same images, or "disjoint", where each has its own.
+    K : int
+        The most images that it labels in one round.
+    local : LocalSgd
+        Local training, with ``learner="sgd"``.
+    learner, penalty, components
+        Of ``Labeller``.
     """
 
     def __init__(
@@ -117,11 +145,14 @@ class PrivateKTClient(Client):
         self.is_disjoint = self.way is DisjointLabels
 
     def codec(self, task: Task) -> Codec:
-        """That of the way to answer."""
+        """That of the way to answer: bytes, or cells of the cohort's histogram."""
         return self._answers(task).codec
 
     def event(self, task: Task) -> Event:
-        """K randomised labels."""
+        """K randomised labels, K as in this task.
+
+        TaskError for a question that is malformed, or does not name this client where it has to.
+        """
         self.require_asked(task)
         self.require_model(task)
         return self._answers(task).event()

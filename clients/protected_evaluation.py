@@ -32,7 +32,15 @@ class EvaluationClient(Client):
     """Answers evaluation in rounds that are multiples of ``every``, with a row of its own.
 
     Of its two purposes the unprotected one is for simulations: it has no event, and devices refuse
-    what has none.
+    what has none. It stands beside the run's client half, and its releases are charged in the same
+    ledger.
+
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    every : int
+        Rounds from one evaluation to the next, by this client's own settings.
     """
 
     threats = THREATS  # its own budget stands beside the run's
@@ -44,7 +52,10 @@ class EvaluationClient(Client):
         self.every = every
 
     def event(self, task: Task) -> Event | None:
-        """One row; nothing for the researcher of a simulation."""
+        """One row; nothing for the researcher of a simulation.
+
+        TaskError in a round in which this client is not evaluated, and where ``check`` says so.
+        """
         self.require_model(task)
         if task.round % self.every:
             raise TaskError(f"round={task.round}: this client is evaluated every {self.every}")
@@ -56,7 +67,7 @@ class EvaluationClient(Client):
 
     @abstractmethod
     def cost(self) -> Event:
-        """What one protected row costs."""
+        """What one protected row costs, by this client's own noise."""
 
     @abstractmethod
     def apart(self) -> tuple[NDArray, NDArray]:

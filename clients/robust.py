@@ -18,7 +18,11 @@ THREATS = ("local", "central")
 
 
 class RobustClient(FedAvgClient):
-    """Answers with a row; every client counts alike."""
+    """Answers with a row of its own; every client counts alike.
+
+    With ``protection=rows`` the row leaves in the clear: a trusted server noises it. ValueError for
+    a threat that relies on sums.
+    """
 
     summed = False
 

@@ -26,7 +26,18 @@ from murmur.privacy.protection import Protection
 
 
 class ScaffoldClient(FedAvgClient):
-    """Answers with its update and the change of its control variate; clients count alike."""
+    """Answers with its update and the change of its control variate; clients count alike.
+
+    Both arrays are one vector to the protection: bounded, noised and charged together. Each client
+    remembers its ``control`` c_i (d,) from round to round; a newcomer's is 0.
+
+    Parameters
+    ----------
+    setup, local, protection, proximal_mu
+        As for ``FedAvgClient``; the protection sees vectors (2d,).
+    control_scale : float
+        What the change of c_i is multiplied by before it leaves; as the server has it.
+    """
 
     def __init__(
         self,
@@ -43,7 +54,10 @@ class ScaffoldClient(FedAvgClient):
         self.control_scale = control_scale
 
     def event(self, task: Task) -> Event:
-        """What the protection leaves of both."""
+        """What the protection leaves of both arrays together.
+
+        TaskError unless the task has c, finite, float32 (d,).
+        """
         control = task.arrays.get("control")
         if control is None or control.dtype != np.float32 or control.shape != task.model.shape:
             raise TaskError(f"control: must be float32[{self.trainer.num_parameters}]")
@@ -62,7 +76,10 @@ class ScaffoldClient(FedAvgClient):
         return control if own is None else control - own["control"]
 
     def train(self, task: Task, data: LocalData) -> NDArray[np.float64]:
-        """Both arrays side by side; c_i⁺ is kept."""
+        """Both arrays side by side (2d,); c_i⁺ is kept.
+
+        K of option II is the number of local steps over this client's examples.
+        """
         update = super().train(task, data)
         sgd = self.training.sgd
         drift = update / (sgd.count(len(data)) * sgd.learning_rate)  # (y_i − x)/(Kη)

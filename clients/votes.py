@@ -24,7 +24,22 @@ from murmur.privacy.noise import NoiseGenerator
 class VotesClient(Client):
     """Answers with a vote for each public image that it is asked about.
 
-    ``abstain``: the share of images of which it is least sure and for which it casts none.
+    The protected unit is a client: an exchange moves one vote of each image. With
+    ``threat=secure_aggregation`` the noise of one client alone does not keep the budget; that of
+    all honest ones of a sum together does.
+
+    Parameters
+    ----------
+    setup : ClientSetup
+        What the host gives.
+    K : int
+        The most images that it votes on in one round, however many the server sends.
+    local : LocalSgd
+        Local training, with ``learner="sgd"``.
+    learner, penalty, components
+        Of ``Labeller``.
+    abstain : float
+        In [0, 1): the share of images of which it is least sure and for which it casts no vote.
     """
 
     threats = ("local", "secure_aggregation")
@@ -49,7 +64,10 @@ class VotesClient(Client):
         return self._votes(task).codec
 
     def event(self, task: Task) -> Event:
-        """One noised vector of K votes."""
+        """One noised vector of as many votes as the task names images.
+
+        TaskError in a round that is not the client's, or for images that are not the pool's.
+        """
         self.require_asked(task)
         self.require_model(task)
         return self._votes(task).event()
@@ -65,7 +83,7 @@ class VotesClient(Client):
     def privatize(
         self, update: NDArray[np.int64], task: Task, noise: NoiseGenerator
     ) -> NDArray[np.int64]:
-        """The votes, noised."""
+        """The votes (K·C,) in grid steps, noised; an image without a vote carries noise alike."""
         return self._votes(task).privatize(update, 0, noise)
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
