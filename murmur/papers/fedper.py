@@ -15,8 +15,15 @@ from murmur.learning.training.trainer import Trainer
 def shared_size(trainer: Trainer, personal_layers: int) -> int:
     """|W_B|: how many parameters of the vector (d,) both halves share.
 
-    ``personal_layers``: how many of the model's last layers that have parameters are personal.
-    ValueError unless some are, and at least one layer is shared.
+    A layer is what PyTorch names one: its weight and its bias go together. Both halves ask with the
+    same model, and so agree on where the shared part of the vector ends.
+
+    Args:
+        trainer: whose model it is.
+        personal_layers: how many of the model's last layers that have parameters are personal.
+
+    Raises:
+        ValueError: no layer would be personal, or none shared.
     """
     places = trainer.flat.views(torch.arange(trainer.num_parameters))
     starts: dict[str, int] = {}

@@ -42,15 +42,24 @@ Amount = float | Sequence[float] | None  # an ε, or one for each client
 class Grouping:
     """Which clients are large, by public sizes.
 
-    ``factor``: those with at least so many times the median size. ``top_k``: instead, the so many
-    largest; the lower id first where sizes are equal.
+    Attributes:
+        factor: those with at least so many times the median size; above 0.
+        top_k: instead, the so many largest; the lower id first where sizes are equal. None: by
+            ``factor``.
     """
 
     factor: Annotated[float, Field(gt=0)] = 5.0
     top_k: int | None = None
 
     def large(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Ids of the large clients, ascending; ``sizes``: examples of every client, by id."""
+        """Ids of the large clients, ascending; possibly none.
+
+        Args:
+            sizes: examples of every client, by id.
+
+        Raises:
+            ValueError: ``top_k`` is larger than the number of clients, or below 0.
+        """
         if self.top_k is None:
             least = self.factor * float(np.median(sizes))
             return tuple(client for client, size in enumerate(sizes) if size >= least)
@@ -64,15 +73,26 @@ class Grouping:
 
 @settings
 class Spending:
-    """What the parties ask for.
+    """What the parties ask for; ``Plan.of`` says whether they can have it.
 
-    ``general_epsilon``: ε_g; a number, or one for each client of the federated stage in the order
-    of ids; None for 3/8 of the total (conservative; 1/4 if large clients join) or all of it (tight;
-    1/2). ``rule``: ``equal``, or ``by_size``: in proportion to sizes, the number being the largest.
-    ``joining``: whether large clients join the federated stage. ``label_epsilon``: at most what is
-    left for labels; a number, or one for each large client; None for all that is left. ``special``
-    and ``general``: whether there is a special client, and whether general clients train; without
-    them, the controls.
+    Attributes:
+        mode: ``conservative``, the reading of the abstract in which the special client's uploads
+            cost ε_s; or ``tight``, in which they are post-processing.
+        general_epsilon: ε_g; a number, or one for each client of the federated stage in the order
+        of
+            ids; None for 3/8 of the total (conservative; 1/4 if large clients join) or all of it
+            (tight; 1/2).
+        rule: ``equal``, or ``by_size``: in proportion to sizes, the number being the largest.
+        ratio: r, at least 1; read in conservative mode only.
+        joining: whether large clients join the federated stage.
+        label_epsilon: at most what is left for labels; a number, or one for each large client; None
+            for all that is left.
+        special: whether there is a special client; without one, a control that labels nothing.
+        general: whether general clients train; without them, a control that only learns from
+        labels.
+
+    Raises:
+        ValueError: nobody would train, or the ratio is below 1.
     """
 
     mode: Literal["conservative", "tight"] = "conservative"
@@ -106,7 +126,12 @@ class Spending:
 
 @settings
 class Uploads:
-    """What protects general clients' models: their DP-SGD, or ``NoisyModel`` with ``clip``."""
+    """What protects general clients' models.
+
+    Attributes:
+        noise: ``dpsgd``, their own DP-SGD; or ``nbafl``, ``NoisyModel`` after open training.
+        clip: C of ``NoisyModel``; not read with ``dpsgd``.
+    """
 
     noise: Literal["dpsgd", "nbafl"]
     clip: float
@@ -116,9 +141,15 @@ class Uploads:
 class Plan:
     """Who may spend what; ids to ε. Infinite where nothing is private.
 
-    ``general``: clients of the federated stage, large ones that join it included. ``label``: the
-    large clients whose teachers label. ``special``: the special client's ε; 0 if its uploads are
-    post-processing and carry no noise.
+    Attributes:
+        total: ε_total, of every client's paths together.
+        delta: δ, at which every part is calibrated and every path is converted.
+        large: ids of the large clients, ascending.
+        general: clients of the federated stage, large ones that join it included; ε_g of each, for
+            all its uploads together.
+        label: the large clients whose teachers label; ε_label of each, for all labels together.
+        special: ε_s, for all rounds of the special client together; 0 if its uploads are
+            post-processing and carry no noise.
     """
 
     total: float
@@ -132,7 +163,14 @@ class Plan:
     def of(cls, budget: Budget, sizes: Sequence[int], grouping: Grouping, asked: Spending) -> Plan:
         """Share the total of ``budget`` by what is ``asked``.
 
-        Raises ValueError where that cannot be met; the message names the term that binds.
+        Args:
+            budget: its ε is the total.
+            sizes: examples of every client, by id; public.
+            grouping: who is large.
+            asked: what the parties want.
+
+        Raises:
+            ValueError: that cannot be met; the message names the term that binds.
         """
         total = budget.epsilon
         large = grouping.large(sizes)
@@ -164,7 +202,10 @@ class Plan:
         return replace(plan, label=_label(left, large, asked.label_epsilon), special=special)
 
     def sum_of(self, client: int) -> float:
-        """What basic composition charges a client for all its paths, by the plan."""
+        """What basic composition charges a client for all its paths, by the plan.
+
+        The paper's arithmetic, for its claim; what is proven comes from ``Scheme.path``.
+        """
         spent = self.general.get(client, 0.0)
         if client in self.label:
             spent += self.label[client] + self.special
@@ -181,9 +222,15 @@ def require_shares(total: float, general: Sequence[float]) -> None:
 
 
 def left_for_labels(total: float, special: float, joining: float) -> float:
-    """ε_label = ε_total − ε_s − ε_join; ValueError where nothing is left.
+    """ε_label = ε_total − ε_s − ε_join.
 
-    ``joining``: ε_g of a large client that also takes part in the federated stage (0: none does).
+    Args:
+        total: ε_total.
+        special: ε_s; 0 in tight mode.
+        joining: ε_g of a large client that also takes part in the federated stage (0: none does).
+
+    Raises:
+        ValueError: nothing is left.
     """
     left = total - special - joining
     if left > 0:
@@ -240,8 +287,15 @@ def _label(left: float, large: Sequence[int], asked: Amount) -> dict[int, float]
 class Scheme:
     """Who is large, who spends what, and on which mechanisms.
 
-    ``uploads``: the lots of the general clients over all rounds, or the noise on their models;
-    ``special``: the lots of the special client.
+    Whoever adds noise and whoever states its price ask the same object. It holds for neighbours
+    that differ in one record, nulled or not, and an adversary that reads labels and all uploads.
+
+    Attributes:
+        sizes: examples of every client, by id; they set the sampling rates.
+        plan: ε of every part.
+        labelling: how labels are made and protected, for this pool and these classes.
+        uploads: the lots of the general clients over all rounds, or the noise on their models.
+        special: the lots of the special client over all rounds.
     """
 
     sizes: tuple[int, ...]
@@ -267,8 +321,21 @@ class Scheme:
     ) -> Scheme:
         """From the sections of ``conf/strategy/kd_dpfl.yaml``.
 
-        ``classes``: C; ``pool``: size of the public set. Raises ValueError for settings that cannot
-        work, or that break the total.
+        Args:
+            budget: for the whole run.
+            sizes: examples of every client, by id; public.
+            classes: C.
+            pool: size of the public set.
+            grouping: who is large.
+            spending: who asks for what.
+            labelling: how labels are made and protected.
+            local: lots of the general clients' DP-SGD.
+            uploads: what protects their models.
+            special: lots of the special client's DP-SGD.
+
+        Raises:
+            ValueError: settings cannot work, or a large client's parts compose to more than the
+            total.
         """
         if budget.per != "run":
             raise ValueError(
@@ -296,24 +363,35 @@ class Scheme:
         return scheme
 
     def label_event(self, client: int) -> Event:
-        """What a large client's labels tell of its records."""
+        """What a large client's labels tell of its records; KeyError unless it labels."""
         return self.labelling.event(self.plan.label[client], self.plan.delta, self.sizes[client])
 
     def upload_event(self, client: int) -> Event:
-        """What one upload tells of a client's records."""
+        """What one upload tells of a client's records; KeyError unless it trains."""
         epsilon = self.plan.general[client]
         if math.isinf(epsilon):
             return NonPrivateEvent()
         return self.uploads.event(epsilon, self.plan.delta, self.sizes[client])
 
     def special_event(self) -> Event | None:
-        """What one upload of the special client tells; None where it is post-processing."""
+        """What one upload of the special client tells; None where it is post-processing.
+
+        DP-SGD hides one labelled image. The abstract adds what that costs to the labels, although
+        training on private labels is post-processing.
+        """
         if not self.plan.special:
             return None
         return self.special.event(self.plan.special, self.plan.delta, self.labelling.count)
 
     def path(self, client: int, *, labelled: bool, uploads: int, special: int) -> Event:
-        """All that is released of ``client``: labels, its own uploads, the special client's."""
+        """All that is released of ``client``, composed; nothing where nothing was.
+
+        Args:
+            client: its id.
+            labelled: whether its labels may have left.
+            uploads: how often it has uploaded a model.
+            special: in how many rounds the special client has trained; counted where it labelled.
+        """
         parts: list[Event] = []
         if labelled:
             parts.append(self.label_event(client))
@@ -325,7 +403,7 @@ class Scheme:
         return ComposedEvent(tuple(parts))
 
     def whole_path(self, client: int) -> Event:
-        """``path`` over all rounds of the run."""
+        """``path`` over all rounds of the run, as if the client were asked in each."""
         rounds = self.uploads.rounds
         return self.path(
             client,

@@ -54,10 +54,16 @@ _SENSITIVITY = 2.0 * CLIP_STEPS  # of a clipped model, in grid steps
 class Labelling:
     """How pseudo-labels are made and protected; ``mechanism`` none protects nothing.
 
-    ``queries``: public images that get a label; None: all. ``epochs`` and ``lot_size``: of a
-    teacher's DP-SGD. ``noise`` goes on the votes of PATE's ``teachers``, so many per client;
-    ``allow_few``: let fewer than 50, over all clients, vote. ``classes``, ``clients`` and the pool
-    behind ``queries`` are known from ``over`` on.
+    Attributes:
+        mechanism: ``dpsgd_teacher``, ``pate``, ``rr`` or ``none``; see the head of this file.
+        queries: public images that get a label; None: all.
+        epochs: of every teacher, in one label stage.
+        lot_size: expected examples in a step of a teacher's DP-SGD.
+        noise: on the votes of PATE, ``gaussian`` or ``laplace``.
+        teachers: of PATE, so many per client.
+        allow_few: let fewer than 50, over all clients, vote.
+        classes: C; known from ``over`` on, like ``clients`` and the pool behind ``queries``.
+        clients: how many large clients label.
     """
 
     mechanism: Literal["dpsgd_teacher", "pate", "rr", "none"]
@@ -71,9 +77,15 @@ class Labelling:
     clients: int = 1
 
     def over(self, pool: int, classes: int, clients: int) -> Labelling:
-        """The same for a public set of ``pool`` images, labelled by ``clients`` large clients.
+        """The same for a public set of ``pool`` images.
 
-        Raises ValueError where there are too few images, or too few teachers.
+        Args:
+            pool: size of the public set.
+            classes: C.
+            clients: how many large clients label.
+
+        Raises:
+            ValueError: there are too few images, or too few teachers.
         """
         if self.queries is None:
             queries = pool
@@ -94,7 +106,7 @@ class Labelling:
 
     @property
     def count(self) -> int:
-        """How many images get a label."""
+        """q: how many images get a label."""
         assert self.queries is not None, "known from ``over`` on"
         return self.queries
 
@@ -104,16 +116,28 @@ class Labelling:
         return Lots(self.epochs, self.lot_size).schedule()
 
     def votes(self, epsilon: float, delta: float) -> NoisyVotes:
-        """The noise on a client's histogram of votes."""
+        """The noise on a client's histogram of votes: all q rows cost (``epsilon``, ``delta``)."""
         return _votes(self.noise, epsilon, delta, self.count)
 
     def randomiser(self, epsilon: float, delta: float) -> RandomizedResponse:
-        """The randomiser of each label: all q tell of the same data, so their losses add up."""
+        """The randomiser of each label: all q tell of the same data, so their losses add up.
+
+        The ε of one label is the largest with which all q cost (``epsilon``, ``delta``) together,
+        as the accountant proves it.
+        """
         each = _label_epsilon(epsilon, delta, self.classes, self.count)
         return RandomizedResponse(each, self.classes)
 
     def event(self, epsilon: float, delta: float, size: int) -> Event:
-        """All that a client with ``size`` examples releases in the label stage."""
+        """All that a client with ``size`` examples releases in the label stage.
+
+        A DP-SGD teacher and PATE protect a record; a randomised label protects the whole client.
+
+        Args:
+            epsilon: the client's ε_label; infinite: nothing is protected.
+            delta: δ.
+            size: public; sets the sampling rate of a DP-SGD teacher, and is not read otherwise.
+        """
         if self.mechanism == "none" or math.isinf(epsilon):
             return NonPrivateEvent()
         if self.mechanism == "dpsgd_teacher":
@@ -157,7 +181,13 @@ def _label_epsilon(epsilon: float, delta: float, classes: int, queries: int) -> 
 
 @settings
 class TeacherTraining:
-    """How teachers train; ``batch_size``: of those that train without noise, at the same rate."""
+    """How teachers train.
+
+    Attributes:
+        clipping_norm: of one example's gradient, in a DP-SGD teacher.
+        learning_rate: of every teacher.
+        batch_size: of those that train without noise.
+    """
 
     clipping_norm: Positive
     learning_rate: Positive
@@ -167,7 +197,13 @@ class TeacherTraining:
 class Teacher:
     """Labels public images after training from the trainer's present parameters.
 
-    ``soft``: whether a DP-SGD teacher says probabilities, not labels.
+    The trainer's parameters are those of a teacher afterwards; nothing else is kept.
+
+    Attributes:
+        trainer: whose model it trains.
+        labelling: how labels are protected.
+        training: how teachers train.
+        soft: whether a DP-SGD teacher says probabilities, not labels; False of all other teachers.
     """
 
     def __init__(
@@ -181,7 +217,16 @@ class Teacher:
     def labels(
         self, data: LocalData, images: NDArray[np.float32], rng: np.random.Generator
     ) -> NDArray:
-        """What the teachers say of ``images``, without protection, in the codec's form."""
+        """What the teachers say of ``images``, without protection, in the codec's form.
+
+        Args:
+            data: the client's own examples.
+            images: (q, C, H, W), public.
+            rng: draws batches, and the shards of PATE.
+
+        Returns:
+            Labels (q,), or for PATE counts of votes (q·C,), or probabilities (q·C,) if soft.
+        """
         if self.labelling.mechanism == "pate":
             return self._votes(data, images, rng).ravel()
         self._train(data.indices, data, rng)
@@ -196,7 +241,19 @@ class Teacher:
         delta: float,
         noise: NoiseGenerator,
     ) -> NDArray:
-        """The same, such that all of it is (ε, δ)-differentially private for a record."""
+        """The same, such that all of it is (ε, δ)-differentially private for a record.
+
+        Args:
+            data: the client's own examples; their number sets a DP-SGD teacher's sampling rate.
+            images: (q, C, H, W), public.
+            rng: experiment stream; what it draws needs no secrecy.
+            epsilon: ε_label, finite.
+            delta: δ.
+            noise: draws noise, and the lots of DP-SGD.
+
+        Returns:
+            As ``labels``; counts of votes may be negative.
+        """
         labelling = self.labelling
         if labelling.mechanism == "pate":
             votes = self._votes(data, images, rng)
@@ -263,13 +320,20 @@ class NoisyModel:
 
     The sensitivity is what can be proven of any local training: such a model becomes any other, 2C.
     So the noise protects a whole client as well as one record.
+
+    Attributes:
+        clip: C, L2 norm of the whole model, above 0.
+        rounds: releases that keep the budget together.
     """
 
     clip: Positive
     rounds: Count
 
     def event(self, epsilon: float, delta: float, size: int) -> Event:
-        """One release at the least noise that keeps all rounds within the budget."""
+        """One release at the least noise that keeps all rounds within the budget.
+
+        ``size`` is not read: the noise does not depend on how many examples a client has.
+        """
         noise = DiscreteGaussianEvent(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
         return Release(noise, Unit.CLIENT, Adjacency.REPLACE_ONE)
 
@@ -281,7 +345,17 @@ class NoisyModel:
     def privatize(
         self, model: NDArray[Any], epsilon: float, delta: float, rng: NoiseGenerator
     ) -> NDArray[np.float64]:
-        """``model`` (d,), clipped, with noise, on the grid C/2²⁰; ValueError unless finite."""
+        """``model`` (d,), clipped, with noise, on the grid C/2²⁰.
+
+        Args:
+            model: what training led to, of any length.
+            epsilon: of all rounds together.
+            delta: δ.
+            rng: the noise stream.
+
+        Raises:
+            ValueError: the model is not finite.
+        """
         steps = truncate(clip_l2(np.asarray(model, np.float64), self.clip), self.clip)
         noise = DiscreteGaussian(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
         noisy = noise.privatize_integers(steps, rng)
