@@ -103,11 +103,18 @@ class NoisySum:
         return most * 2**bits + reach <= LARGEST or bits < 1
 
     def event(self) -> Event:
-        """One client's message, to whoever reads it."""
+        """One client's message, to whoever reads it.
+
+        A sum over honest clients hides it by their noise as well (``Hiding.NOISE``); with the noise
+        of h clients together it keeps its part of the budget.
+        """
         return NonPrivateEvent() if self.noise is None else self.noise.release(self.unit)
 
     def rounded(self, vectors: Rows) -> NDArray[np.int64]:
-        """The sum (p,) of ``vectors`` (n, p) in steps, each rounded towards zero by itself."""
+        """The sum (p,) of ``vectors`` (n, p) in steps, each rounded towards zero by itself.
+
+        None may be longer than the sensitivity allows; nothing is clipped here.
+        """
         return np.trunc(vectors * self.steps).astype(np.int64).sum(axis=0)
 
     def privatize(self, total: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
@@ -116,24 +123,32 @@ class NoisySum:
         return steps if self.noise is None else self.noise.privatize_integers(steps, rng)
 
     def read(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The sum that ``total`` (p,) stands for."""
+        """The sum (p,) that ``total`` (p,), a sum over any number of clients, stands for."""
         return self.codec.mean(total, 1)
 
     def deviation(self, clients: int) -> float:
-        """σ of the noise on an entry of a sum over ``clients``."""
+        """σ of the noise on an entry of a sum over ``clients``, in the units of a vector."""
         if self.noise is None:
             return 0.0
         return self.noise.share * math.sqrt(clients) / self.steps
 
 
 class CentreSum(NoisySum):
-    """The sum of f/‖f‖ over records, or of the clients' means: two of norm 1 are 2 apart."""
+    """The sum of f/‖f‖ over records, or of the clients' means: two of norm 1 are 2 apart.
+
+    Args:
+        budget: of which this release has ``part``.
+        features: d.
+        part: of μ², in (0, 1].
+        unit: whether a record or a client is hidden.
+        most: the largest number of records that one client may hold; 1 with clients as the unit.
+    """
 
     def __init__(self, budget: Budget, features: int, part: float, unit: Unit, most: int) -> None:
         super().__init__(budget, features, 2.0, part, unit, most)
 
     def of(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
-        """One client's part, (d,), of its features (n, d, 1, 1)."""
+        """One client's part, (d,) in steps, of its features (n, d, 1, 1)."""
         if self.unit is Unit.RECORD:
             return self.rounded(unit(images))
         mean = unit(images).sum(axis=0, keepdims=True) / max(1, len(images))
@@ -143,8 +158,17 @@ class CentreSum(NoisySum):
 class MomentSum(NoisySum):
     """The sum of each class's u uᵀ over records, or of the clients' means of these, (C·p,).
 
-    ``features``: d. ``constant``: b. Means of a client's, stacked over classes, have norm 1 at most
-    and non-negative inner products as well.
+    Means of a client's, stacked over classes, have norm 1 at most and non-negative inner products
+    as well.
+
+    Args:
+        budget: of which this release has ``part``.
+        features: d.
+        classes: C.
+        part: of μ², in (0, 1].
+        unit: whether a record or a client is hidden.
+        most: the largest number of records that one client may hold; 1 with clients as the unit.
+        constant: b in (0, 1).
     """
 
     def __init__(
@@ -164,7 +188,12 @@ class MomentSum(NoisySum):
         super().__init__(budget, size, math.sqrt(2), part, unit, most)
 
     def of(self, inputs: Rows, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One client's part of the directions ``inputs`` (n, d) of its records."""
+        """One client's part, (C·p,) in steps, of the directions of its records.
+
+        Args:
+            inputs: v/max(‖v‖, q), (n, d), of length at most 1.
+            labels: classes (n,).
+        """
         found = np.zeros((self.classes, self.codec.size // self.classes), np.int64)
         means = np.zeros(found.shape)
         for start in range(0, len(labels), _BLOCK):
@@ -181,7 +210,7 @@ class MomentSum(NoisySum):
         return found.ravel()
 
     def matrices(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """M_k (C, 1 + d, 1 + d) of the sum over clients."""
+        """M_k (C, 1 + d, 1 + d) of the sum over clients; noise may leave them indefinite."""
         return unpacked(self.read(total).reshape(self.classes, -1), self.width)
 
 
@@ -291,7 +320,10 @@ def unpacked(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
 class Discriminants:
     """A linear rule on u's features: class k scores ``weights[k] · v + offsets[k]``.
 
-    ``weights`` (C, d), ``offsets`` (C,), ``counts`` (C,): records that each class seems to have.
+    Attributes:
+        weights: (C, d).
+        offsets: (C,).
+        counts: (C,), how many records each class seems to have.
     """
 
     weights: NDArray[np.float64]
@@ -308,12 +340,13 @@ def discriminants(
 ) -> Discriminants:
     """Linear discriminants from the classes' noisy second moments ``matrices`` (C, 1 + d, 1 + d).
 
-    Classes count alike: a threshold lies halfway between two means. A class whose count drowns in
-    the noise is taken to have what √(1/C) of the noise would hide, so that nothing is divided by 0.
+    Classes count alike: a threshold lies halfway between two means. A class is taken to have at
+    least one record, a twentieth of an equal share of them, and one deviation of the noise on its
+    count, so that nothing is divided by 0. Post-processing throughout.
 
     Args:
         matrices: M_k.
-        records: n, public.
+        records: n, public; of clients as the unit their number.
         constant: b.
         deviation: s₂, of the noise on an entry of M.
         shrinkage: of l.

@@ -36,13 +36,25 @@ from murmur.privacy.noise import NoiseGenerator
 class StatisticsRelease:
     """The release of a matrix (k, C) of norm 1 under ``budget``; both halves have one.
 
-    ``components``: k, how many of the ``features`` are released, the first ones; None: all. The
-    noise on an entry is the same whatever k, and what little norm there is goes to the first
+    The noise on an entry is the same whatever k, and what little norm there is goes to the first
     components of whitened features at once: few clients do better with few of them. Exchanging a
     client replaces one vector of norm 1 by another: Δ = 2.
 
-    Raises ValueError where clients would release more than once, k is out of range, or no int32
-    holds the noise.
+    Args:
+        budget: of one client, for one round; where it is against who sees sums only, the noise that
+            keeps it is that of all honest clients together.
+        features: d.
+        classes: C.
+        components: k, how many of the features are released, the first ones; None: all.
+
+    Attributes:
+        shape: (k, C).
+        noise: one client's share; None without a budget.
+        codec: the form in which a release travels, in steps of 2⁻²⁰.
+
+    Raises:
+        ValueError: clients would release more than once, k is out of range, or no int32 holds the
+            noise.
     """
 
     def __init__(
@@ -68,20 +80,23 @@ class StatisticsRelease:
         self.codec = GridCodec(self.shape[0] * classes, 1 / CLIP_STEPS, CLIP_STEPS + reach, reach)
 
     def event(self) -> Event:
-        """One client's message, to whoever reads it."""
+        """One client's message, to whoever reads it; in a sum others' noise hides it as well."""
         if self.noise is None:
             return NonPrivateEvent()
         return self.noise.release()
 
     def privatize(self, matrix: NDArray[np.float64], rng: NoiseGenerator) -> NDArray[np.int64]:
-        """``matrix`` (k, C) of norm at most 1 as integers (k·C,), with one client's noise."""
+        """``matrix`` (k, C) as integers (k·C,), with one client's noise.
+
+        ValueError where it is longer than 1 or not finite.
+        """
         steps = truncate(matrix, 1.0).ravel()
         if self.noise is None:
             return steps
         return self.noise.privatize_integers(steps, rng)
 
     def read(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The sum of the clients' matrices, (k, C)."""
+        """The sum of the clients' matrices, (k, C), with all their noise in it."""
         return self.codec.mean(total, 1).reshape(self.shape)
 
     def sigma(self, clients: int) -> float:
@@ -101,10 +116,14 @@ def _calibrated(epsilon: float, delta: float, honest_clients: int) -> Distribute
 def moments(
     features: NDArray[np.float32], labels: NDArray[np.int64], classes: int, balance: float = 0.5
 ) -> NDArray[np.float64]:
-    """A (d, C) of one client's ``features`` (n, d), of Frobenius norm 1 (0 where they are 0).
+    """A (d, C) of one client's examples, of Frobenius norm 1; 0 where there are none.
 
-    ``balance``: b, how far the client's small classes count as much as its large ones: 0 not at
-    all, 1 in full.
+    Args:
+        features: φ of its examples, (n, d).
+        labels: their classes, (n,).
+        classes: C.
+        balance: b, how far the client's small classes count as much as its large ones: 0 not at
+            all, 1 in full.
     """
     counts = np.bincount(labels, minlength=classes)
     rows = centred(labels, classes) / (counts[labels] ** float(balance))[:, None]
@@ -128,7 +147,14 @@ def posterior(
     In the eigenbasis g of the second moment of ``pool`` (P, d) the sum is νgW + noise, with ν by
     least squares. Noise of variance s² = σ² + N/(Cd): the mechanism's, and that of ``clients``
     vectors of norm 1. W − W₀ is taken as Gaussian of variance τ, which is estimated from what is
-    left over the noise.
+    left over the noise; where nothing is left, W is W₀.
+
+    Args:
+        total: the sum of the clients' matrices, (d, C).
+        pool: features of the public pool, (P, d).
+        prior: W₀, (d, C).
+        sigma: σ of the noise on an entry of the sum.
+        clients: N, over whom the sum is.
     """
     with one_thread():
         rows = pool.astype(np.float64)
@@ -147,7 +173,17 @@ def posterior(
 
 
 def coordinates(graph: Any, count: int) -> NDArray[np.float32]:
-    """The first ``count`` eigenvectors of S (P, P), a sparse graph, standardised: (P, count)."""
+    """The first eigenvectors of the pool's graph, standardised.
+
+    The same for the same graph: the search begins from a fixed vector, on one thread.
+
+    Args:
+        graph: S (P, P), sparse (``LabelSpreading.graph``).
+        count: how many; below P.
+
+    Returns:
+        (P, count), those of the largest eigenvalues first, each of mean 0 and deviation 1.
+    """
     from scipy.sparse.linalg import eigsh
 
     start = experiment_rng(0, "eigenvectors").standard_normal(graph.shape[0])
@@ -166,7 +202,11 @@ def located(
 ) -> NDArray[np.float32]:
     """Where ``rows`` (N, d) are, (N, k): the mean place of their neighbours, scaled to length 1.
 
-    ``places`` (P, k) are those of ``pool`` (P, d); neighbours are found, and weighed, by cosine.
+    Args:
+        rows: a client's examples, (N, d).
+        pool: features of the public pool, (P, d), the same ones.
+        places: of the pool's images, (P, k); from the server, so any finite numbers.
+        neighbours: how many, found and weighed by cosine; no more than there are images.
     """
     with one_thread():
         near = unit(rows) @ unit(pool).T

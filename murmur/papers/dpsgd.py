@@ -27,7 +27,12 @@ from murmur.settings import Count, Positive, settings
 
 @settings
 class Lots:
-    """``epochs`` E over the data in one round, in lots of ``lot_size`` examples on average."""
+    """How often DP-SGD looks at the data of one holder.
+
+    Attributes:
+        epochs: E, passes over the data in one round, as expected.
+        lot_size: L, examples of a step on average; lots are Poisson samples.
+    """
 
     epochs: Count
     lot_size: Count
@@ -39,7 +44,15 @@ class Lots:
 
 @settings
 class LocalDpSgd(Lots):
-    """A client's own DP-SGD; ``views`` and ``average`` as in ``DpSgd``, where they cost nothing."""
+    """A client's own DP-SGD.
+
+    Attributes:
+        clipping_norm: C of one example's gradient.
+        learning_rate: η.
+        views: how many shifts of an image its gradient is the mean of; see ``DpSgd``. Costs
+            nothing.
+        average: decay of a moving average of the weights, which is what remains; costs nothing.
+    """
 
     clipping_norm: Positive
     learning_rate: Positive
@@ -70,10 +83,27 @@ def train_privately(
 ) -> None:
     """One round of DP-SGD from the trainer's present parameters; lots and noise from ``noise``.
 
-    ``epsilon`` and ``delta`` are the budget of all the schedule's rounds together. ``size``: the
-    number of examples by which the round was charged. ``indices``: which of ``images`` (N, C, H, W)
-    are the data; None: all. ``drift``: what a step's sum (d,) gets
-    beside the noise, in grid steps, which needs no protection. ``more``: of ``DpSgd.train``.
+    Given public parameters to start from, those afterwards are private for a record that is nulled,
+    and so may leave. What that costs is ``schedule.event`` for the same ``epsilon``, ``delta`` and
+    ``size``.
+
+    Args:
+        trainer: its parameters are where training starts and ends.
+        descent: how the steps are computed.
+        schedule: how many steps, over how many rounds.
+        epsilon: of all the schedule's rounds together; finite.
+        delta: the same.
+        size: the number of examples by which the round was charged; sets steps and sampling rate.
+        images: (N, C, H, W).
+        labels: classes (N,), or distributions with ``soft_targets``.
+        noise: must be secret, for lots as for noise.
+        indices: which of ``images`` are the data; None: all.
+        drift: what a step's sum (d,) gets beside the noise, in grid steps; must not depend on the
+            data but through parameters that are private already.
+        more: of ``DpSgd.train``.
+
+    Raises:
+        ValueError: the model keeps statistics over batches, or a budget is out of range.
     """
     mechanism = schedule.mechanism(epsilon, delta, size)
 

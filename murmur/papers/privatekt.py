@@ -60,7 +60,14 @@ SHARPNESS = 5.0  # of a ridge regression's scores, whose targets are 1 apart, as
 
 @dataclass(frozen=True)
 class LabelQuery:
-    """``budget`` of a client, ``count`` K of its labels, ``classes``, ``clients`` of the cohort."""
+    """What a client is asked to label, and what its answer may cost.
+
+    Attributes:
+        budget: of the client.
+        count: K, labels of one client in one round.
+        classes: C.
+        clients: of the cohort, where each has images of its own; else 1.
+    """
 
     budget: Budget
     count: int
@@ -69,10 +76,15 @@ class LabelQuery:
 
 
 class Answers(ABC):
-    """How a query is answered; ``codec`` is the form in which answers travel.
+    """How a query is answered.
 
-    ``evidence`` and ``estimate`` read a ``total``, the sum of the answers of ``weight`` clients.
-    Rows are images that were asked about: K, or K·n where every client has its own.
+    ``evidence``, ``counts`` and ``estimate`` read a ``total``, the sum of the answers of ``weight``
+    clients, and are post-processing. Rows are images that were asked about: K, or K·n where every
+    client has its own.
+
+    Attributes:
+        codec: the form in which answers travel.
+        query: what is answered.
     """
 
     codec: Codec
@@ -86,7 +98,14 @@ class Answers(ABC):
 
     @abstractmethod
     def privatize(self, labels: NDArray[np.int64], place: int, rng: NoiseGenerator) -> NDArray:
-        """The release of ``labels`` (K,) by the client in ``place`` of the cohort."""
+        """The release of ``labels`` (K,), in the form that ``codec.pack`` takes.
+
+        Args:
+            labels: classes (K,).
+            place: of the client in the cohort, from 0; read only where clients have images of their
+                own.
+            rng: the noise stream.
+        """
 
     @abstractmethod
     def lead(self, clients: int, agreement: float = 0.6) -> float:
@@ -112,7 +131,14 @@ class Answers(ABC):
 
 
 class SharedLabels(Answers):
-    """Randomised labels of the same images by all clients, the paper's way."""
+    """Randomised labels of the same images by all clients, the paper's way.
+
+    Each client's K labels are ε-DP for its whole data set, against whoever reads them. As reports
+    in shared cells a sum may hide them further (``Hiding.REPORTS``).
+
+    Attributes:
+        mechanism: the randomiser of one label, at ε/K; None without a budget.
+    """
 
     hiding = Hiding.REPORTS
 
@@ -171,7 +197,8 @@ class SharedLabels(Answers):
 class DisjointLabels(SharedLabels):
     """Randomised labels, each client's of its own images.
 
-    No other client's report falls into its rows, so that a sum shows each by itself.
+    No other client's report falls into its rows, so that a sum shows each by itself: nothing hides
+    them but the randomiser.
     """
 
     hiding = Hiding.NOT
@@ -190,7 +217,12 @@ class DisjointLabels(SharedLabels):
 class Votes(Answers):
     """One-hot rows (or a zero row: no vote), each client with its share of a sum's noise.
 
-    Exchanging a client moves one vote in each row: Δ² = 2K.
+    Exchanging a client moves one vote in each row: Δ² = 2K. Where the budget is against who sees
+    sums only, the noise that keeps it is that of all honest clients together.
+
+    Attributes:
+        noise: one client's share; None without a budget.
+        steps: how many grid steps a vote is.
     """
 
     def __init__(self, query: LabelQuery) -> None:
@@ -253,7 +285,10 @@ class Votes(Answers):
 
 
 def way_of(answers: str) -> type[SharedLabels]:
-    """What ``strategy=privatekt`` calls paper or disjoint; ValueError for another way."""
+    """What ``strategy=privatekt`` calls paper or disjoint.
+
+    ValueError for another way; that for ``votes`` names the strategy that has them.
+    """
     if answers == "votes":
         raise ValueError("answers=votes: is an algorithm of its own now; set strategy=votes")
     ways = {"paper": SharedLabels, "disjoint": DisjointLabels}
@@ -289,10 +324,15 @@ def _vote_noise(budget: Budget, count: int) -> DistributedGaussian | None:
 
 @dataclass(frozen=True)
 class OwnLabelCodec:
-    """``count`` labels of ``categories`` for each of ``clients``, who have images of their own.
+    """Labels of images that each client has to itself. See ``Codec``.
 
     One client sends ``count`` cells, image · ``categories`` + label; summed they are a histogram
-    (clients · count, categories) in which every image has one label at most. See ``Codec``.
+    (clients · count, categories) in which every image has one label at most.
+
+    Attributes:
+        count: labels of one client.
+        clients: of the cohort.
+        categories: C.
     """
 
     count: int
@@ -350,11 +390,16 @@ class OwnLabelCodec:
 class Labeller:
     """Labels public images by the client's model; ``learner="ridge"`` trains it in closed form.
 
-    ``penalty`` and ``components``: of ``murmur.learning.linear_model.ridge``. ``abstain``: the
-    share of the images, the least sure ones, that get ``ABSTAINED`` for a label.
+    Args:
+        trainer: whose present model labels.
+        learner: ``sgd``: the caller trains; or ``ridge``, for linear models.
+        penalty: of ``murmur.learning.linear_model.ridge``.
+        components: of the same; None: all features.
+        abstain: the share of the images, the least sure ones, that get ``ABSTAINED`` for a label;
+            in [0, 1).
 
-    Raises ValueError for settings that are out of range, or ``ridge`` of a model that is not
-    linear.
+    Raises:
+        ValueError: a setting is out of range, or ``ridge`` is asked of a model that is not linear.
     """
 
     def __init__(
@@ -391,7 +436,7 @@ class Labeller:
         )
 
     def labels(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Labels (K,) of ``images`` under the trainer's present model."""
+        """Labels (K,) of ``images`` under the trainer's present model; not private yet."""
         logits = self.trainer.logits(images)
         labels = logits.argmax(axis=1).astype(np.int64)
         withheld = int(self.abstain * len(labels))
@@ -407,7 +452,13 @@ class Labeller:
 
 @settings
 class Distillation:
-    """SGD on the server: ``passes`` over the data in batches of ``batch_size`` (None: all)."""
+    """SGD on the server, towards targets of public images.
+
+    Attributes:
+        passes: over the data, at least 0; 0: nothing is trained.
+        learning_rate: above 0.
+        batch_size: images of a step; None: all.
+    """
 
     passes: Annotated[int, Field(ge=0)]
     learning_rate: Positive
@@ -416,11 +467,16 @@ class Distillation:
 
 @settings
 class SelfTraining(Distillation):
-    """``samples`` M; ``targets``: soft, hard, or sharpened (at ``temperature`` below 1).
+    """The server's model as its own teacher (eq. 5).
 
     Eq. 5 teaches only where its targets differ from what the training pass predicts. In the
     authors' code they do because dropout is on in that pass: ``soft``. Without dropout the gradient
     is zero, and targets must be ``hard`` or ``sharpened``.
+
+    Attributes:
+        samples: M, public images drawn in a round; 0: no self-training.
+        targets: ``soft``, ``hard`` or ``sharpened``.
+        temperature: of ``sharpened``, below 1.
     """
 
     samples: Annotated[int, Field(ge=0)] = 0
@@ -440,13 +496,24 @@ class SelfTraining(Distillation):
 class Learning:
     """How a ``Student`` learns; both algorithms have these knobs.
 
-    ``buffer_rounds`` B. ``target``: what an image's answers become: hard (their plurality), soft
-    (the estimate, on the simplex) or posterior (by the noise's law). ``sampling`` and
-    ``first_round``: how images are drawn in later rounds and in the first one. ``abstain_below``:
-    images whose first class leads by fewer standard errors are dropped. ``learner``: sgd, or ridge,
-    which has ``penalty``, ``components`` (``murmur.learning.linear_model.ridge``), ``refits`` (how
-    often posteriors are taken anew from the model that they led to) and ``spreading`` (settings of
-    ``LabelSpreading``; None: none).
+    Attributes:
+        buffer_rounds: B, rounds of answers that are kept and learned from.
+        target: what an image's answers become: ``hard`` (their plurality), ``soft`` (the estimate,
+            on the simplex) or ``posterior`` (by the noise's law).
+        sampling: how images are drawn in later rounds: ``entropy`` (eq. 4) or ``uniform``.
+        first_round: how in round 1: ``uniform``, or ``entropy``, as ``sampling`` has it.
+        abstain_below: images whose first class leads by fewer standard errors are dropped; not read
+            with ``posterior``.
+        learner: ``sgd``, or ``ridge`` in closed form, for linear models.
+        penalty: of ridge regression.
+        components: how many of the features it uses, the first ones; None: all.
+        refits: how often posteriors are taken anew from the ridge model that they led to.
+        spreading: settings of ``LabelSpreading`` after each ridge regression; None: none.
+        finetuning: SGD on the buffer, with ``sgd``.
+        self_training: what follows in each round.
+
+    Raises:
+        ValueError: ``spreading`` or ``refits`` without ridge.
     """
 
     buffer_rounds: Count
@@ -470,8 +537,20 @@ class Learning:
 class Student:
     """The server's model and its knowledge buffer, over an unlabelled ``pool`` (P, C, H, W).
 
-    ``seed``: of the experiment stream. Everything here is post-processing of protected answers.
-    Raises ValueError for settings that do not suit the pool or the model.
+    A round is ``draw``, then ``hear`` once the answers are there, then ``learn``. Everything here
+    is post-processing of protected answers.
+
+    Args:
+        trainer: the process's one model.
+        pool: public images.
+        seed: of the experiment stream.
+        learning: the knobs.
+
+    Attributes:
+        buffer: of the last rounds, the oldest first: images, and their targets or evidence.
+
+    Raises:
+        ValueError: settings do not suit the pool or the model.
     """
 
     def __init__(
@@ -511,7 +590,15 @@ class Student:
     def hear(
         self, number: int, images: NDArray[np.int64], answers: Answers, total: Integers, weight: int
     ) -> None:
-        """Buffer what the answers about ``images`` say: targets, or the evidence for them."""
+        """Buffer what the answers about ``images`` say: targets, or the evidence for them.
+
+        Args:
+            number: the round.
+            images: which of the pool each row of the answers is about.
+            answers: the way in which they were given.
+            total: their sum.
+            weight: how many clients answered.
+        """
         if self.learning.target == "posterior":
             values = answers.evidence(total, weight)
             answered = np.any(values != 0, axis=1)
@@ -528,7 +615,10 @@ class Student:
         del self.buffer[: -self.learning.buffer_rounds]
 
     def learn(self, number: int, model: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The parameters (d,) after fine-tuning on the buffer and self-training (eq. 5)."""
+        """The parameters (d,) after fine-tuning on the buffer and self-training (eq. 5).
+
+        From ``model`` (d,) on; with ``ridge`` from the buffer alone, if there is anything in it.
+        """
         self.trainer.load(model)
         if self.buffer:
             indices = np.concatenate([indices for indices, _ in self.buffer])
@@ -598,7 +688,7 @@ class Student:
         return parts
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
-        """The inverse of ``state``."""
+        """The inverse of ``state``; the buffer is replaced."""
         self.buffer = [
             (state[f"buffer.{place}.indices"], state[f"buffer.{place}.targets"])
             for place in range(len(state) // 2)

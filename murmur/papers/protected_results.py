@@ -73,6 +73,9 @@ def project(decoded: Decoded) -> Decoded:
 class Protection(ABC):
     """One way to protect a vector; rows have ``width`` integers.
 
+    Each release is private by itself, against whoever reads it: no sum is needed. What a release
+    costs is for replace-one neighbours, of the unit that ``change`` is about.
+
     Attributes:
         epsilon: ε of one release.
         categories: k, entries of a vector.
@@ -129,8 +132,12 @@ class Protection(ABC):
 class LaplaceResult(Protection):
     """The vector plus discrete Laplace noise on a grid of 1/``total``.
 
-    ``seed_compat``: scale the noise to Δ = 1 as the document does, which calls ``epsilon`` what is
-    half of it. The event tells the truth.
+    Attributes:
+        seed_compat: scale the noise to Δ = 1 as the document does, which calls ``epsilon`` what is
+            half of it. The event tells the truth.
+
+    Raises:
+        ValueError: ``seed_compat`` for records, or an ε that needs a finer grid than 2⁻³⁰.
     """
 
     seed_compat: bool = False
@@ -208,6 +215,9 @@ class ChosenLabel(Protection):
     """A label by the exponential mechanism, or permute-and-flip, with the vector as scores.
 
     One entry of the vector moves by half of ``change`` at most.
+
+    Attributes:
+        permute: whether by permute-and-flip.
     """
 
     permute: bool = False
@@ -229,7 +239,11 @@ class ChosenLabel(Protection):
 
 @settings
 class SplitResult(Protection):
-    """A label and a vector side by side, with ``label_share`` of ε on the label: they add up."""
+    """A label and a vector side by side, whose parts of ε add up.
+
+    Attributes:
+        label_share: of ε, in (0, 1), what the label gets; the vector gets the rest.
+    """
 
     label_share: Share = 0.5
 
@@ -299,7 +313,16 @@ class ResultSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], client_sizes: Sequence[int] | None) -> ResultSettings:
-        """From ``settings``, with the least of public ``client_sizes`` for records where unset."""
+        """From a user's ``settings``.
+
+        Args:
+            settings: the fields by name.
+            client_sizes: public; the least of them counts for ``records`` of unit record where that
+                is unset. None: not public.
+
+        Raises:
+            ValueError: a field is out of range, or records need a number that nobody has stated.
+        """
         filled = dict(settings)
         if filled.get("unit") == "record" and filled.get("records") is None and client_sizes:
             filled["records"] = min(client_sizes)
@@ -342,6 +365,11 @@ def epsilon_for_error(error: float, probability: float, sensitivity: float = 2.0
 
     Δ · ln(1/(1−p)) / a, the document's rule. A setting of utility: nothing in it asks whether
     the ε that comes out protects anybody.
+
+    Args:
+        error: a, above 0.
+        probability: p in (0, 1).
+        sensitivity: Δ; the document takes 1.
     """
     require_positive("error", error)
     require_probability("probability", probability)
@@ -380,7 +408,12 @@ class ProtectedCounts:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], budget: Budget) -> ProtectedCounts:
-        """From ``settings``; who shares the noise of a sum follows from the run's ``budget``."""
+        """From a user's ``settings``.
+
+        Args:
+            settings: the fields by name, without ``delta`` and ``honest_clients``.
+            budget: of the run; says who shares the noise of a sum, and at which δ.
+        """
         if settings.get("noise", "laplace") == "laplace":
             return cls(**settings)
         return cls(**settings, delta=budget.delta_of_noise, honest_clients=budget.honest_clients)

@@ -88,13 +88,16 @@ class WeightBits:
 
     @property
     def sensitivity(self) -> int:
-        """In how many bits two neighbours can differ."""
+        """In how many bits two neighbours can differ: all, or 2k with Hamming clipping."""
         if self.hamming is None:
             return self.uploaded
         return min(2 * self.hamming, self.uploaded)
 
     def event(self) -> Event:
-        """What one release does."""
+        """What one release does, to whoever reads it.
+
+        In a sum the other clients' bits hide it as well, since all upload the same coordinates.
+        """
         if self.gamma is None:
             return NonPrivateEvent()
         bits = RandomizedBitsEvent(self.gamma, self.uploaded, self.sensitivity)
@@ -159,10 +162,13 @@ def hamming_clip(
 
 @settings
 class Calibration:
-    """How γ follows from a budget, and what limits the loss (``hamming``, ``mask``: WeightBits).
+    """How γ follows from a budget, and what limits the loss.
 
-    ``calibration``: ``proven``, against the budget's threat; or ``claimed``, by the paper's theorem
-    1, which counts one bit only.
+    Attributes:
+        calibration: ``proven``, against the budget's threat; or ``claimed``, by the paper's theorem
+            1, which counts one bit only.
+        hamming: k of ``WeightBits``; None: any number of bits may differ.
+        mask: share of the coordinates that are uploaded, in (0, 1].
     """
 
     calibration: Literal["proven", "claimed"]
@@ -245,7 +251,13 @@ def _calibrated(budget: Budget, bits: WeightBits, calibration: str) -> float:
 def claimed_epsilon(gamma: float, rounds: int, delta: float) -> float:
     """ε of the paper's theorem 1, which counts one bit of one client and T rounds.
 
-    T·g(γ) = ln(1/δ) with g(γ) = ln(p^α q^{1−α} + q^α p^{1−α}) and α = 1 + 2 ln(1/δ)/ε.
+    T·g(γ) = ln(1/δ) with g(γ) = ln(p^α q^{1−α} + q^α p^{1−α}) and α = 1 + 2 ln(1/δ)/ε. A claim,
+    for the statement's comparison; what is proven counts all bits.
+
+    Args:
+        gamma: γ in (0, ½).
+        rounds: T, at least 1.
+        delta: δ in (0, 1).
     """
     log_delta = -math.log(delta)
 

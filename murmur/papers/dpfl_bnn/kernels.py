@@ -1,7 +1,8 @@
 """The binary network's gradients by hand, on the plan of ``murmur.learning.kernels``, for speed.
 
 The same as ``murmur.papers.dpfl_bnn.network.BinaryAutograd`` but for rounding. Only where the
-kernels are installed: ``network.binary_backend`` chooses.
+kernels are installed: ``network.binary_backend`` chooses. First come the stages of layers that only
+this network has, then the backend that puts all layers' stages in a row for each batch size.
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ _PLANS_KEPT = 8
 
 
 class SignStage(Stage):
-    """``Sign``."""
+    """``Sign``: signs forwards, the identity backwards; never in place.
+
+    Args:
+        shape: of its output, the batch included.
+        like: gives device and type of a buffer of its own.
+        out: where to write the output; None: into a buffer of its own.
+    """
 
     def __init__(self, shape: tuple[int, ...], like: Tensor, out: Tensor | None) -> None:
         # Never in place: the activation before needs its own output again.
@@ -62,7 +69,12 @@ class SignStage(Stage):
 
 
 class ScaleStage(Stage):
-    """``Scale``."""
+    """``Scale``.
+
+    Args:
+        factor: by which both passes multiply.
+        out: where to write the output; None: in place.
+    """
 
     def __init__(self, factor: float, out: Tensor | None) -> None:
         self._factor = factor

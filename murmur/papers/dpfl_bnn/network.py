@@ -193,7 +193,13 @@ class LocalNormalisation:
 
 
 class BinaryAutograd(AutogradBackend):
-    """Trains a binary network by PyTorch's autograd: W̄, and scale and shift beside it."""
+    """Trains a binary network by PyTorch's autograd: W̄, and scale and shift beside it.
+
+    The reference for ``kernels.BinaryBackend``, which gives the same but for rounding.
+
+    Attributes:
+        local: scale and shift of the normalisation, which no parameter vector holds.
+    """
 
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
         super().__init__(flat, input_shape)
@@ -301,7 +307,8 @@ def refresh_statistics(trainer: Trainer, images: NDArray[np.float32]) -> None:
     """Set the normalisation's running statistics to those of ``images`` (N, C, H, W).
 
     The running statistics of training are an average over weights that have since changed, and
-    binary weights change by leaps.
+    binary weights change by leaps. The parameters stay, and the trainer's model is left in training
+    mode.
     """
     norms = [m for m in trainer.flat.module.modules() if isinstance(m, BatchNorm)]
     trainer.flat.train()

@@ -79,8 +79,7 @@ class Spending:
         mode: ``conservative``, the reading of the abstract in which the special client's uploads
             cost ε_s; or ``tight``, in which they are post-processing.
         general_epsilon: ε_g; a number, or one for each client of the federated stage in the order
-        of
-            ids; None for 3/8 of the total (conservative; 1/4 if large clients join) or all of it
+            of ids; None for 3/8 of the total (conservative; 1/4 if large clients join) or all of it
             (tight; 1/2).
         rule: ``equal``, or ``by_size``: in proportion to sizes, the number being the largest.
         ratio: r, at least 1; read in conservative mode only.
@@ -89,7 +88,7 @@ class Spending:
             for all that is left.
         special: whether there is a special client; without one, a control that labels nothing.
         general: whether general clients train; without them, a control that only learns from
-        labels.
+            labels.
 
     Raises:
         ValueError: nobody would train, or the ratio is below 1.
@@ -335,7 +334,7 @@ class Scheme:
 
         Raises:
             ValueError: settings cannot work, or a large client's parts compose to more than the
-            total.
+                total.
         """
         if budget.per != "run":
             raise ValueError(

@@ -149,7 +149,12 @@ class Curve:
         )
 
     def value(self, rounds: int, sigma: float) -> float:
-        """The bound h after ``rounds`` rounds, each broadcast with noise of ``sigma``."""
+        """The bound h on the loss above F*, after T rounds.
+
+        Args:
+            rounds: T, at least 0.
+            sigma: standard deviation of the noise on a coordinate of the broadcast model.
+        """
         mean = sigma * math.sqrt(2 / math.pi)
         square = sigma**2
         if self.dimension is not None:
@@ -168,7 +173,13 @@ class Curve:
 
 @dataclass(frozen=True)
 class Shards:
-    """All clients' examples: ``rows`` of ``images`` (N, C, H, W) and ``labels`` (N,)."""
+    """All clients' examples, for a run on one machine.
+
+    Attributes:
+        images: (N, C, H, W).
+        labels: (N,).
+        rows: of each client, which of the N are its own.
+    """
 
     images: NDArray[np.float32]
     labels: NDArray[np.int64]
@@ -218,8 +229,17 @@ class EstimatedConstants:
     ) -> EstimatedConstants:
         """Average ``rounds`` times over all clients from ``parameters`` (d,) on, and look.
 
-        F is the mean of the clients' losses; F* counts as 0, below which no cross-entropy goes.
-        The trainer's present parameters are overwritten.
+        F is the mean of the clients' losses; F* counts as 0, below which no cross-entropy goes. The
+        trainer's present parameters are overwritten. Nothing is noised for privacy: the figures are
+        for whoever holds the data.
+
+        Args:
+            trainer: its model and loss.
+            data: all clients' examples.
+            parameters: (d,), where the run begins.
+            local: trains one client, without noise.
+            rounds: how many, at least 1; one more is trained to see what a round leaves of noise.
+            rng: draws the directions of the noise that is tried.
 
         Raises:
             ValueError: ``rounds`` is below 1, or training diverges or stands still.

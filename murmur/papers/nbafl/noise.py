@@ -68,7 +68,15 @@ _FINEST = 2.0**18
 def upload_sigma(
     epsilon: float, delta: float, exposures: int, clip: float, smallest_dataset: float
 ) -> float:
-    """σ_U = c·L·Δ_U/ε with Δ_U = 2C/m."""
+    """σ_U = c·L·Δ_U/ε with Δ_U = 2C/m, per coordinate (theorem 1).
+
+    Args:
+        epsilon: ε of all L uploads by the paper's count.
+        delta: δ in (0, 1).
+        exposures: L.
+        clip: C.
+        smallest_dataset: m.
+    """
     return classical_constant(delta) * exposures * 2 * clip / smallest_dataset / epsilon
 
 
@@ -84,9 +92,18 @@ def broadcast_sigma(
 ) -> float:
     """σ_D, what the server adds for outsiders who see all T broadcasts; 0 if none is needed.
 
-    ``weights`` p_i of those who answered sum to 1. σ_D² = (2cTC·max p/(bmε))² − σ_U² Σ p_i²,
-    which for equal weights without scheduling is (2cC/(mNε))²·(T² − L²N). ``b``: of K-random
-    scheduling, 1 without; an infinite one needs no noise.
+    σ_D² = (2cTC·max p/(bmε))² − σ_U² Σ p_i², which for equal weights without scheduling is
+    (2cC/(mNε))²·(T² − L²N).
+
+    Args:
+        epsilon: ε.
+        delta: δ in (0, 1).
+        rounds: T.
+        exposures: L.
+        clip: C.
+        smallest_dataset: m.
+        weights: p_i of those who answered; they sum to 1.
+        b: of K-random scheduling, 1 without; an infinite one needs no noise.
     """
     unit = classical_constant(delta) * 2 * clip / (smallest_dataset * epsilon)
     needed = (rounds / b * max(weights)) ** 2
@@ -112,7 +129,11 @@ def scheduling_b_proven(epsilon: float, rounds: int, clients: int, scheduled: in
 
 
 def seen_by_outsider(exposures: int, participations: int) -> tuple[int, int, int]:
-    """Of one client's participations: uploads seen, broadcasts stripped of others' noise, rest."""
+    """Of one client's participations: uploads seen, broadcasts stripped of others' noise, rest.
+
+    The three add up to ``participations``; the outsider is taken to see the L uploads of one client
+    and, in as many other rounds, all uploads but that client's.
+    """
     uploads = min(exposures, participations)
     stripped = min(exposures, participations - uploads)
     return uploads, stripped, participations - uploads - stripped
@@ -125,9 +146,17 @@ def seen_by_outsider(exposures: int, participations: int) -> tuple[int, int, int
 class NbaflSettings:
     """What both halves must agree on, as a user writes it.
 
-    None stands for all clients, all rounds, the smallest of the public sizes, and the paper's own
-    calibration of the paper's sensitivity, the proven one of all others. ``clip`` C; ``exposures``
-    L; ``smallest_dataset`` m; ``lipschitz`` G and ``proximal_mu`` μ of the local problem.
+    Attributes:
+        num_clients: N.
+        clients_per_round: K; None: all.
+        clip: C.
+        exposures: L; None: all rounds.
+        smallest_dataset: m; None: the smallest of the public sizes.
+        lipschitz: G, of the per-sample loss; for ``erm``.
+        proximal_mu: μ of the local problem.
+        sensitivity: see ``NbaflNoise``.
+        calibration: None: the paper's own for the paper's sensitivity, the proven one for all
+            others.
     """
 
     num_clients: Count
@@ -160,7 +189,7 @@ class NbaflNoise:
             ``erm`` min(2C, 2G/(mμ)), ``dpsgd`` in every step of local training.
         calibration: ``paper`` or ``proven``.
         lipschitz: G, for ``erm``.
-        proximal_mu: μ, for ``erm``.
+        proximal_mu: μ of local training's proximal term; ``erm`` needs it above 0.
 
     Raises:
         ValueError: a setting is out of range or does not go with another.
@@ -226,7 +255,18 @@ class NbaflNoise:
     def of(
         cls, budget: Budget, sizes: Sequence[int] | None, dimension: int, asked: NbaflSettings
     ) -> NbaflNoise:
-        """The noise of what is ``asked`` for clients of ``sizes`` (None: not public)."""
+        """The noise of what is ``asked``.
+
+        Args:
+            budget: for the whole run.
+            sizes: examples of every client, by id; None: not public.
+            dimension: d.
+            asked: what both halves agree on.
+
+        Raises:
+            ValueError: the budget is for a round, m is not known or larger than the smallest
+                client, or what the class refuses.
+        """
         if budget.per != "run":
             raise ValueError(
                 f"per={budget.per!r}: NbAFL's epsilon is for the whole run and all exposures; "
@@ -325,7 +365,10 @@ class NbaflNoise:
 
     @cached_property
     def grid(self) -> float:
-        """The step, a power of two, of the integers that leave a client."""
+        """The step, a power of two, of the integers that leave a client.
+
+        So fine that rounding adds little, so coarse that an upload and 16σ of noise fit 32 bits.
+        """
         if not self.is_noisy:
             return _grid(self.clip, 0.0)
         if self.calibration == "paper":
@@ -343,7 +386,8 @@ class NbaflNoise:
     def release(self) -> Event:
         """What one upload costs, by the noise that it carries itself.
 
-        2C bounds whatever training does, so that much is proven in every mode.
+        2C bounds whatever training does, so that much is proven in every mode. With ``paper`` and
+        ``erm`` the smaller figure, for a record, rests on ``assumptions``, by name.
         """
         if not self.is_noisy:
             return NonPrivateEvent()
@@ -358,7 +402,14 @@ class NbaflNoise:
         return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, self.assumptions, worst, hiding)
 
     def broadcast_sigma(self, weights: Sequence[float]) -> float:
-        """σ_D per coordinate where ``weights`` p_i are those of the clients that answered."""
+        """σ_D per coordinate; 0 where none is needed.
+
+        With ``proven`` calibration at least what keeps each broadcast as noisy, over the weight of
+        its heaviest client, as was planned for a full cohort of equal weights.
+
+        Args:
+            weights: p_i of the clients that answered.
+        """
         if not self.is_noisy:
             return 0.0
         sigma = self._closed_form(weights)
