@@ -6,6 +6,9 @@ The host (``murmur.round.host``) drives each client through the same steps, in t
    and charged in the device's ledger before anything else happens.
 2. ``train``: the local computation; its result never leaves by itself.
 3. ``privatize``: the mechanism turns that result into the release.
+
+First come what an audit and the host give to clients (``Canary``, ``ClientMemory``,
+``ClientSetup``), then ``Client`` itself.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class ClassMomentsClient(Client):
         What the host gives.
     unit, constant, records, centre_share
         As the server's half has them. ``unit`` says whether noise hides a record or the client's
-        whole data set; ``records``, or the largest published size, bounds how many
-        records one client may add up.
+        whole data set; ``records``, or the largest published size, bounds how many records one
+        client may add up.
     """
 
     threats = ("local", "secure_aggregation")

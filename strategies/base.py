@@ -9,6 +9,9 @@ its phases (``murmur.round.phase``) do the rest. Flower's own ``start`` drives t
 What an algorithm asks clients *before* the rounds is a phase as well: ``before_rounds`` gives the
 question, ``learn`` takes the outcome, and so on until there is no further question, so that the
 second may depend on what the first has shown.
+
+The class reads in that order: what an algorithm says, Flower's own methods, what a run calls (its
+questions, cohorts, checkpoints), helpers.
 """
 
 from __future__ import annotations
@@ -97,13 +100,13 @@ class CohortStrategy(Strategy, ABC):
     phase : Phase or None
         The training that is under way or was the last; None before the first.
     model : float32 array (d,)
-        What the present round's cohort was sent.
+        The global model that the present round began with.
     keep : callable
         Called with each new model before it leaves; does nothing unless the run keeps checkpoints.
     drawn : tuple
         The number of the round whose cohort was drawn last, and that cohort.
     silent_rounds : int
-        Rounds in a row without an answer; the run ends at ``PATIENCE`` of them.
+        Rounds in a row without an answer or an accusation; the run ends at ``PATIENCE`` of them.
     evaluation : ClientEvaluation or None
         The evaluation on clients that ``switch_on`` has added; None: clients are not evaluated.
     canaries : Guests or None

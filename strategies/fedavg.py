@@ -79,7 +79,7 @@ class FedAvg(CohortStrategy):
     def quorum(self) -> float:
         """0 where every round is published, whoever came; else the run's quorum.
 
-        A trusted server that left out a round would tell by that who was asked.
+        A round that a trusted server left out would say something of those who were asked.
         """
         return 0.0 if self.protection.always_published else super().quorum()
 

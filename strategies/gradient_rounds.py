@@ -37,9 +37,9 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class GradientRounds(FedAvg):
     """The server half.
 
-    The protected unit is a client. Where the model has a centre, the
-    clients of round 1 release it before the rounds, with noise of their own. It and the rounds
-    share the budget, and ``event_before`` charges it apart.
+    The protected unit is a client. Where the model has a centre, the clients of round 1 release it
+    before the rounds, with noise of their own. It and the rounds share the budget, and
+    ``event_before`` charges it apart.
 
     Parameters
     ----------

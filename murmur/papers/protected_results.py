@@ -12,6 +12,8 @@ record is replaced, has Δ = 2/n (unit record). Noise is added to integers on a 
 ``ProtectedCounts`` is for supervised models, and not in the document: how many of its examples a
 client's model gets right and wrong. Replacing one record can turn a right one into a wrong one: L1
 distance 2, L2 √2. Replacing the client can change all of at most m examples: m times that.
+
+First come vectors, one class for each protection and ``ResultSettings`` that chooses; then counts.
 """
 
 from __future__ import annotations

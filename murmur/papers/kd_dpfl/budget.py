@@ -14,6 +14,9 @@ training on private labels is post-processing, and ε_s = 0.
 Every part is calibrated at the run's δ; what a path costs as a whole is composed from its events
 and converted once, at the same δ. Units: one record, nulled or not. Symbols: r = ``ratio``, q =
 ``queries``. Both halves of the algorithm and ``murmur advise budget`` read one ``Scheme``.
+
+First come the user's settings (``Grouping``, ``Spending``, ``Uploads``), then ``Plan``, which turns
+them into an ε for everybody, then ``Scheme``, which adds the mechanisms and prices each path.
 """
 
 from __future__ import annotations
