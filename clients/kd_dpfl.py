@@ -145,7 +145,8 @@ class KdDpflClient(Client):
         if math.isinf(epsilon):
             return self.teacher.labels(data, images, rng)
         delta = self.setup.budget.delta
-        return self.teacher.private_labels(data, images, rng, epsilon, delta, noise)
+        size = self.scheme.sizes[task.client]
+        return self.teacher.private_labels(data, images, rng, epsilon, delta, size, noise)
 
     def _epsilon(self, task: Task) -> float:
         """ε_label or ε_g,i; TaskError for a client that takes no part in this stage."""

@@ -69,6 +69,7 @@ class Clustering(FedAvg):
                 "centroids (federation.public)"
             )
         self.pretrain_rounds = pretrain_rounds
+        self.placed = False
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """The clusters' frequencies (k,) on the public pool, beside what averaging needs.
@@ -85,11 +86,12 @@ class Clustering(FedAvg):
     ) -> Parameters:
         """The server's step, with new centroids when the pretraining ends.
 
-        If that very round does not count, the centroids are never placed.
+        If that very round does not count, the next one that does places them.
         """
         mean = super().apply(number, model, means)
-        if number != self.pretrain_rounds:
+        if self.placed or number < self.pretrain_rounds:
             return mean
+        self.placed = True
         self.trainer.load(mean)
         rng = experiment_rng(self.setup.seed, "centroids", number)
         return place_centroids(self.trainer, self.setup.public, rng)
@@ -106,3 +108,12 @@ class Clustering(FedAvg):
             "accuracy": clustering_accuracy(found, test.labels),
             "loss": reconstruction_loss(self.trainer, test.images),
         }
+
+    def state(self) -> dict[str, NDArray]:
+        """Whether the centroids are placed, beside what averaging remembers."""
+        return {**super().state(), "placed": np.array([self.placed])}
+
+    def restore(self, state: Mapping[str, NDArray]) -> None:
+        """The inverse of ``state``."""
+        super().restore(state)
+        self.placed = bool(state["placed"][0])

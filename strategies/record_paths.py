@@ -41,10 +41,12 @@ class RecordPaths:
         return max(distinct, key=lambda event: epsilon(event, self.delta).epsilon)
 
     def spent(self, participations: Mapping[int, int]) -> Event:
-        """All that the most exposed of those who took part has released so far.
+        """All that the most exposed of those who took part has released so far; nothing for nobody.
 
-        ``participations``: by client, at least one; how often is not read here, but by ``path``.
+        ``participations``: by client; how often is not read here, but by ``path``.
         """
+        if not participations:
+            return ComposedEvent(())
         return self.worst(map(self.path, participations))
 
     def exposure(

@@ -10,6 +10,7 @@ from clients.dpsgd_fedavg import DpSgdClient
 from clients.kd_dpfl import KdDpflClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.kd_dpfl import labels
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import NonPrivateEvent, RepeatedEvent
@@ -230,3 +231,14 @@ def test_views_of_features_are_refused(tmp_path):
     made(DpSgdClient, setup_of(features, tmp_path), local={**settings, "views": 1})
     with pytest.raises(ValueError, match="views=4"):
         made(DpSgdClient, setup_of(features, tmp_path), local={**settings, "views": 4})
+
+
+def test_a_private_teacher_trains_by_the_size_that_its_labels_are_charged_by(
+    client, data, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(labels, "train_privately", lambda *given, **named: seen.append(given[5]))
+    few = LocalData(data.images, data.labels, np.arange(7))
+    for own in (data, few):
+        client().answer(task(client()), own, NoiseGenerator.seeded("teacher"))
+    assert seen == [SIZES[0], SIZES[0]]

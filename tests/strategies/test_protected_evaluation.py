@@ -365,3 +365,22 @@ def test_an_interrupted_evaluation_goes_on_with_the_sum_that_was_masked(tmp_path
 def test_an_evaluation_among_fewer_than_share_the_noise_is_refused():
     with pytest.raises(ConfigError, match="clients=5: a sum over 4 is too small: 10 share"):
         Experiment(compose([*SUMS, *COUNTS, "evaluation.clients=5"]))
+
+
+def test_before_the_first_round_an_evaluation_alone_is_spent(tmp_path):
+    words = ["strategy=dpsgd_fedavg", "model=mlp", "evaluation=protected_counts"]
+    run = run_inline(tmp_path, *words)
+    assert [row["round"] for row in run.rows()] == [0, 1, 2]
+
+
+def test_centroids_are_placed_by_the_first_round_that_counts_after_the_pretraining():
+    words = ["strategy=clustering", "federation.public=100", "strategy.pretrain_rounds=2"]
+    strategy = Experiment(compose(words)).strategy
+    start = strategy.initial_parameters()
+    nothing = {"update": np.zeros(len(start))}
+    assert np.array_equal(strategy.apply(1, start, nothing), start)
+    placed = strategy.apply(3, start, nothing)  # round 2 was lost
+    assert not np.array_equal(placed, start)
+    again = Experiment(compose(words)).strategy
+    again.restore(strategy.state())
+    assert np.array_equal(again.apply(4, placed, nothing), placed)

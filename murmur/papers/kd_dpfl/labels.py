@@ -239,16 +239,19 @@ class Teacher:
         rng: np.random.Generator,
         epsilon: float,
         delta: float,
+        size: int,
         noise: NoiseGenerator,
     ) -> NDArray:
         """The same, such that all of it is (ε, δ)-differentially private for a record.
 
         Args:
-            data: the client's own examples; their number sets a DP-SGD teacher's sampling rate.
+            data: the client's own examples.
             images: (q, C, H, W), public.
             rng: experiment stream; what it draws needs no secrecy.
             epsilon: ε_label, finite.
             delta: δ.
+            size: how many examples the client has by what is public. It sets a DP-SGD teacher's
+                sampling rate, as in the charge, whatever ``data`` hold.
             noise: draws noise, and the lots of DP-SGD.
 
         Returns:
@@ -267,7 +270,7 @@ class Teacher:
             labelling.schedule,
             epsilon,
             delta,
-            len(data),
+            size,
             data.images,
             data.labels,
             noise,
