@@ -9,9 +9,9 @@ from collections.abc import Iterable
 class ConfigError(Exception):
     """One sentence for the user: the key or file, what is wrong with it, what is allowed.
 
-    Raised wherever settings, files or the environment of a command are at fault, before anything
-    irreversible. The command prints it without a traceback and exits with status 2. A ValueError
-    that arrives there instead is a bug.
+    Raised wherever settings, files or the environment of a command are at fault, mostly before
+    anything is started. The command prints it without a traceback and exits with status 2, or with
+    1 where the run had begun.
     """
 
 

@@ -44,11 +44,7 @@ class SimulatedData:
     population: Population
 
     def of(self, client: int) -> LocalData:
-        """The rows of ``client``, as indices into the arrays of all; nothing is copied.
-
-        Raises:
-            KeyError: there is no client of that id.
-        """
+        """The rows of ``client``, as indices into the arrays of all; KeyError for an unknown id."""
         train = self.population.dataset.train
         return LocalData(train.images, train.labels, self.population.shards[client])
 

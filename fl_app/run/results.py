@@ -159,7 +159,11 @@ class RunFolder:
             raise ConfigError(f"{error}; start the run anew") from error
 
     def append_row(self, row: Mapping[str, Any]) -> None:
-        """One round's row, on disk when this returns, its numbers all finite."""
+        """One round's row, on disk when this returns.
+
+        Raises:
+            ValueError: a number is not finite; JSON has no sign for it.
+        """
         with open(self.rows_path, "a", encoding="utf-8", opener=private) as file:
             file.write(row_line(row))
             file.flush()
