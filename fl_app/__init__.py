@@ -1,4 +1,11 @@
-"""What a user starts: the Flower apps, the `murmur` command, engines, results."""
+"""What a user starts: the Flower apps, the `murmur` command, engines, results.
+
+Files here are entrances: ``cli`` (the command), ``api`` (notebooks), ``server_app`` and
+``client_app`` (Flower). ``config`` composes settings, ``run`` does a run on the server, ``engines``
+say where, ``sweep`` does many, ``device`` answers on people's own devices; ``tools``, ``report``,
+``audit`` and ``tracking`` look at runs. Importing this package makes sure that Python finds our own
+packages beside it (``PACKAGES``).
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +24,7 @@ def is_supported(flower: str) -> bool:
 
 
 def version() -> str:
-    """Of the Murmur that is installed, such as 0.1.0."""
+    """Of the Murmur that is installed, such as 0.1.0; PackageNotFoundError where none is."""
     from importlib import metadata  # not before it is asked for: many commands never do
 
     return metadata.version(DISTRIBUTION)

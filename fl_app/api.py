@@ -27,13 +27,14 @@ __all__ = ["ConfigError", "Result", "results", "run"]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has left.
+    """What a finished run has left.
 
     Attributes:
-        folder: of the run.
-        rows: one for each round, that of the initial model first.
-        metrics: the last figures.
-        statement: of its privacy.
+        folder: of the run, absolute.
+        rows: one for each round, that of the initial model first. ε in them is what the most
+            exposed client has released so far; infinite ε is the text "infinity".
+        metrics: the last figures, with ε of the whole run against the budget's adversary.
+        statement: of its privacy, against every adversary.
     """
 
     folder: Path
@@ -53,7 +54,7 @@ class Result:
         return pandas.DataFrame(list(self.rows))
 
     def weights(self) -> dict[str, Any]:
-        """The final model's named weights, NumPy arrays."""
+        """The final model's weights, NumPy arrays by their names in its state dictionary."""
         from safetensors.numpy import load_file
 
         return load_file(self.folder / "model.safetensors")
@@ -67,9 +68,13 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
         engine: where the overrides name none; others than inline start processes.
         progress: whether rounds are shown while they pass.
 
+    Returns:
+        What it has left; its folder stays.
+
     Raises:
         ConfigError: the settings are wrong; nothing has been started.
-        RunError: the run ended early.
+        RunError: the run ended early. What it has so far is in its folder, and the same call with
+            that ``run_dir`` goes on.
     """
     from rich.console import Console
 

@@ -228,7 +228,7 @@ def _start(job: Callable[[list[str]], Any], arguments: list[str]) -> None:
 
 
 def run(overrides: list[str]) -> int:
-    """One run from its overrides to its summary.
+    """One run from its overrides to its summary; also what `murmur resume` and `rerun` end in.
 
     Args:
         overrides: as typed behind ``murmur``.

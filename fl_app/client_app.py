@@ -34,7 +34,20 @@ app = ClientApp()
 @app.query()
 @app.evaluate()
 def answer(message: Message, context: Context) -> Message:
-    """Let every client that the message names do what it asks; all kinds go the same way."""
+    """Let every client that the message names do what it asks; all kinds go the same way.
+
+    On a device whatever goes wrong in answering is written to its own log, and the server hears the
+    one sentence ``REFUSED``. The error's code tells it whether any client's code had begun; where
+    not, nobody was charged. In a simulation exceptions pass through.
+
+    Args:
+        message: the server's, untrusted.
+        context: what the node is (simulated, or an owner's settings) and the run-config.
+
+    Returns:
+        The reply: the clients' contributions, summed unless the algorithm needs each, and who
+        refused.
+    """
     if is_simulated(context.node_config):
         return Message(_simulated(message.content, context), reply_to=message)
     from fl_app.device.health import Health
@@ -64,7 +77,12 @@ def _simulated(content: RecordDict, context: Context) -> RecordDict:
 
 
 def _on_device(content: RecordDict, context: Context, health: Health) -> Host | SecureParties:
-    """What answers here, once the policy holds and the device agrees to the run."""
+    """What answers here, once the policy holds and the device agrees to the run.
+
+    In this order: the owner's policy, before anything that a server has sent is read; whether the
+    configuration is one that a server may ask for; then either the clients' part in a secure sum,
+    which needs no model, or the host. Raises whatever forbids an answer.
+    """
     forget()  # a device runs what its owner has installed
     home = NodeSettings.device(context.node_config, f"run-{context.run_id}")
     home.require_policy()

@@ -17,6 +17,8 @@ _wide = False
 def take_option(arguments: list[str]) -> list[str]:
     """Take ``--wide`` out of a command, which keeps the terminal from cutting tables.
 
+    All consoles that this process makes afterwards heed it.
+
     Args:
         arguments: as typed.
 

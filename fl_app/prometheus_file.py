@@ -22,7 +22,8 @@ class Figures(Collector):
 
     Args:
         meanings: name -> what it says, for each value.
-        values: by name; names ending in ``_total`` only grow.
+        values: by name, each with a meaning; names ending in ``_total`` only grow and become
+            counters, all others gauges.
         label: name and value of the label that all of them carry: whose they are.
     """
 

@@ -33,11 +33,17 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run what the run-config describes.
 
-    What ends it early is noted in the run's folder, and raised.
+    What ends it early is noted in the run's folder, a bug with its traceback, and raised. On
+    devices, where nodes are strangers, replies need their message's secret token, and who is silent
+    is asked once more. In both cases a reply's size is limited before it is decoded.
 
     Args:
         grid: by which nodes are reached.
         context: holds the run-config and the run's id.
+
+    Raises:
+        ConfigError: the settings cannot be, or devices would not agree to them.
+        RunError: the run cannot go on.
     """
     keep_heap()
     limit_replies()

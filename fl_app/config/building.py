@@ -4,7 +4,7 @@
 the settings against its annotations, and calls it. Types and ranges stand where the parameters do,
 as pydantic reads them:
 
-    @settings    # of murmur.common, or any function or class
+    @settings    # of murmur.settings, or any function or class
     class Example:
         quorum: Annotated[float, Field(gt=0, le=1)]
         nodes: Annotated[int, Field(ge=1)] | None = None
@@ -72,7 +72,19 @@ def build(
 
 
 def knobs_of(settings: Mapping[Any, Any], group: Mapping[str, Any], path: str) -> list[str]:
-    """Names of the knobs of ``group`` that the class of ``settings`` takes beside these."""
+    """Names of the knobs of ``group`` that the class of ``settings`` takes beside these.
+
+    ``build`` passes them on. A device asks the same (``fl_app.device.agreement``), to know which of
+    a server's settings would reach its client class.
+
+    Args:
+        settings: of the component, with ``_target_``.
+        group: the group in which they stand.
+        path: where the user finds it, for errors.
+
+    Raises:
+        ConfigError: the class cannot be imported.
+    """
     taken: list[str] = []
     for name, hint in _hints(_locate(str(settings["_target_"]), path)).items():
         if name in settings:
@@ -138,7 +150,11 @@ def _build_settings(kind: Any, values: Any, path: str) -> Any:
 
 
 def _locate(target: str, path: str) -> Any:
-    """What ``_target_`` names; with a dot before it, in a folder of the user's own."""
+    """What ``_target_`` names; with a dot before it, in a folder of the user's own.
+
+    It imports whatever it is given. ``composition.check_classes`` has made sure before that a
+    configuration names only classes that a file of conf/ names.
+    """
     if target.startswith("."):
         try:
             return own_part(target)
@@ -169,7 +185,7 @@ def _check(factory: Any, settings: Mapping[str, Any], path: str) -> None:
 
 
 def _hints(factory: Any) -> dict[str, Any]:
-    """The annotation of each parameter, with its range, by name."""
+    """The annotation of each parameter, with its range, by name; Any where there is none."""
     if is_settings(factory):
         return field_hints(factory)
     function = factory
@@ -180,12 +196,17 @@ def _hints(factory: Any) -> dict[str, Any]:
 
 
 def require(key: str, value: Any, hint: Any) -> None:
-    """ConfigError "key=value: must be ..." unless ``hint`` allows ``value``; nothing is converted.
+    """Refuse ``value`` unless ``hint`` allows it; nothing is converted.
+
+    An integer passes for a float, as pydantic's strict mode has it; a bool for neither.
 
     Args:
         key: as the user types it.
         value: what was typed.
         hint: a type, with ``Annotated`` and pydantic's ``Field`` for a range.
+
+    Raises:
+        ConfigError: "key=value: must be ...".
     """
     try:
         TypeAdapter(hint, config={"strict": True}).validate_python(value)

@@ -4,6 +4,11 @@
 values fail here or in ``build``, before any work starts, as a ``ConfigError`` that names the key,
 the value, what is allowed, and the nearest valid name.
 
+The file reads from the whole to the parts: ``compose`` and ``load`` give configurations, the checks
+that both end in follow (``finished``), then ``auto`` and the keys. Files and words are read once:
+caches are keyed by the folders of conf/ (``conf_files.roots``), so a process that gets another
+folder of classes composes anew. What a cache holds is read-only or copied.
+
 Composing decides two things besides. ``auto`` in conf/compute becomes what this machine's
 installation and processor have: what is compiled sums in another order than PyTorch does, so the
 decision is recorded in config.yaml and handed to every process among the overrides, instead of
@@ -78,12 +83,27 @@ _composing = threading.Lock()
 
 
 def from_run_config(run_config: Mapping[str, Any]) -> DictConfig:
-    """The configuration for a Flower run-config."""
+    """The configuration for a Flower run-config: the ServerApp's and that of simulated clients.
+
+    A device never calls this: it composes its own (``fl_app.device.agreement.device_config``).
+    Raises what ``compose`` raises.
+    """
     return compose(to_overrides(run_config))
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
-    """The whole configuration for Hydra ``overrides``, interpolations resolved and read-only."""
+    """The whole configuration for Hydra ``overrides``, interpolations resolved and read-only.
+
+    The same words give the same object while it is cached, and results never depend on whether it
+    was. Values are checked by the components that are built from them (``building.build``).
+
+    Args:
+        overrides: words as typed behind ``murmur``, each with one value.
+
+    Raises:
+        ConfigError: a word cannot be read, names an unknown key, choice or class, or gives several
+            values.
+    """
     return _compose(roots(), tuple(overrides))
 
 
@@ -115,18 +135,38 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
 
 
 def choices(overrides: Sequence[str]) -> dict[str, str]:
-    """Which file of each group of conf/ ``overrides`` choose, by themselves or an experiment."""
+    """Which file of each group of conf/ ``overrides`` choose, by themselves or an experiment.
+
+    By group, with the default where nothing chooses; a server tells devices these choices.
+    """
     words = tuple(o.input_line or "" for o in parsed(tuple(overrides)) if _is_group(o))
     return dict(_composed(roots(), words)[1])
 
 
 def installed(choices: tuple[str, ...]) -> DictConfig:
-    """The files of conf/ that ``choices`` name, as they stand; not to be changed."""
+    """The files of conf/ that ``choices`` name, as they stand; not to be changed.
+
+    ``server_may_set`` is in them, interpolations are not resolved, and nothing is checked. A device
+    starts from these.
+
+    Args:
+        choices: words such as ``model=mlp``.
+
+    Raises:
+        ConfigError: Hydra cannot compose them.
+    """
     return _base(roots(), choices)
 
 
 def finished(config: DictConfig) -> DictConfig:
-    """``config`` with interpolations resolved, its classes checked, read-only."""
+    """``config`` with interpolations resolved, its classes checked, read-only.
+
+    It is changed in place and given back. ``server_may_set`` is taken out, ``auto`` is decided.
+
+    Raises:
+        ConfigError: an interpolation leads nowhere, a setting of no group is refused, or a class is
+            not in its place.
+    """
     OmegaConf.set_struct(config, False)
     try:  # looking at a value resolves it
         _drop_limits(config)
@@ -141,7 +181,11 @@ def finished(config: DictConfig) -> DictConfig:
 
 
 def load(path: Path) -> DictConfig:
-    """A run's ``config.yaml``; ConfigError where it is damaged, or names what conf/ does not."""
+    """A run's ``config.yaml``, which may come from anybody: checked as a composed one is.
+
+    Raises:
+        ConfigError: it is damaged, is no run's, or names classes that conf/ does not.
+    """
     try:
         config = OmegaConf.load(path)
         if not isinstance(config, DictConfig) or not set(groups()) - OPTIONAL_GROUPS <= set(config):
@@ -152,7 +196,11 @@ def load(path: Path) -> DictConfig:
 
 
 def unlike_defaults(overrides: Sequence[str]) -> list[str]:
-    """The words that give a setting a value of another kind than its default has."""
+    """The words that give a setting a value of another kind than its default has.
+
+    Kinds are number, text, list, mapping, bool, none and not finite. Another kind is no error by
+    itself; it tells a bad value from a component's own bug (``fl_app.run.prepare.validated``).
+    """
     words = parsed(overrides)
     base = _base(roots(), tuple(o.input_line or "" for o in words if _is_group(o)))
     odd = []
@@ -204,7 +252,7 @@ def _check_key(override: Override, conf: Roots, choices: tuple[str, ...]) -> Non
 
 
 def known_keys() -> list[str]:
-    """Every key of the default settings."""
+    """Every key of the default settings, with dots, groups and values; for shell completion."""
     return _known_keys(roots(), ())
 
 
@@ -214,7 +262,10 @@ def _known_keys(conf: Roots, choices: tuple[str, ...]) -> list[str]:
 
 
 def key_names(node: Any, prefix: str = "") -> Iterator[str]:
-    """Dotted names of everything in a nested configuration, groups and values."""
+    """Dotted names of everything in a nested configuration, groups and values.
+
+    A group comes before what is in it; what ``server_may_set`` lists is left out.
+    """
     if isinstance(node, dict):
         for key, value in node.items():
             if key == SERVER_MAY_SET:
@@ -270,7 +321,7 @@ def _raw_compose(overrides: list[str], hydra: bool = False) -> DictConfig:
 
 
 def check_run(config: DictConfig) -> None:
-    """ConfigError unless the settings that belong to no group are what they must be."""
+    """ConfigError unless every group is there and the settings of none have allowed values."""
     wanted = (*RUN_SETTINGS, *(name for name in groups() if name not in OPTIONAL_GROUPS))
     missing = [key for key in wanted if key not in config]
     if missing:
@@ -280,7 +331,11 @@ def check_run(config: DictConfig) -> None:
 
 
 def check_classes(config: DictConfig) -> None:
-    """ConfigError unless all classes are in their own slots, and the strategy has its own name."""
+    """ConfigError unless all classes are in their own slots, and the strategy has its own name.
+
+    The name is what a ledger and an owner's policy know an algorithm by, so it must be that of the
+    file whose server and client class are built.
+    """
     require_known_classes(config)
     name = str(config.strategy.name)
     named: Mapping[str, str] = {}
@@ -294,7 +349,11 @@ def check_classes(config: DictConfig) -> None:
 
 
 def require_known_classes(config: DictConfig) -> None:
-    """ConfigError unless every class stands where a file of conf/ names it."""
+    """ConfigError unless every class stands where a file of conf/ names it.
+
+    Overrides, run-configs and files come from strangers; a ``_target_`` of theirs would be imported
+    and called (``fl_app.config.conf_files``).
+    """
     strange = strange_class(OmegaConf.to_container(config), roots())
     if strange is not None:
         place, target = strange
@@ -322,7 +381,7 @@ def decided(config: DictConfig) -> list[str]:
 
 
 def fastest_precision() -> Literal["fp32", "bf16"]:
-    """Bf16 where this processor computes in it and the kernels that do are installed."""
+    """Bf16 where this processor computes in it and the kernels that do are installed; else fp32."""
     if has_kernels() and has_bfloat16():
         return "bf16"
     return "fp32"
@@ -330,6 +389,10 @@ def fastest_precision() -> Literal["fp32", "bf16"]:
 
 def job_key(config: DictConfig, base: Path) -> str:
     """Ten hexadecimal digits for a composed ``config``: equal settings have equal keys.
+
+    The key names a job's folder in a sweep, on every machine, so that the same command finds what
+    is done. What a result does not depend on (``MACHINE``) is no part of it; a precision that
+    changes results is, and so are the absolute paths of the files in ``FILES``.
 
     Args:
         config: the composed configuration.
@@ -353,7 +416,7 @@ def job_key(config: DictConfig, base: Path) -> str:
 
 
 def digest(content: Any) -> str:
-    """Ten hexadecimal digits of JSON content."""
+    """The first ten hexadecimal digits of the SHA-256 of JSON content, its keys sorted."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -1,4 +1,8 @@
-"""What server and devices both know of data on devices: their form, and what of them is public."""
+"""What server and devices both know of data on devices: their form, and what of them is public.
+
+The server sends digests only. What a device's data look like its owner says
+(``fl_app.device.node_settings``), and a server's word about it counts for nothing there.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ class DeviceTerms:
 
     @property
     def class_names(self) -> list[str] | None:
-        """Names of the classes, where the run gives any."""
+        """Names of the classes in the order of their labels; None where the run gives none."""
         return self.classes if isinstance(self.classes, list) else None
 
 

@@ -71,7 +71,7 @@ def _parse(override: str) -> Override:
 
 
 def one_line(error: Exception) -> str:
-    """An error's text without line breaks."""
+    """An error's text on one line, runs of blanks as one."""
     return " ".join(str(error).split())
 
 
@@ -116,7 +116,11 @@ def _values(override: Override) -> Iterable[str]:
 
 
 def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that hold for every job, and those that give several values."""
+    """The words that hold for every job of a sweep, and those that give several values.
+
+    Each as it was typed, in the order in which it was typed. ConfigError for a word that is no
+    override.
+    """
     fixed: list[str] = []
     varied: list[str] = []
     for override in parsed(overrides):
@@ -132,7 +136,16 @@ def swept(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
-    """Hydra overrides for a Flower run-config; the string ``overrides`` wins over the rest."""
+    """Hydra overrides for a Flower run-config; the string ``overrides`` wins over the rest.
+
+    Args:
+        run_config: Flower's. ``EVERYDAY_KEYS`` are read, where they are not empty, then the string
+            ``overrides``, which a shell's rules of quoting divide into words. Other keys are not
+            read.
+
+    Raises:
+        ValueError: the string ends inside quotes.
+    """
     chosen: list[str] = []
     for key, path in EVERYDAY_KEYS.items():
         if run_config.get(key) not in (None, ""):
@@ -141,14 +154,15 @@ def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
 
 
 def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:
-    """The run-config that carries ``overrides``."""
+    """The run-config that carries ``overrides``; ``to_overrides`` gives the same words back."""
     return {"overrides": shlex.join(overrides)}
 
 
 def require_plain(run_config: Mapping[str, Any]) -> None:
     """Refuse a run-config that would have a device read its environment (``${oc.env:...}``).
 
-    What it reads could then leave the device in the text of a refusal.
+    A server wrote it. What an interpolation reads could leave the device in the text of a refusal.
+    Called on devices before anything is composed.
 
     Raises:
         ValueError: it holds an interpolation, or a setting of Hydra's own.
@@ -184,13 +198,15 @@ def results_root(results_dir: str | None) -> Path:
 
 
 def new_run_dir(results_dir: str | None) -> Path:
-    """A name that no folder has yet, from the time and a random number."""
+    """A name that no folder has yet, from the time and a random number; nothing is made."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return results_root(results_dir) / f"{stamp}-{uuid.uuid4().hex[:6]}"
 
 
 def absolute_paths(config: DictConfig, base: Path) -> list[str]:
     """Overrides that pin the paths which the user typed: the apps run in another folder.
+
+    What may be a name instead (``NAMES``) is pinned only where such a path exists.
 
     Args:
         config: the composed configuration.

@@ -1,6 +1,8 @@
 """The settings that no component owns: who takes part, for how long, and the privacy budget.
 
-Ranges stand at the fields; ``fl_app.config.building`` turns what they refuse into a sentence.
+Ranges stand at the fields; ``fl_app.config.building`` turns what they refuse into a sentence. What
+several fields must keep together is checked below them, by a ValueError that begins with the field.
+Server and clients build the same values from the same configuration.
 """
 
 import math
@@ -29,7 +31,7 @@ class FederationSettings:
         num_rounds: of training.
         public: the public pool, as a share of the training set or a number of examples.
         quorum: the share of a cohort that must answer for a round to count.
-        round_timeout: seconds until a round is closed.
+        round_timeout: seconds until a round is closed without the answers that are missing.
         schedule: who is asked when (``murmur.round.cohorts.Schedule``).
         validation: training examples that neither a client nor the pool has.
         score: whether models are scored on these or on the test set.
@@ -83,7 +85,7 @@ class FederationSettings:
         return self.pilot is not None or self.score == "validation"
 
     def device_terms(self) -> DeviceTerms | None:
-        """What devices' data must be like; None in simulations."""
+        """What devices' data must be like; None in simulations. ValueError for an unknown key."""
         if self.devices is None:
             return None
         _require_known("devices", self.devices, [f.name for f in fields(DeviceTerms)])
@@ -95,7 +97,11 @@ class FederationSettings:
         return self.clients_per_round or self.num_clients
 
     def schedule_of(self, seed: int) -> Schedule:
-        """Who is asked when, in a run of this seed."""
+        """Who is asked when, in a run of this seed.
+
+        Random and rotating cohorts follow from the seed, which everybody knows. Poisson cohorts are
+        drawn from the noise stream and stay secret.
+        """
         return Schedule(self.schedule, self.num_clients, self.cohort_size, self.num_rounds, seed)
 
     def public_size(self, train_size: int) -> int:
@@ -140,7 +146,9 @@ class PrivacySettings:
         per: whether a run or each round has this budget (``murmur.privacy.budget.Budget``).
         noise: from the operating system, or seeded: for tests and reproductions only.
         policy: the file with what a device's owner allows; None: a simulation without one.
-        threat: against whom the budget holds.
+        threat: the adversary that the budget is meant for. Local: whoever reads a client's
+            messages, the server included; secure_aggregation: a server that sees sums only;
+            central: whoever sees what a trusted server publishes.
         secure_aggregation: whether clients mask what they send; None: what ``threat`` asks for.
         secure_sum: the settings of ``SecureSumSettings`` beside its mode.
         sensitivity: for strategies that have a choice there (NbAFL), which check it.
@@ -176,13 +184,21 @@ class PrivacySettings:
 
     @property
     def secure_mode(self) -> str:
-        """Whether clients mask what they send; on where the budget is meant for such a server."""
+        """Whether clients mask what they send: "on", "off", or "simulated".
+
+        Simulated: sums are taken without masks, as if the server forgot what it summed. Where
+        nothing is set it is on for the threat that sees sums only, else off.
+        """
         if self.secure_aggregation is not None:
             return self.secure_aggregation
         return "on" if self.threat == "secure_aggregation" else "off"
 
     def secure_sums(self) -> SecureSumSettings:
-        """Whether and how contributions are summed securely."""
+        """Whether and how contributions are summed securely; ``server.py`` adds the peers file.
+
+        Raises:
+            ValueError: a setting under ``secure_sum`` is unknown or out of range.
+        """
         names = [f.name for f in fields(SecureSumSettings) if f.name not in ("mode", "peers")]
         _require_known("secure_sum", self.secure_sum, names)
         try:
@@ -193,8 +209,9 @@ class PrivacySettings:
     def budget(self, schedule: Schedule) -> Budget:
         """The budget of one client for a run with these cohorts.
 
-        Against a server that sees sums only, it counts on the clients that are sure to be in each
-        sum and are no colluders.
+        Against a server that sees sums only, it counts on the noise of the clients that are sure to
+        be in each sum and are no colluders, and sets aside of δ the probability that a sum's ring
+        of neighbours hides nothing.
 
         Raises:
             ValueError: the schedule amplifies for whoever trusts the server, and nobody here does.

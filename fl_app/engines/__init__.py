@@ -4,4 +4,8 @@ An engine has two methods. ``begin()`` starts what takes seconds to start, while
 being validated. ``run(overrides, folder)`` runs to the end and raises what ended it early. All of
 them drive the same two Flower apps, so the same seed gives the same bits on every engine; Flower's
 own simulation runtime drives these apps too, by `flwr run`.
+
+``inline`` holds Flower's Grid in a process, which ``ray`` drives too. ``ray_start`` starts Ray, by
+``ray_head`` and ``ray_fork`` where that works; ``processes`` sees to it that no process is left.
+``deploy`` stands by itself.
 """

@@ -64,9 +64,18 @@ class DeployEngine:
         """Nothing: the SuperLink is there already."""
 
     def run(self, overrides: list[str], folder: RunFolder) -> None:
-        """Submit, follow Flower's log to the end.
+        """Submit the run, and follow Flower's log to the end.
+
+        The log goes to ``flower.log`` in ``folder``, and to the screen while the ServerApp's files
+        are not to be seen from here. Where they never are, Flower's status counts, and ``folder``
+        stays without figures. Ctrl-C stops the run at the SuperLink.
+
+        Args:
+            overrides: of the run; what devices must be told is added (``device_overrides``).
+            folder: the run's, as this machine sees it.
 
         Raises:
+            ConfigError: the overrides are not for devices, or devices could not do what they say.
             RunError: the run did not finish, as far as its folder or Flower tells.
         """
         words = [*overrides, *device_overrides(overrides)]
@@ -139,6 +148,16 @@ class DeployEngine:
 
 def device_overrides(overrides: list[str]) -> list[str]:
     """All that devices read of a run: what they are asked for, and what the pool is.
+
+    From the server's data come the form of an image, the number of classes or their names, and
+    digests of pool and features, where the overrides leave them null. No data are among them. The
+    rest are the choices of files and those values that a server may set (``server_may_set``).
+
+    Args:
+        overrides: as typed, with ``engine=deploy``.
+
+    Returns:
+        The words that ``overrides`` lack.
 
     Raises:
         ConfigError: the overrides are not for devices, or devices could not do what they say.

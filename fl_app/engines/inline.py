@@ -48,7 +48,8 @@ class InlineEngine:
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Run to the end; an exception of the server passes through.
 
-        A run that was interrupted goes on with as many nodes as shared its cohort then.
+        A run that was interrupted goes on with as many nodes as shared its cohort then, or more
+        where more are set. What clients' code raises is a refusal of that client, in the run's log.
         """
         from fl_app.client_app import app as client_app
 
@@ -83,7 +84,19 @@ def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> Non
 
 
 def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
-    """Run a composed ``config``, whose classes may be anybody's (``examples/one_file.py``)."""
+    """Run a composed ``config``, whose classes may be anybody's (``examples/one_file.py``).
+
+    Nothing of it is checked against conf/, and no policy limits the clients.
+
+    Args:
+        config: the whole configuration; ``engine`` in it is not read.
+        folder: the run's, which is claimed here.
+        nodes: virtual SuperNodes that share a cohort; they answer one after the other.
+
+    Raises:
+        ConfigError: a component refuses its settings, or another process does this run.
+        RunError: the run ended early.
+    """
     from fl_app.run.experiment import Experiment
     from fl_app.run.hosts import SimulatedHost, host_for
     from murmur.round.host import SimulatedHome
@@ -99,7 +112,10 @@ def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
 
 
 def identify() -> None:
-    """Give this process the task's identity that Flower stamps on every new message."""
+    """Give this process the task's identity that Flower stamps on every new message.
+
+    Flower's own runtimes do so before an app starts; here and in Ray's workers nobody else does.
+    """
     TaskIdentity.task_id = 1
     TaskIdentity.run_id = 1
     TaskIdentity.node_id = SUPERLINK_NODE_ID
@@ -123,7 +139,14 @@ class InlineGrid(Grid):
     """Flower's Grid without a SuperLink: messages are answered as they are pushed.
 
     Node ids are 101, 102, ... A node whose answer raises replies with Flower's error message, as
-    a ClientApp that raises does.
+    a ClientApp that raises does. Every node's context says that it is simulated, without which the
+    ClientApp takes itself for a device.
+
+    Args:
+        answer: stands for the ClientApp; called by several threads at a time.
+        run_config: of every node's context.
+        nodes: how many there are.
+        pool: the threads.
     """
 
     def __init__(
@@ -178,7 +201,7 @@ class InlineGrid(Grid):
         return [message.metadata.message_id for message in pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies to these messages, each once."""
+        """The replies to these messages, each once; unknown ids are passed over."""
         return [self._replies.pop(key) for key in message_ids if key in self._replies]
 
     def send_and_receive(

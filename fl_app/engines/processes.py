@@ -33,12 +33,19 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever a descendant leaves behind, so that it can be ended."""
+    """Become the parent of whatever a descendant leaves behind, so that it can be ended.
+
+    Without this an orphan goes to the system's first process, and ``end_children`` misses it. Only
+    Linux knows it; elsewhere nothing happens.
+    """
     _prctl(_SUBREAPER, 1)
 
 
 def orphaned(parent: int) -> bool:
-    """Whether the process ``parent`` had ended before ``die_with_parent`` could take effect."""
+    """Whether the process ``parent`` is this one's parent no longer, since it has ended.
+
+    For what ``die_with_parent`` misses: a parent that had ended before the call.
+    """
     return os.getppid() != parent
 
 

@@ -38,11 +38,17 @@ class RayEngine:
 
     @property
     def count(self) -> int:
-        """How many workers there are."""
+        """How many workers there are: as set, or the cores of this machine."""
         return self.workers or os.cpu_count() or 1
 
     def begin(self) -> None:
-        """Start Ray's head, which takes seconds, while the run is still being validated."""
+        """Start Ray's head, which takes seconds, while the run is still being validated.
+
+        Not where a cluster is named, where workers share a GPU, or where a pool is there already.
+
+        Raises:
+            ConfigError: RAY_ADDRESS names nothing that answers.
+        """
         require_named_cluster()
         plain = not self.gpus_per_worker and "RAY_ADDRESS" not in os.environ
         if plain and RayPool.kind is None:
@@ -51,7 +57,15 @@ class RayEngine:
     def run(self, overrides: list[str], folder: RunFolder) -> None:
         """Run to the end; an exception of the server passes through.
 
-        A run that was interrupted goes on with as many nodes as shared its cohort then.
+        A run that was interrupted goes on with as many nodes as shared its cohort then, or more
+        where more are set. The workers stay for the process's next run.
+
+        Args:
+            overrides: of the run.
+            folder: the run's, which a cluster's machines must see under the same path.
+
+        Raises:
+            ConfigError: RAY_ADDRESS names no cluster.
         """
         pool = RayPool.shared(self.count, self.gpus_per_worker)
         nodes = max(self.nodes or self.count, folder.shares())
@@ -85,7 +99,12 @@ class Worker:
 class RayPool:
     """``workers`` actors of one core each and ``gpus`` GPUs each; RAY_ADDRESS names a cluster.
 
-    Ray starts an actor that died anew, and hands it the message that it died with.
+    Ray starts an actor that died anew, and hands it the message that it died with, ``RETRIES``
+    times.
+
+    Attributes:
+        kind: of the pool of this process: workers, GPUs each, folders of classes; None without one.
+        actors: Ray's handles, one for each worker.
     """
 
     kind: tuple[int, float, str] | None = None  # of the pool of this process
@@ -121,7 +140,11 @@ class RayPool:
             self._idle.put(one)
 
     def answer(self, message: Message, context: Context) -> Message:
-        """The reply of a worker that is free; waits for one."""
+        """The reply of a worker that is free; waits for one, so threads may call it at a time.
+
+        An exception of Ray's passes through: a worker that died with a message too often. The grid
+        makes it a node's error (``InlineGrid``).
+        """
         worker = self._idle.get()
         try:
             return self._ray.get(worker.answer.remote(message, context))
@@ -129,7 +152,7 @@ class RayPool:
             self._idle.put(worker)
 
     def stop(self) -> None:
-        """End the actors, and Ray if it was started here."""
+        """End the actors, leave Ray, and end its head if it was started here."""
         for actor in self.actors:
             self._ray.kill(actor)
         self._ray.shutdown()

@@ -95,7 +95,15 @@ def _become_worker(request: dict) -> None:
 
 
 def _request(arguments: list[str]) -> None:
-    """Ask the template for a worker; OSError where there is none."""
+    """Ask the template for a worker, and wait until it has forked.
+
+    Args:
+        arguments: the worker's command line, the file to run first. The environment goes with it.
+
+    Raises:
+        OSError: nobody answers at the socket.
+        KeyError: no socket is named (``SOCKET``).
+    """
     with socket.socket(socket.AF_UNIX) as template:
         template.connect(os.environ[SOCKET])
         request = {"arguments": arguments, "environment": dict(os.environ)}

@@ -49,7 +49,11 @@ def main(workers: int, parent: int, folder: str) -> None:
 
 
 def _start(workers: int, folder: str) -> Any:
-    """Ray's ``Node``, whose processes have been started; agents are stand-ins that sleep."""
+    """Ray's ``Node``, whose processes have been started; agents are stand-ins that sleep.
+
+    An ImportError or AttributeError means another version's private interfaces: this process then
+    ends without having printed an address.
+    """
     names = ("_raylet", "_private.node", "_private.services", "_private.parameter")
     private: list[Any] = [importlib.import_module(f"ray.{name}") for name in names]
     _raylet, node, services, parameter = private

@@ -46,6 +46,18 @@ class Head:
 
     One in a process at most. Everything ends with this process (``engines.processes``), and this
     process ends where Ray does before it: who waits for an answer would wait for ever.
+
+    Constructing one starts the head and returns at once; ``address`` waits for it.
+
+    Args:
+        workers: cores of this Ray.
+
+    Attributes:
+        folder: for sockets and logs, with a short name; removed by ``stop``.
+        process: the head's.
+
+    Raises:
+        ConfigError: no folder has a name short enough for sockets (``socket_folder``).
     """
 
     _shared: "Head | None" = None
@@ -85,7 +97,12 @@ class Head:
         atexit.register(self.stop)
 
     def address(self) -> str | None:
-        """Where Ray answers (HOST:PORT); None where it did not start this way."""
+        """Where Ray answers (HOST:PORT); None where it did not start this way.
+
+        To be called once. It forks the template first, so what this process has imported by then is
+        what workers need not import, and waits ``START_TIMEOUT`` seconds at most for the head. From
+        then on a thread ends this process if the head ends before ``stop``.
+        """
         self._template = start_template(str(self.folder / "template"))
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT)
@@ -106,7 +123,10 @@ class Head:
             os._exit(1)
 
     def stop(self) -> None:
-        """End the head, Ray's processes and the workers; their folder goes."""
+        """End the head, Ray's processes and the workers; their folder goes.
+
+        Also called when the process exits. The head has ten seconds to end.
+        """
         self._stopping = True
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -125,7 +145,12 @@ class Head:
 
 @contextlib.contextmanager
 def naming_address() -> Iterator[str | None]:
-    """RAY_ADDRESS, None where it is not set; inside, what cannot be reached is a ConfigError."""
+    """RAY_ADDRESS, None where it is not set.
+
+    Raises:
+        ConfigError: what is done inside the context finds no cluster at that address. Without an
+            address its errors pass through.
+    """
     address = os.environ.get("RAY_ADDRESS")
     try:
         yield address
@@ -139,7 +164,7 @@ def naming_address() -> Iterator[str | None]:
 
 
 def require_named_cluster() -> None:
-    """ConfigError where RAY_ADDRESS names nothing that answers."""
+    """ConfigError where RAY_ADDRESS names nothing that answers; nothing where it is not set."""
     with naming_address() as address:
         if address is not None:
             require_cluster(address)

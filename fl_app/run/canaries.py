@@ -34,12 +34,30 @@ from strategies.base import CohortStrategy
 
 
 class CanaryClients:
-    """The canaries of a run.
+    """The canaries of a run: the ``Guests`` of its phases (``murmur.round.phase``).
+
+    One lives in the server's process for the whole run. In each round that counts, the phase calls
+    ``join`` with the clients' sum; a strategy whose mean is published then calls ``look``. At the
+    end the privacy report calls ``compose``.
 
     Args:
         client: the run's client class, which clips, noises and packs what a canary sends.
         strategy: whose sums they join.
-        count: how many.
+        count: how many, at least ``LEAST_CANARIES``.
+
+    Attributes:
+        threat: the adversary that the run's budget is meant for; scores are what it sees.
+        is_gaussian: whether all that this adversary sees of a round is Gaussian noise, on which two
+            of the three estimates of ``CanaryAudit`` rest.
+        rate: the probability with which a client joins a round of secret Poisson cohorts; None
+            where cohorts follow from the seed.
+        patterns: without a rate, the rounds of those clients that are asked most often. Canary i
+            takes the i-th, over and over. Empty with a rate.
+        inside: (count,) bool, the coins. They follow from the run's seed: the audit needs them to
+            be fair and independent of the noise, not secret.
+        scores: (count,) float64, a canary's inner products with what was seen, added over rounds.
+        others, task, directions: of the round in progress, from ``join`` for ``look``: the clients'
+            sum without canaries, what they were asked, and the direction of each that joined.
 
     Raises:
         ValueError: they cannot say anything about the run's claim; the text says why, and what to
@@ -87,10 +105,23 @@ class CanaryClients:
     def join(self, task: Task, total: Sum) -> None:
         """Add the releases of those who take part in this round; score messages and sums.
 
+        A canary that is out sends nothing where clients may be absent (add/remove), and the
+        opposite result where they are replaced. Where the adversary reads messages, a canary is
+        scored by its own message and ``total`` stays as it is. Where it sees sums, all whose turn
+        it is, in or out, are scored by the sum with canaries in it. What a trusted server publishes
+        is scored by ``look``.
+
+        Canaries are in the sum under negative ids, -1, -2, ..., so none passes for a client. Each
+        has noise of its own, from the operating system unless the run's noise is seeded.
+
         Args:
             task: what a client of the cohort is asked. Each canary stands beside it, and is asked
                 and weighed as that one is.
             total: the sum of the clients that answered; canaries are added to it.
+
+        Raises:
+            ValueError: an answer has fewer entries than there are canaries, which the first round
+                shows.
         """
         self.others = total.total.astype(np.float64)
         self.task = task
@@ -119,10 +150,13 @@ class CanaryClients:
     def look(self, mean: NDArray[np.float64]) -> None:
         """Score what the server publishes of the round's sum, where that is what is seen.
 
-        Whoever knows all other clients knows their sum, and looks past it.
+        The adversary knows all other clients, hence the direction of their sum; the part of
+        ``mean`` along it is taken out before scoring. Every canary is scored, also those that did
+        not join: that is what tells in from out.
 
         Args:
-            mean: (d,), noised, as it is published.
+            mean: (d,), noised, as it is published. It may be shorter than what is summed; then the
+                first d entries of sum and directions count.
         """
         if self.threat is Threat.CENTRAL:
             known = self.others[: len(mean)]
@@ -135,7 +169,7 @@ class CanaryClients:
                 self._score(name, direction[: len(mean)], unknown)
 
     def state(self) -> dict[str, NDArray]:
-        """The scores so far, for a checkpoint."""
+        """The scores so far, for a checkpoint; coins and directions follow from the seed."""
         return {"scores": self.scores}
 
     def restore(self, state: Mapping[str, NDArray]) -> None:
@@ -146,7 +180,14 @@ class CanaryClients:
         """The exposures of a statement, with what was measured.
 
         It is written beside the adversary that the budget is meant for, with the note that canaries
-        took part.
+        took part. What is measured is a lower bound of that adversary's ε for the whole run, for
+        one client, at the budget's δ; it changes no proven figure.
+
+        Args:
+            exposures: of all adversaries, as the strategy states them.
+
+        Returns:
+            The same in the same order; unchanged where no canary was scored yet.
         """
         if not self.scores.any():
             return list(exposures)
@@ -164,7 +205,10 @@ class CanaryClients:
         return composed
 
     def _joining(self, number: int) -> list[int]:
-        """Who takes part in this round: as secretly drawn as clients are, or as often as any."""
+        """Who takes part in round ``number``: numbers in 0..count - 1, ascending.
+
+        As secretly drawn as clients are, or as often as the client that is asked most often.
+        """
         if self.rate is not None:
             drawn = self.strategy.setup.noise("canaries", number).uint32(self.count)
             return np.flatnonzero(drawn < self.rate * 2**32).tolist()
@@ -172,14 +216,17 @@ class CanaryClients:
         return [name for name in range(self.count) if number in patterns[name % len(patterns)]]
 
     def _canary(self, name: int) -> Canary:
-        """The same in every round."""
+        """Canary ``name`` as the client class makes it by the run's seed; the same in every round.
+
+        Needs ``task`` of ``join``, since an answer's shape may depend on what is asked.
+        """
         return self.client.canary(self.task, name, self.count)
 
     def _score(self, name: int, direction: NDArray, seen: NDArray) -> None:
         self.scores[name] += float(direction.ravel().astype(np.float64) @ seen.ravel())
 
     def _is_private(self, exposure: Exposure) -> bool:
-        """Whether ``exposure`` has a finite ε in a round, proven or assumed."""
+        """Whether ``exposure`` has a finite ε in a round, proven or assumed, at the budget's δ."""
         strategy = self.strategy
         delta = strategy.setup.budget.delta
         found = Guarantee.of(exposure, delta, strategy.unit, strategy.adjacency)

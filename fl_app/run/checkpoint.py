@@ -8,6 +8,10 @@ protection's state), so it can be read by its user only.
 ``checkpoint.safetensors`` holds model, strategy state and participations, and as its facts the
 run's own settings, the versions that made it, and a digest of ``config.yaml`` and of every row so
 far: whatever was damaged or edited since is noticed, and the run does not go on from it.
+
+``Checkpoint.save`` writes, ``Checkpoint.load`` reads and checks the file, ``require_config`` and
+``require_settings`` say whether a run with other settings may go on from it. The checksum notices
+damage and careless edits; it is no signature, and nobody is kept from writing another file.
 """
 
 from __future__ import annotations
@@ -35,12 +39,22 @@ _EXTENDABLE = "federation.num_rounds"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``settings``: the resolved configuration. ``rows``: the lines of ``rounds.jsonl`` so far.
+    """Where a run goes on.
 
-    ``trained``: of the round after ``round`` (``Outcome.facts``), where ``model``, ``state`` and
-    ``participations`` are those after its training, and it is not evaluated yet; None otherwise.
-    ``shares``: how many nodes share the cohort of the round that comes next.
-    ``configs``: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.
+    Attributes:
+        round: the last finished one, whose row is among ``rows``; 0: the initial model's.
+        model: (d,) float32, the global parameters.
+        state: arrays of strategy, sums, evaluation and canaries by name
+            (``CohortStrategy.snapshot``). They may hold raw sums and secret cohorts.
+        participations: how often each client may have released something, by client id. The
+            statement charges by these, so they are never lost with a round.
+        settings: the resolved configuration.
+        configs: digests of the ``config.yaml`` that may stand beside it; two while it is replaced.
+        rows: the lines of ``rounds.jsonl`` so far, each with its line break.
+        shares: how many nodes share the cohort of the round that comes next; 0: not known.
+        trained: of the round after ``round`` (``Outcome.facts``), where ``model``, ``state`` and
+            ``participations`` are those after its training, and it is not evaluated yet; None
+            otherwise.
     """
 
     round: int
@@ -54,7 +68,14 @@ class Checkpoint:
     trained: Mapping[str, Any] | None = None
 
     def save(self, path: Path) -> None:
-        """Replace ``path``."""
+        """Replace ``path``, on disk when this returns; a kill leaves the old file or the new one.
+
+        The rows themselves are not in it, but for the last: their number and digest are, and
+        ``load`` takes them from ``rounds.jsonl``.
+
+        Raises:
+            OSError: it cannot be written; the old file is still there.
+        """
         clients = np.array(sorted(self.participations), np.int64)
         counts = [self.participations[int(client)] for client in clients]
         arrays = {
@@ -81,7 +102,14 @@ class Checkpoint:
     def load(cls, path: Path) -> Checkpoint | None:
         """The checkpoint at ``path`` with the rows beside it; None where there is none.
 
-        ConfigError where any of the run's files is not what the run wrote.
+        Rows beyond those that the checkpoint knows are left out: their rounds are done again.
+
+        Args:
+            path: the file; ``rounds.jsonl`` lies in the same folder.
+
+        Raises:
+            ConfigError: the file or the rows are not what the run wrote, or another version of
+                Murmur wrote them (``FORMAT``).
         """
         lines = _lines(path.parent / "rounds.jsonl")
         if not path.exists():
@@ -106,7 +134,7 @@ class Checkpoint:
         )
 
     def require_config(self, path: Path) -> None:
-        """ConfigError unless ``path`` is the run's own ``config.yaml``."""
+        """ConfigError unless ``path`` is the run's own ``config.yaml``, byte for byte."""
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         if digest(text) not in self.configs:
             raise ConfigError(
@@ -115,11 +143,22 @@ class Checkpoint:
             )
 
     def require_settings(self, settings: Mapping[str, Any]) -> int:
-        """The number of rounds that the run had so far; ConfigError unless all else is the same.
+        """Whether a run with these settings may go on from here.
 
-        What a result does not depend on (``job_key.MACHINE``) may differ. What devices are told of
-        the data (federation.devices) may be missing: engine=deploy fills it in, and the ServerApp
-        compares it then.
+        What a result does not depend on (``composition.MACHINE``) may differ, and the number of
+        rounds. What devices are told of the data (federation.devices) may be missing:
+        engine=deploy fills it in, and the ServerApp compares it then.
+
+        Args:
+            settings: the resolved configuration with which it is to go on.
+
+        Returns:
+            The number of rounds for which the run was planned before. Where the new number differs,
+            the caller must still ask whether the budget allows it (``Experiment.checkpoint``).
+
+        Raises:
+            ConfigError: another setting differs (the first by name), or there are fewer rounds
+                than were done.
         """
         old, new = _flat(self.settings), _flat(settings)
         for key in sorted(old.keys() | new.keys()):
@@ -138,7 +177,7 @@ class Checkpoint:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of ``text``."""
+    """SHA-256 of ``text`` as UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -151,7 +190,19 @@ def _lines(path: Path) -> list[str]:
 
 
 def _rows_of(lines: list[str], facts: Mapping[str, Any], path: Path) -> list[str]:
-    """The rows that the checkpoint knows; the last one may not have reached its file."""
+    """The rows that the checkpoint knows; the last one may not have reached its file.
+
+    The checkpoint is written before the row, so a kill in between leaves ``lines`` one short; the
+    checkpoint's own copy of the last row then fills in.
+
+    Args:
+        lines: whole lines of ``path``, perhaps more than the checkpoint knows.
+        facts: the checkpoint's: ``rows`` (their number), ``rows_digest`` and ``last_row``.
+        path: for the error's text.
+
+    Raises:
+        ConfigError: they are not the rows of which the checkpoint holds the digest.
+    """
     count, last = facts["rows"], facts["last_row"]
     rows = lines[:count] if len(lines) != count - 1 else [*lines, last]
     if digest("".join(rows)) != facts["rows_digest"]:

@@ -1,4 +1,9 @@
-"""A client of a run as its configuration describes it: model, budget, tools, and its two halves."""
+"""A client of a run as its configuration describes it: model, budget, tools, and its two halves.
+
+The two halves are the client class of the strategy and that of an evaluation on clients. The
+server builds them too (``fl_app.run.server``), so that what a client would refuse is refused before
+a run; hosts in simulation and on devices build them to answer (``fl_app.run.hosts``).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,16 @@ def build_trainer(
 ) -> Trainer:
     """The model of ``config.model`` for this data set, ready to train.
 
-    ``compute``: that of a device's owner; None: that of the configuration.
+    Args:
+        config: the composed configuration; its groups model and compute are read.
+        dataset: gives the input's shape and the number of classes; no example is read.
+        inference_threads: batches of outputs that are computed at a time, for evaluation on the
+            server. The results do not depend on it.
+        compute: that of a device's owner; None: that of the configuration.
+
+    Raises:
+        ConfigError: there is no CUDA device or compiler that the settings ask for, or the model
+            does not fit the data set.
     """
     if compute is None:
         compute = build(config.compute, "compute")
@@ -67,7 +81,14 @@ def build_trainer(
 
 
 def require_usable(trainer: Trainer) -> None:
-    """ConfigError where the model fails in a trial on made-up images: before any charge."""
+    """Refuse a model that fails in a trial on made-up images, before any client is charged.
+
+    Server and devices do this when they build a run (``murmur.learning.training.trial.try_out``).
+    No data and no parameters but the initial ones take part, so a refusal tells nothing about data.
+
+    Raises:
+        ConfigError: the model fails, or training it leaves more behind than parameters.
+    """
     try:
         try_out(trainer)
     except ValueError as error:
@@ -75,7 +96,18 @@ def require_usable(trainer: Trainer) -> None:
 
 
 def build_model(node: DictConfig) -> Callable[..., nn.Module]:
-    """What makes the model of ``conf/model``'s settings; where it starts is the server's affair."""
+    """What makes the model of ``conf/model``'s settings; where it starts is the server's affair.
+
+    Args:
+        node: the group's settings; those whose names begin with ``start`` are left out, since the
+            server sends the parameters that they lead to (``own_parts.start_of``).
+
+    Returns:
+        A function of (C, H, W) and the number of classes that gives the module.
+
+    Raises:
+        ConfigError: the class cannot be imported, or refuses a setting.
+    """
     own = {key: value for key, value in node.items() if not str(key).startswith("start")}
     return build(OmegaConf.create(own), "model")
 
@@ -83,7 +115,20 @@ def build_model(node: DictConfig) -> Callable[..., nn.Module]:
 def build_client(
     config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
 ) -> Client:
-    """The client class of ``config.strategy``, with its tools and its budget."""
+    """The client class of ``config.strategy``, with its tools and its budget.
+
+    Args:
+        config: the composed configuration.
+        people: the public pool, the test set and public sizes come from here. Clients' own rows are
+            not given to the class but opened for each answer.
+        trainer: of this process; the client class loads parameters into it.
+        state_folder: where clients remember what a round leaves for the next one.
+
+    Raises:
+        ConfigError: a setting is refused, the class cannot keep the budget against the
+            configured adversary (``privacy.threat``), or the model keeps statistics over batches,
+            which no mechanism of the strategy would protect.
+    """
     setup = _client_setup(config, people, trainer, state_folder)
     client: Client = build(config.strategy.client, "strategy", setup, knobs=config.strategy)
     if trainer.statistics and not client.keeps_statistics:
@@ -99,7 +144,11 @@ def build_client(
 def build_evaluator(
     config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
 ) -> EvaluationClient | None:
-    """The client half of ``config.evaluation``; None where nothing is evaluated on clients."""
+    """The client half of ``config.evaluation``; None where nothing is evaluated on clients.
+
+    Its answers are releases of their own, charged beside those of training. Arguments and errors
+    as for ``build_client``, with a ``state_folder`` of its own.
+    """
     if config.evaluation.client is None:
         return None
     setup = _client_setup(config, people, trainer, state_folder)
@@ -107,7 +156,14 @@ def build_evaluator(
 
 
 def promises(config: DictConfig) -> tuple[Budget, Schedule]:
-    """The budget of one client, and who is asked when."""
+    """The budget of one client, and who is asked when.
+
+    Server and clients each compute it from the configuration, and come to the same: the noise of a
+    release follows from the budget, the number of rounds and the most that one client is asked.
+
+    Raises:
+        ConfigError: privacy or federation settings are out of range, or do not fit one another.
+    """
     privacy: PrivacySettings = build(config.privacy, "privacy")
     federation: FederationSettings = build(config.federation, "federation")
     schedule = federation.schedule_of(config.seed)

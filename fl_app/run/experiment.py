@@ -1,4 +1,16 @@
-"""One run on the server's side: build everything, drive Flower's rounds, leave a full folder."""
+"""One run on the server's side: build everything, drive Flower's rounds, leave a full folder.
+
+``Experiment(config)`` validates and builds; nothing is written and nobody is asked. ``run`` then
+
+1. takes up the checkpoint of the folder, if there is one (``checkpoint``, ``_begin``);
+2. lets Flower's ``start`` do the rounds. Whenever a round has a new model, ``_keep_trained`` has it
+   on disk before anything follows from it. After each round, and once before the first,
+   ``_after_round`` evaluates and writes the row;
+3. writes the privacy statement, the model and the final figures (``_finish``).
+
+So a run that is killed at any instant goes on without a client answering twice for one charge, and
+without noise of the server being drawn twice for one model.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +48,23 @@ SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed ca
 
 
 class Experiment:
-    """A run that is ready to start; constructing it validates the whole configuration."""
+    """A run that is ready to start; constructing it validates the whole configuration.
+
+    Data are read and the model is tried out here, so it takes seconds. ``murmur`` constructs one
+    before it starts the engine, and the ServerApp constructs the one that runs.
+
+    Attributes:
+        config: the composed configuration.
+        federation, privacy: its groups, checked.
+        tracker, health: are told of every row.
+        population: who has which data.
+        trainer: the server's, with as many inference threads as it has cores.
+        strategy: the algorithm's server half, with evaluation and canaries if switched on.
+        start: (d,) float32, the parameters that ``model.start`` names; None: the strategy's own.
+
+    Raises:
+        ConfigError: the settings cannot be; the text names the key.
+    """
 
     def __init__(self, config: DictConfig) -> None:
         self.config = config
@@ -54,7 +82,22 @@ class Experiment:
         self.start = start_of(config, self.trainer, self.population)
 
     def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
-        """All rounds from the last checkpoint on; the final figures."""
+        """Do all rounds from the last checkpoint on, and fill the folder.
+
+        Where all rounds were done before, none is asked for, and the final files are written again.
+
+        Args:
+            grid: by which nodes are reached; how many there are when this begins is how many share
+                a simulation's cohort.
+            folder: the run's, which the caller has claimed.
+
+        Returns:
+            The final figures, as ``metrics.json`` holds them.
+
+        Raises:
+            ConfigError: the folder holds a run that cannot go on (``checkpoint``).
+            RunError: too few clients answered before the rounds, or nobody in several rounds.
+        """
         self.folder, self.shares = folder, len(list(grid.get_node_ids()))
         model = self._begin()
         self.tracker.begin(folder.path, self._settings(), folder.rows())
@@ -108,8 +151,13 @@ class Experiment:
     def checkpoint(self, folder: RunFolder) -> Checkpoint | None:
         """Where the run in ``folder`` goes on, None: at its beginning.
 
-        ConfigError where it cannot go on: damaged files, other settings, a budget that was shared
-        out over another number of rounds.
+        ``murmur`` asks before it starts an engine, and ``run`` once more on the server. Nothing is
+        changed.
+
+        Raises:
+            ConfigError: it cannot go on. Its files are damaged, its settings differ, its budget was
+                shared out over another number of rounds, or it kept no checkpoints: a round that
+                was done again without one would be a second release of the same data.
         """
         checkpoint = folder.load_checkpoint()
         if checkpoint is None:
@@ -135,7 +183,18 @@ class Experiment:
         return checkpoint
 
     def _require_extendable(self, before: int) -> None:
-        """ConfigError where what a client releases depends on how many rounds there will be."""
+        """Refuse more rounds where what a client releases depends on how many there will be.
+
+        Under ``privacy.per=round`` each participation keeps the budget by itself, and rounds can be
+        added, unless the algorithm plans the noise of all rounds together or its release differs
+        for the two numbers of rounds.
+
+        Args:
+            before: the number of rounds for which the run was planned.
+
+        Raises:
+            ConfigError: the rounds so far were noised for ``before`` rounds in all.
+        """
         budget, now = self.strategy.setup.budget, self.federation.num_rounds
         if not self.strategy.extendable:
             raise ConfigError(
@@ -161,6 +220,22 @@ class Experiment:
         return {str(key): value for key, value in settings.items()}
 
     def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        """Evaluate the round's model on the server's test set, and write the round's row.
+
+        Flower calls this as ``evaluate_fn``: with 0 for the initial model, then after each round,
+        counted from where this process began. The order matters: the checkpoint, which holds the
+        row as well, then ``rounds.jsonl``, then tracker and health.
+
+        The row's ε is cumulative: what the most exposed client has released so far. Scores that are
+        not finite are left out of the row.
+
+        Args:
+            server_round: Flower's number; the run's is ``strategy.first_round`` more.
+            arrays: the global model; that of the round before where the round did not count.
+
+        Returns:
+            The scores, for Flower's log; None where a resumed run has this row already.
+        """
         strategy = self.strategy
         number = strategy.first_round + server_round
         if server_round == 0 and (number > 0 or self.folder.rows()):
@@ -197,7 +272,12 @@ class Experiment:
         return MetricRecord(dict(scores))
 
     def _keep_trained(self, model: np.ndarray) -> None:
-        """Have what a round's training came to on disk, before anything that follows from it."""
+        """Have what a round's training came to on disk, before anything that follows from it.
+
+        The strategy calls this (``CohortStrategy.keep``) with the new global model (d,), before it
+        is sent, evaluated or reported. A run that is resumed here evaluates this model and neither
+        asks the cohort again nor draws the server's noise a second time.
+        """
         done = self.strategy.round
         checkpoint = self._checkpoint(done.number - 1, model)
         self.folder.save_checkpoint(replace(checkpoint, trained=done.facts()))
@@ -216,14 +296,27 @@ class Experiment:
         )
 
     def _forget_sums(self, model: np.ndarray) -> None:
-        """Leave no raw sum on disk: no round is left that could need one."""
+        """Leave no raw sum on disk: no round is left that could need one.
+
+        The strategy drops what only further rounds need, and the checkpoint, where the run keeps
+        any, is replaced by one without it. The journals of secure sums are removed.
+        """
         if self.config.keep_checkpoints:
             self.strategy.forget()
             self.folder.save_checkpoint(self._checkpoint(self.federation.num_rounds, model))
         self.folder.forget_sums()
 
     def _spent(self) -> dict[str, float | str]:
-        """ε of the most exposed client so far, proven and, if there are any, under assumptions."""
+        """ε of the most exposed client so far, proven and, if there are any, under assumptions.
+
+        Against the adversary of ``privacy.threat``, for the strategy's unit, at ``privacy.delta``,
+        and with an evaluation on clients included. A client counts as having released as soon as
+        it may have, also where its answer was not used.
+
+        Returns:
+            ``epsilon_proven``, and ``epsilon_assumed`` where an event rests on assumptions; a
+            number, or "infinity", since JSON has no sign for it.
+        """
         strategy = self.strategy
         if not strategy.participations and strategy.evaluation is None:
             return {"epsilon_proven": 0.0}
@@ -239,6 +332,15 @@ class Experiment:
         return {name: e if math.isfinite(e) else "infinity" for name, e in spent.items()}
 
     def _finish(self, model: np.ndarray) -> dict[str, Any]:
+        """Write statement, partition, model and figures; the figures.
+
+        ``metrics.json`` comes last, since its presence says that the run is finished. Accuracies
+        leave out the initial model's row. The ε are those against the first adversary of the
+        statement, the one that the budget is meant for. A statement on seeded noise is void.
+
+        Args:
+            model: (d,), the last global model.
+        """
         rows = self.folder.rows()
         scored = [row["accuracy"] for row in rows if "accuracy" in row and row["round"] > 0]
         void = [SEEDED] if self.privacy.noise == "seeded" else []

@@ -1,4 +1,10 @@
-"""A run's health on the server: ``metrics.prom`` in its folder, replaced after each round."""
+"""A run's health on the server: ``metrics.prom`` in its folder, replaced after each round.
+
+The file is for monitoring (``fl_app.prometheus_file``); what it says is in ``rounds.jsonl`` too.
+Figures of the last round are gauges, and names that end in ``_total`` count over all rounds of the
+run, also those before it was interrupted. All carry the label ``run``, the name of the folder. A
+run that hangs shows by the age of ``murmur_run_last_round_timestamp_seconds``.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +36,23 @@ MEANINGS = {
 
 
 class RunHealth:
-    """Told what a tracker is told (``fl_app.tracking``); there is one in every run."""
+    """Told what a tracker is told (``fl_app.tracking``); there is one in every run.
+
+    Attributes:
+        folder: of the run; known from ``begin`` on, as all of these.
+        rounds: how many the run was asked for.
+        totals: sums over all rows so far; of ``failed`` and ``accused`` the numbers of clients.
+        last: the last row; {} before the first.
+    """
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        """The run in ``folder`` starts, or goes on after ``rows``."""
+        """The run in ``folder`` starts, or goes on after ``rows``; nothing is written yet.
+
+        Args:
+            folder: of the run.
+            config: the run's configuration, nested.
+            rows: of earlier rounds, in order; the totals begin with them.
+        """
         self.folder, self.rounds = folder, int(config["federation"]["num_rounds"])
         self.totals: Counter[str] = Counter()
         for row in rows:
@@ -41,13 +60,13 @@ class RunHealth:
         self.last: Row = rows[-1] if rows else {}
 
     def row(self, row: Row) -> None:
-        """A round has ended."""
+        """A round has ended; the file is replaced. OSError where that is not possible."""
         self._add(row)
         self.last = row
         self._write(finished=False)
 
     def end(self, metrics: Row) -> None:
-        """The run has ended."""
+        """The run has ended by itself; the file says so. ``metrics`` are not in it."""
         self._write(finished=True)
 
     def _add(self, row: Row) -> None:

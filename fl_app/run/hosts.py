@@ -1,4 +1,9 @@
-"""Builds the host of a simulation's clients out of the configuration, and keeps one per thread."""
+"""Builds the host of a simulation's clients out of the configuration, and keeps one per thread.
+
+``host_for`` is what the ClientApp calls for each message. It builds a host with ``SimulatedHost``
+here or with ``fl_app.device.hosts.DeviceHost`` on a device; ``values_of`` holds what the two are
+given alike. Answering itself is ``murmur.round.host``.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +39,12 @@ from murmur.round.host import (
 
 @dataclass(frozen=True)
 class SimulatedData:
-    """The shares of a population that its clients hold."""
+    """The shares of a population that its clients hold: the ``Data`` of a simulated host."""
 
     population: Population
 
     def of(self, client: int) -> LocalData:
-        """The rows of ``client``; KeyError if there is none of that id."""
+        """The rows of ``client``, as indices into the arrays of all; KeyError for an unknown id."""
         train = self.population.dataset.train
         return LocalData(train.images, train.labels, self.population.shards[client])
 
@@ -51,7 +56,20 @@ class SimulatedData:
 class SimulatedHost(Host):
     """The host of virtual clients, and what it was built of.
 
-    ``config``: the run's. ``home``: where its clients live.
+    It hosts every client of the run: the server may hand any of them to any node.
+
+    Args:
+        config: the run's, composed.
+        home: the run's folder, in which its clients live.
+
+    Attributes:
+        client: the algorithm's client half.
+        evaluator: that of an evaluation on clients; None where there is none.
+        population: who has which data; shared by all hosts of a process.
+        trainer: of this host alone, since threads load parameters into it at the same time.
+
+    Raises:
+        ConfigError: the settings cannot be.
     """
 
     home: SimulatedHome
@@ -79,7 +97,26 @@ def values_of(
     trainer: Trainer,
     data: Data,
 ) -> dict[str, Any]:
-    """What every host of a run is given beside its clients' places, by the name of its argument."""
+    """What every host of a run is given beside its clients' places, by the name of its argument.
+
+    Creates the home's folder and opens the ledger in it, which is bound to the one that the owner's
+    policy names, if it names any.
+
+    Noise comes from the operating system through a cryptographic generator, one for each thread.
+    Where ``privacy.noise=seeded`` it follows from the run's seed: whoever knows that can remove it.
+    So such a run's statement is void, and a device answers only if its policy allows it.
+
+    Args:
+        config: the run's, composed.
+        home: where the clients live, with the owner's policy.
+        people: who has which data.
+        trainer: of the host.
+        data: opens the data of one client.
+
+    Raises:
+        ConfigError: the settings cannot be.
+        LedgerError: the ledger is damaged, or is not the one that the policy names.
+    """
     private_folder(home.folder)
     privacy: PrivacySettings = build(config.privacy, "privacy")
     noise = noise_of_this_thread
@@ -106,7 +143,15 @@ _local = threading.local()
 def host_for(config: DictConfig, home: Any, kind: Callable[[DictConfig, Any], Host]) -> Host:
     """The host of this thread, made by ``kind`` anew for another run.
 
-    It is always under the policy of now: ``home`` is that of the message.
+    A thread keeps one host: models and data then live from message to message. It is another run
+    where kind, folder, run's name, owner's settings or the configuration's object differ; the host
+    keeps its ``config``, so the object's identity cannot pass to another one.
+
+    Args:
+        config: the run's; ``compose`` gives the same object for the same overrides.
+        home: of this message. A host that is kept gets it too, so that it answers under the
+            owner's policy of now.
+        kind: builds the host from ``config`` and ``home``.
     """
     keep_heap()
     key = (kind, home.folder, home.run, getattr(home, "owner", None), id(config))

@@ -1,4 +1,7 @@
-"""A live display: a bar that looks again and again at files that somebody else writes."""
+"""A live display: a bar that looks again and again at files that somebody else writes.
+
+Base of ``fl_app.run.progress.LiveProgress`` and ``fl_app.sweep.progress.SweepProgress``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ POLL_SECONDS = 0.2
 
 
 class LiveDisplay(ABC):
-    """Keeps ``bar`` up to date in a thread of its own, until the context ends."""
+    """Keeps ``bar`` up to date in a thread of its own, until the context ends.
+
+    The thread calls ``_show`` every ``POLL_SECONDS``; when the context ends it is called once more,
+    in the caller's thread, so that the last rows are shown. It is never called by two at a time.
+
+    Args:
+        bar: of rich; started and stopped with the context.
+    """
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -45,4 +55,5 @@ class LiveDisplay(ABC):
             self._show()
 
     def _print(self, text: str, style: str | None = None) -> None:
+        """Print a line above the bar; brackets in ``text``, a stranger's word, are no markup."""
         self._bar.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -30,7 +30,20 @@ NORMALISATION = "pixels divided by 255; other features as they are"
 
 
 def describe(config: DictConfig, dataset: Dataset, statement: Statement) -> dict[str, str]:
-    """The metadata of a run's model file; the same for the same run, wherever it lies."""
+    """The metadata of a run's model file; the same for the same run, wherever it lies.
+
+    Paths of files that the first weights came from are left out, so that the file tells nothing of
+    the machine.
+
+    Args:
+        config: the run's, composed.
+        dataset: gives shape and classes; where features are computed, those of the features.
+        statement: the privacy of the run that made the weights. It travels with them, as data and
+            as text for people.
+
+    Returns:
+        One entry, ``KEY``, with JSON: safetensors' metadata are texts.
+    """
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
     names = dataset.classes or ()
@@ -49,14 +62,29 @@ def describe(config: DictConfig, dataset: Dataset, statement: Statement) -> dict
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model that was read back: ready to predict, and what its file says of it."""
+    """A model that was read back: ready to predict, and what its file says of it.
+
+    `murmur predict` and `murmur onnx` read one.
+
+    Attributes:
+        trainer: holds the weights, on the processor.
+        about: the metadata; its keys are in the head of this file.
+    """
 
     trainer: Trainer
     about: dict[str, Any]
 
     @classmethod
     def load(cls, path: Path) -> ModelFile:
-        """The model in ``path``, a file or a run's folder; ConfigError where it cannot be used."""
+        """The model in ``path``, a file or a run's folder.
+
+        The file may come from anybody. Nothing in it is unpickled, and it can name only classes
+        that a file of conf/ names.
+
+        Raises:
+            ConfigError: it cannot be read, says nothing of its model or names an unknown class; or
+                its weights are not that model's.
+        """
         path = path.expanduser()
         file = path / "model.safetensors" if path.is_dir() else path
         try:
@@ -81,7 +109,11 @@ class ModelFile:
         return cls(trainer, about)
 
     def require_images(self) -> None:
-        """ConfigError where the model reads features of a run's own, which no file holds."""
+        """Refuse a model that reads features of a run's own, which no file holds.
+
+        Raises:
+            ConfigError: the run had ``features`` other than none.
+        """
         features = str(self.about["features"].get("_target_", "")).rsplit(".", 1)[-1]
         if features != "none":
             raise ConfigError(

@@ -1,4 +1,9 @@
-"""What a user brings to a run, refused before it where it cannot work: start, metrics."""
+"""What a user brings to a run, refused before it where it cannot work: start, metrics.
+
+``start_of`` gives the first global model, ``metrics_of`` the further scores on the test set.
+Neither reads a client's data, so neither costs privacy: a start comes from a file, from the names
+of classes or from their public shares.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,17 @@ from strategies.base import CohortStrategy
 def start_of(
     config: DictConfig, trainer: Trainer, people: Population
 ) -> NDArray[np.float32] | None:
-    """The parameters (d,) that ``model.start`` names; None: the strategy's own."""
+    """The parameters (d,) that ``model.start`` names; None: the strategy's own.
+
+    Args:
+        config: its groups model and features are read.
+        trainer: of the server, with the model that is to start there.
+        people: names of the classes, and what texts are read with.
+
+    Raises:
+        ConfigError: the file cannot be read or is of another model; the model is not linear where
+            ``names`` or ``rates`` ask for one; names or shares are missing.
+    """
     path = config.model.get("start")
     if path in (None, "zero"):
         return None
@@ -42,7 +57,12 @@ def start_of(
 
 
 def _named(config: DictConfig, head: Head, people: Population) -> NDArray[np.float32]:
-    """Where a linear model starts from the classes' names."""
+    """Where a linear model starts from the classes' names (``gradient_rounds.start_from_names``).
+
+    The weights of a class point to the features of the line of text that describes it, have length
+    ``model.start_length``, and no constant. ValueError where a class has no line, or the features
+    read no texts. The licence of the encoder is printed, since it binds whoever uses the model.
+    """
     lines = OmegaConf.to_container(config.features.get("names") or OmegaConf.create({}))
     texts = getattr(people.fitted, "texts", None)
     classes = people.dataset.classes or ()
@@ -62,7 +82,11 @@ def _named(config: DictConfig, head: Head, people: Population) -> NDArray[np.flo
 
 
 def _rated(config: DictConfig, head: Head) -> NDArray[np.float32]:
-    """Where a linear model starts from the classes' public shares, whatever the features."""
+    """Where a linear model starts from the classes' public shares, whatever the features.
+
+    Its constant is the logarithm of ``model.start_rates``, so that it predicts these shares for
+    every image. ValueError unless there is a share above 0 for each class, and they add up to 1.
+    """
     rates = np.array(config.model.start_rates or [], np.float64)
     if rates.shape != (head.classes,) or not (rates > 0).all() or abs(rates.sum() - 1) > 1e-6:
         raise ValueError(
@@ -76,7 +100,19 @@ def _rated(config: DictConfig, head: Head) -> NDArray[np.float32]:
 def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
     """The scores that ``evaluation.metrics`` names, which can be taken on the test set.
 
-    A user's own are for simulations only.
+    They are functions of logits (N, classes) and labels (N,) that give a number. Where it is known
+    whose each test example is, ``accuracy_over_owners`` joins them unasked. A user's own are for
+    simulations only.
+
+    Args:
+        config: its groups evaluation and federation are read.
+        dataset: whose test set is scored; every score is tried with its labels here.
+
+    Returns:
+        The scores by the name that they have in a row.
+
+    Raises:
+        ConfigError: a name is unknown, or its function gives no number or not the same twice.
     """
     names = OmegaConf.to_container(config.evaluation.get("metrics") or OmegaConf.create([]))
     if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
@@ -98,6 +134,10 @@ def _simulated_only(name: str) -> None:
 
 
 def require_scored(strategy: CohortStrategy) -> None:
-    """ConfigError where metrics are asked for and the strategy evaluates no global model."""
+    """Refuse metrics where the strategy has an ``evaluate`` of its own, which knows none of them.
+
+    Raises:
+        ConfigError: there are metrics, also ``accuracy_over_owners``, and such a strategy.
+    """
     if strategy.setup.metrics and type(strategy).evaluate is not CohortStrategy.evaluate:
         raise ConfigError(f"evaluation.metrics: {strategy.algorithm} has scores of its own")

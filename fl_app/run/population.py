@@ -3,6 +3,12 @@
 In a simulation server and nodes build the same population from the same configuration; a process
 does so once. Where clients are on devices the server has the public pool and its test set only,
 and each device builds its own population (``fl_app.device.data``).
+
+In this order the training set is divided: the public pool, validation examples that nobody holds,
+and the rest, which the partition shares out over clients. Whole owners are taken in the first two
+steps, unless ``dataset.split=rows``. All draws follow from the run's seed.
+
+``population`` is what a run uses; ``image_population`` is the same before features are computed.
 """
 
 from __future__ import annotations
@@ -35,14 +41,20 @@ _PARTS = 10  # a pilot holds out one part in so many of the public examples
 
 @dataclass(frozen=True)
 class Population:
-    """``public`` (P, C, H, W): the pool without labels.
+    """A data set, and who has which part of it.
 
-    Where features are computed (``conf/features``), data set and pool hold those, and ``fitted`` is
-    what they were fitted with.
-    ``shards``: rows of ``dataset.train`` by client, of those whose data are here. ``sizes``:
-    examples of every client of the federation; None where they are not public. ``public_rows``:
-    rows of ``dataset.train`` that everybody may see; none where the pool is a device's copy.
-    ``held_out``: rows of ``dataset.train`` that neither a client nor the pool has.
+    Attributes:
+        dataset: with features in place of images where ``conf/features`` computes any.
+        public: (P, C, H, W), the pool without labels; features likewise.
+        shards: rows of ``dataset.train`` by client, of those whose data are here: all clients in a
+            simulation, none on the server of devices.
+        sizes: examples of every client of the federation, by id; None where they are not public.
+            In a simulation the configuration makes them so.
+        public_rows: rows of ``dataset.train`` that everybody may see; none where the pool is a
+            device's copy.
+        held_out: rows of ``dataset.train`` that neither a client nor the pool has. In a pilot they
+            are public rows too.
+        fitted: what features were fitted with; None where there are none.
     """
 
     dataset: Dataset
@@ -54,7 +66,11 @@ class Population:
     fitted: Components | Known | None = None
 
     def client_sizes(self) -> tuple[int, ...]:
-        """Examples of every client; ConfigError where they are not public."""
+        """Examples of every client, by id, for tools that plan with them.
+
+        Raises:
+            ConfigError: they are not public.
+        """
         if self.sizes is None:
             raise ConfigError(
                 "federation.devices.sizes=null: this needs every client's public number of "
@@ -64,7 +80,11 @@ class Population:
 
     @property
     def split_by_rows(self) -> str:
-        """The statement's sentence on owners whose rows are not with clients alone; else empty."""
+        """The statement's sentence on owners whose rows are not with clients alone; else empty.
+
+        With ``dataset.split=rows`` the same person may be a client and in the public pool. Her rows
+        there have no noise, and ε says nothing of what they show.
+        """
         data = self.dataset
         if data.split == "owners" or data.owners is None or not self.shards:
             return ""
@@ -74,18 +94,32 @@ class Population:
         )
 
     def class_counts(self) -> NDArray[np.int64]:
-        """Examples of each class at each client (clients, classes)."""
+        """Examples of each class at each client, int64 (clients, classes); rows in id order.
+
+        Reads private labels: for the reports of a simulation only.
+        """
         labels, classes = self.dataset.train.labels, self.dataset.num_classes
         return label_counts(list(self.shards.values()), labels, classes)
 
 
 def population(config: DictConfig) -> Population:
-    """The population that ``config`` describes."""
+    """The population that ``config`` describes, with features where it asks for them.
+
+    The last two are kept, by the settings that matter to them, so server and nodes of one process
+    share the arrays. They must not be written to.
+
+    Raises:
+        ConfigError: the data cannot be read, or the settings do not fit them.
+    """
     return _population(_described(config, "features"), _described(config))
 
 
 def image_population(config: DictConfig) -> Population:
-    """The same with images, before any features: what lies on devices."""
+    """The same with images, before any features: what lies on devices, and what pools are made of.
+
+    Raises:
+        ConfigError: as ``population``.
+    """
     return _images(_described(config))
 
 
@@ -97,7 +131,12 @@ def _described(config: DictConfig, *more: str) -> str:
 
 @functools.lru_cache(maxsize=2)
 def _population(description: str, images: str) -> Population:
-    """The population of ``images`` with the features of ``description``."""
+    """The population of ``images`` with the features of ``description``.
+
+    Both are YAML, so that equal settings are equal keys of the cache. What is fitted is fitted on
+    the public rows or on another data set, never on a client's. Where models are scored on held-out
+    rows, these take the place of the test set.
+    """
     config, people = OmegaConf.create(description), _images(images)
     features = build_features(config.features)
     if features is not None:
@@ -120,13 +159,21 @@ def _population(description: str, images: str) -> Population:
 
 
 def build_features(node: DictConfig) -> Features | Ready | None:
-    """The map of ``conf/features``; what only the server reads there is its own affair."""
+    """The map of ``conf/features``; None for ``features=none``.
+
+    Server and devices build the same; what only the server reads there (``SERVERS_FEATURES``) is
+    left out. ConfigError where a setting is refused.
+    """
     own = {key: value for key, value in node.items() if key not in SERVERS_FEATURES}
     return build(OmegaConf.create(own), "features")
 
 
 def _fitted_on(node: DictConfig) -> NDArray[np.float32] | None:
-    """The images of another data set that features are fitted on; None: the public pool."""
+    """The images of another data set that features are fitted on; None: the public pool.
+
+    The first ``fitted_images`` of its training set, (N, C, H, W). They count as public: no budget
+    covers them.
+    """
     name = node.get("fitted_on")
     if name is None:
         return None
@@ -196,7 +243,18 @@ def _held_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of nobody, to score models on, and the rows that clients share out.
 
-    In a pilot both are public: a tenth of the pool, and draws with replacement from the rest.
+    In a pilot both are public: a tenth of the pool, and draws with replacement from the rest. It
+    plays a federation of the real number of clients without touching a private example.
+
+    Args:
+        federation: gives ``validation`` and ``pilot``.
+        public: rows of the pool.
+        private: all other rows.
+        seed: of the run.
+        dataset: which rows stay together.
+
+    Raises:
+        ConfigError: too few rows are left, or the pool is too small for a pilot.
     """
     if federation.pilot is None:
         if federation.validation >= len(private):
@@ -221,7 +279,11 @@ def _held_out(
 def _split(
     name: str, rows: NDArray[np.int64], count: int, rng: np.random.Generator, dataset: Dataset
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``count`` of ``rows`` at random, and the rest; whole owners, as the data set asks."""
+    """``count`` of ``rows`` at random, and the rest; whole owners, as the data set asks.
+
+    With whole owners there may be fewer or more than ``count``. ConfigError, which begins with the
+    setting ``name``, where no owner has so few rows.
+    """
     owners = None if dataset.together is None else dataset.together[rows]
     try:
         chosen, rest = split_public(len(rows), count, rng, owners)
@@ -231,7 +293,11 @@ def _split(
 
 
 def _pool(dataset: Dataset, size: int, seed: int) -> NDArray[np.int64]:
-    """The server's public pool; where it has nothing else, all of its training images."""
+    """The server's public pool; where it has nothing else, all of its training images.
+
+    Rows, sorted. Devices have a copy, which is compared by its digest (``pool_digest``).
+    ConfigError where the server's data hold fewer images than ``size``.
+    """
     count = len(dataset.train)
     if size == count:
         return np.arange(count)

@@ -1,4 +1,7 @@
-"""From what was typed to a run that is ready to start: validated, with a folder of its own."""
+"""From what was typed to a run that is ready to start: validated, with a folder of its own.
+
+The command, the jobs of a sweep, `murmur resume` and ``fl_app.api`` all come through ``prepare``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,15 @@ from fl_app.run.results import RunFolder
 
 @dataclass(frozen=True)
 class Ready:
-    """``overrides`` say the same whatever the working directory; ``engine.run`` starts the run."""
+    """A validated run.
+
+    Attributes:
+        overrides: Hydra's, which say the same on every machine and in every working directory:
+            paths are absolute, ``auto`` is decided, folder and name of the run are among them.
+        experiment: what validated them. It does not run: the ServerApp builds its own.
+        engine: of ``conf/engine`` (``fl_app.engines``).
+        folder: the run's, which holds ``overrides.json`` already.
+    """
 
     overrides: list[str]
     experiment: Experiment
@@ -28,7 +39,11 @@ class Ready:
     folder: RunFolder
 
     def run(self) -> None:
-        """Run to the end; raises what ended it early."""
+        """Run to the end; what stopped an earlier attempt is forgotten first.
+
+        Raises:
+            RunError, ConfigError: the run ended early, for a reason that its user can mend.
+        """
         self.folder.forget_error()
         self.engine.run(self.overrides, self.folder)
 
@@ -40,13 +55,16 @@ def prepare(
 ) -> Ready:
     """Validate the whole configuration, then make the folder.
 
+    A folder that holds a run already is taken up if that run may go on with these settings.
+
     Args:
         overrides: Hydra's.
-        path: the run's folder; None: as configured.
+        path: the run's folder; None: as configured (``run_dir``), or a new one in ``results_dir``.
         base: where typed paths start; None: the working directory.
 
     Raises:
-        ConfigError: before anything is written.
+        ConfigError: the settings are wrong, before anything is written; or the folder cannot be
+            written, is in use by another process, or holds a run that cannot go on.
     """
     config, base = compose(overrides), base or Path.cwd()
     if path is None:
@@ -84,7 +102,9 @@ def validated(overrides: Sequence[str]) -> Experiment:
 def _with_typed_key(message: str, config: DictConfig) -> str:
     """``message`` about the key as a user types it: a component names its own setting only.
 
-    conf/ makes ``strategy.client.epochs`` of ``strategy.local.epochs``.
+    conf/ makes ``strategy.client.epochs`` of ``strategy.local.epochs``, and a component says
+    ``epochs``. The key is replaced only where one of the configuration's keys is meant without
+    doubt; else the message stays as it is.
     """
     said = re.match(r"([\w.]+)(?:=([^:]*))?(?=:)", message)
     plain = OmegaConf.to_container(config, resolve=True)

@@ -18,7 +18,16 @@ from murmur.privacy.statement_text import against
 
 
 class LiveProgress(LiveDisplay):
-    """Shows the rows of ``folder`` as they appear, until the context ends."""
+    """Shows the rows of ``folder`` as they appear, until the context ends.
+
+    Clients that failed are printed by reason, in each round. The first time that a reason appears,
+    the traceback of one such client follows, where the run's own log has it.
+
+    Args:
+        folder: of the run, whoever writes it.
+        rounds: how many the run has in all.
+        console: a terminal gets a bar, a notebook its own, anything else a line for each round.
+    """
 
     def __init__(self, folder: RunFolder, rounds: int, console: Console) -> None:
         self.folder, self.rounds, self.console = folder, rounds, console
@@ -65,7 +74,7 @@ def _notebook_bar(rounds: int) -> Any:
 
 
 def describe(row: dict[str, Any]) -> str:
-    """One row in a few words."""
+    """One row in a few words: accuracy, ε spent so far, how many clients failed."""
     parts = []
     if "accuracy" in row:
         parts.append(f"accuracy {row['accuracy']:.3f}")
@@ -78,7 +87,10 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def failures(row: dict[str, Any]) -> dict[str, list[str]]:
-    """The clients that failed or refused, by reason."""
+    """The clients of a row that failed or refused, by reason; ids as JSON's keys, which are text.
+
+    On devices there is one reason for all refusals (``murmur.round.task.REFUSED``).
+    """
     clients: dict[str, list[str]] = {}
     for client, reason in row["failed"].items():
         clients.setdefault(reason, []).append(client)
@@ -86,7 +98,7 @@ def failures(row: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def failure_line(number: int, reason: str, clients: list[str]) -> str:
-    """One line for a reason and whom it stopped."""
+    """One line for a reason and the clients that it stopped, five of them by id."""
     more = f" and {len(clients) - 5} more" if len(clients) > 5 else ""
     return f"round {number}: client {', '.join(clients[:5])}{more}: {reason}"
 
@@ -104,7 +116,11 @@ def traceback_of(folder: RunFolder, number: int, client: str) -> str:
 
 
 def show_epsilon(value: float | str | None) -> str:
-    """ε for people: three digits, or the sign for infinity."""
+    """ε for people: three digits, or the sign for infinity.
+
+    Args:
+        value: a number; "infinity", as JSON has it; None, where nothing is claimed or proven.
+    """
     if value is None:
         return "none"
     if value == "infinity":
@@ -113,7 +129,15 @@ def show_epsilon(value: float | str | None) -> str:
 
 
 def summary_table(metrics: dict[str, Any], guarantees: list[dict[str, Any]]) -> Table:
-    """The figures of a finished run."""
+    """The figures of a finished run, and ε against each adversary.
+
+    For each guarantee: what is proven, or, where the statement rests on assumptions, what holds
+    under these; and beside it what the paper claims, if it claims anything.
+
+    Args:
+        metrics: of ``metrics.json``.
+        guarantees: of ``privacy.json``.
+    """
     table = Table(title="Result", show_header=False)
     table.add_column(style="bold", max_width=72)
     table.add_column()

@@ -1,4 +1,8 @@
-"""What made a run: versions, commit, dates, the user's own folders. ``provenance.json``."""
+"""What made a run: versions, commit, dates, the user's own folders. ``provenance.json``.
+
+``Experiment`` notes start and end; reports and `murmur rerun` read it. Nothing of it decides how a
+run goes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,11 @@ _LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting",
 
 
 def note_start(folder: Path) -> None:
-    """Write what is known when a run starts; a run that is resumed keeps its first start."""
+    """Write what is known when a run starts; a run that is resumed keeps its first start.
+
+    All else is what it is now: versions and commit are those that did the last part of the run.
+    ``config_dirs`` are the folders of the user's own classes (``MURMUR_PLUGINS``).
+    """
     known = read(folder)
     known.setdefault("started", _now())
     known |= {
@@ -36,7 +44,7 @@ def note_start(folder: Path) -> None:
 
 
 def note_end(folder: Path) -> None:
-    """Add when the run was finished."""
+    """Add when the run was finished; called before ``metrics.json`` is written."""
     _write(folder, {**read(folder), "finished": _now()})
 
 

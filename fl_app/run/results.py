@@ -45,7 +45,22 @@ from murmur.privacy.statement_text import render
 
 
 class RunFolder:
-    """One run's folder; created when missing."""
+    """One run's folder; created when missing, for its user only.
+
+    The server writes it; engines, progress bars and tools read it, in other processes and while it
+    grows. Files are replaced as a whole, and rows are appended with their line break last, so a
+    reader never meets half of either.
+
+    Args:
+        path: of the folder.
+
+    Attributes:
+        path, rows_path, checkpoint_path, ledger_path, sum_path, evaluation_sum_path, metrics_path,
+        error_path: where things are; what each holds is in the head of this file.
+
+    Raises:
+        ConfigError: it cannot be made or written to.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -69,16 +84,24 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
-        """The folder of a run that there is; ConfigError where there is none."""
+        """The folder at ``path``, for tools that make none.
+
+        Raises:
+            ConfigError: there is no such folder, or it cannot be written to.
+        """
         if not path.is_dir():
             raise ConfigError(f"{path}: no such folder")
         return cls(path)
 
     @contextmanager
     def claim(self) -> Iterator[None]:
-        """Be the one process that does this run; ConfigError where another one does.
+        """Be the one process that does this run, until the context ends.
 
-        A run whose `murmur` was killed may go on in the process that Flower has started.
+        A run whose `murmur` was killed may go on in the process that Flower has started. The claim
+        is a lock of the operating system, which ends with the process however that ends.
+
+        Raises:
+            ConfigError: another process does this run.
         """
         with open(self.path / ".doing", "w", encoding="utf-8") as file:
             try:
@@ -91,7 +114,7 @@ class RunFolder:
             yield
 
     def save_config(self, config: DictConfig) -> None:
-        """``config.yaml``."""
+        """``config.yaml``: the composed configuration, whose digest the checkpoint holds."""
         self._write("config.yaml", config_text(config).encode())
 
     def save_overrides(self, overrides: Sequence[str]) -> None:
@@ -99,7 +122,11 @@ class RunFolder:
         self._write("overrides.json", json.dumps(list(overrides)).encode())
 
     def overrides(self) -> list[str]:
-        """What was typed; ConfigError where the folder holds no run of `murmur`."""
+        """What was typed, with absolute paths (``Ready.overrides``).
+
+        Raises:
+            ConfigError: `murmur` did not start the run in this folder, or the file is damaged.
+        """
         path = self.path / "overrides.json"
         if not path.exists():
             raise ConfigError(f"{self.path}: holds no run that `murmur` started")
@@ -112,7 +139,14 @@ class RunFolder:
         return words
 
     def require_ledger(self) -> None:
-        """ConfigError where the ledger of the clients that answered so far was damaged."""
+        """Refuse to go on where the ledger of a simulation's clients was damaged.
+
+        Without it clients would answer, and be charged, a second time for the same round. Where
+        there is no ledger, nothing was released.
+
+        Raises:
+            ConfigError: the ledger cannot be trusted.
+        """
         path = self.ledger_path
         if not any(self.path.glob(f"{path.name}*")):
             return  # of strategies that release nothing
@@ -125,7 +159,11 @@ class RunFolder:
             raise ConfigError(f"{error}; start the run anew") from error
 
     def append_row(self, row: Mapping[str, Any]) -> None:
-        """One round's row, on disk when this returns."""
+        """One round's row, on disk when this returns.
+
+        Raises:
+            ValueError: a number is not finite; JSON has no sign for it.
+        """
         with open(self.rows_path, "a", encoding="utf-8", opener=private) as file:
             file.write(row_line(row))
             file.flush()
@@ -136,11 +174,14 @@ class RunFolder:
         return read_rows(self.rows_path)
 
     def keep_rows(self, lines: Sequence[str]) -> None:
-        """Drop all rows but these: the rounds of the others will be done again."""
+        """Drop all rows but these: the rounds of the others will be done again.
+
+        Called when a run is taken up, with the rows of its checkpoint (``Checkpoint.rows``).
+        """
         self._write("rounds.jsonl", "".join(lines).encode())
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Where the run goes on if it is interrupted now."""
+        """Replace the place where the run goes on if it is interrupted now."""
         checkpoint.save(self.checkpoint_path)
 
     def load_checkpoint(self) -> Checkpoint | None:
@@ -151,12 +192,20 @@ class RunFolder:
         return checkpoint
 
     def forget_sums(self) -> None:
-        """Remove the journals of secure sums, which hold what clients sent and what it added to."""
+        """Remove the journals of secure sums, which hold what clients sent and what it added to.
+
+        A server that is killed in a sum goes on with it by its journal. When no round is left,
+        nobody should be able to read one.
+        """
         for path in (self.sum_path, self.evaluation_sum_path):
             path.unlink(missing_ok=True)
 
     def shares(self) -> int:
-        """How many nodes shared the cohort when the run was interrupted; 0: it was not."""
+        """How many nodes shared the cohort when the run last stopped; 0: it has no checkpoint.
+
+        A simulated engine starts at least as many, so that the interrupted round's messages are the
+        same and clients answer them from their ledger.
+        """
         checkpoint = self.load_checkpoint()
         return 0 if checkpoint is None else checkpoint.shares
 
@@ -174,7 +223,7 @@ class RunFolder:
         self._write("privacy.txt", (render(statement) + "\n").encode())
 
     def guarantees(self) -> list[dict[str, Any]]:
-        """The guarantees of the saved statement."""
+        """The guarantees of the saved statement, one for each adversary, the budget's first."""
         return json.loads((self.path / "privacy.json").read_text())["guarantees"]
 
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
@@ -186,7 +235,12 @@ class RunFolder:
         return json.loads(self.metrics_path.read_text()) if self.metrics_path.exists() else None
 
     def save_error(self, message: str, trace: str = "") -> None:
-        """Why the run stopped, for the process that waits for it; ``trace``: where a bug is."""
+        """Why the run stopped, for the process that waits for it.
+
+        Args:
+            message: kind and text of the error.
+            trace: the traceback of a bug; "" for what the user can mend.
+        """
         self._write("error.json", json.dumps({"error": message, "traceback": trace}).encode())
 
     def error(self) -> str | None:

@@ -1,4 +1,8 @@
-"""What builds the server's half of a run, its strategy, out of the configuration."""
+"""What builds the server's half of a run, its strategy, out of the configuration.
+
+In this order: the client halves, to refuse what clients would refuse; the setup that every strategy
+is given; the strategy; what joins it (an evaluation on clients, an audit's canaries).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,14 @@ from strategies.base import CohortStrategy
 def build_strategy(config: DictConfig, population: Population, trainer: Trainer) -> CohortStrategy:
     """The strategy, with its evaluation and an audit's canaries where they are switched on.
 
-    ConfigError for whatever it, or any client, would refuse.
+    Args:
+        config: the composed configuration.
+        population: gives the pool, the test set and public sizes. A strategy sees no client's rows.
+        trainer: the server's.
+
+    Raises:
+        ConfigError: whatever the strategy, or any client, would refuse: a setting, a budget that
+            the algorithm cannot keep against this adversary, a cohort too small for secure sums.
     """
     federation: FederationSettings = build(config.federation, "federation")
     privacy: PrivacySettings = build(config.privacy, "privacy")
@@ -69,6 +80,10 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
 
 
 def _placement(federation: FederationSettings) -> ClientPlacement:
+    """Which node is asked for which client: any node in a simulation, enrolled ones on devices.
+
+    ConfigError where clients are on devices and no table says which key hosts which clients.
+    """
     if federation.devices is None:
         return SimulatedPlacement()
     if federation.enrolled is None:
@@ -94,7 +109,7 @@ def _add_canaries(config: DictConfig, client: Client, strategy: CohortStrategy) 
 
 
 def _require_secure_sums(setup: ServerSetup, strategy: CohortStrategy) -> None:
-    """ConfigError where this cohort cannot sum securely."""
+    """ConfigError where this cohort cannot sum securely: it tries the terms of a smallest group."""
     settings, size = setup.secure_sums, setup.cohort_size
     if settings.is_on:
         try:

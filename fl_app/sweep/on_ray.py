@@ -35,7 +35,7 @@ RETRIES = 3  # times that a job goes on after its process died with it
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Processor cores that this process may use; fewer than the machine has where it is bound."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -45,6 +45,11 @@ def run_jobs(sweep: Sweep) -> None:
     """Run what is unfinished to its end: on all cores, where each job keeps one of them busy.
 
     Jobs that use all cores by themselves (``engine=ray``) run one after the other in this process.
+    Where there are fewer jobs than cores, each gets its share of them as threads. Failures of jobs
+    are in their folders; nothing is raised for them.
+
+    Args:
+        sweep: begun already.
 
     Raises:
         ConfigError: RAY_ADDRESS names no cluster.
@@ -124,7 +129,11 @@ def run_on_ray(
 
 
 def _run(words: list[str], folder: Path, base: Path, variables: dict[str, str]) -> float:
-    """One job, in a worker's process, which may be a fork of an older command."""
+    """One job, in a worker's process, which may be a fork of an older command.
+
+    So ``variables``, this command's threads and folders of classes, go before the environment that
+    it was forked with. What it returns is ``run_job``'s.
+    """
     os.environ.update(variables)
     return run_job(words, SweepFolder(folder), base)
 

@@ -20,7 +20,18 @@ from fl_app.sweep.table import differing
 
 
 class SweepProgress(LiveDisplay):
-    """Shows the jobs of ``sweep`` as they end, until the context ends."""
+    """Shows the jobs of ``sweep`` as they end, until the context ends.
+
+    Rate and time left count the jobs of this command only, not those that were finished before. A
+    search has no known end, so it has no time left either.
+
+    Args:
+        sweep: begun already, since its folder is read here.
+        console: where it is shown.
+
+    Attributes:
+        skipped: keys of the jobs that were finished before this command.
+    """
 
     def __init__(self, sweep: Sweep, console: Console) -> None:
         self.sweep, self.folder, self.console = sweep, sweep.folder, console
@@ -95,6 +106,7 @@ class SweepProgress(LiveDisplay):
             )
 
     def _left(self, done: int) -> str:
+        """The time left, as long for each job as it took for the ``done`` so far."""
         remaining = len(self.sweep.jobs) - len(self._ended)
         seconds = (time.monotonic() - self._started) / done * remaining
         return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

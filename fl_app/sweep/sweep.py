@@ -7,6 +7,9 @@
 | ``sweep.md`` | the table at the end (``sweep_table``) |
 
 The jobs may run in other processes, on other machines: what happened is read from the folders.
+
+``Sweep.plan`` reads the command and writes nothing; ``Sweep.begin`` notes its jobs; ``run_job``
+does one of them in whatever process that is, and notes a failure where the others find it.
 """
 
 from __future__ import annotations
@@ -35,20 +38,35 @@ _INLINE = "fl_app.engines.inline.InlineEngine"
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a sweep: its key, and the words that differ from a run without settings."""
+    """One job of a sweep.
+
+    Attributes:
+        key: ten hexadecimal digits that follow from the settings (``composition.job_key``), and the
+            name of the job's folder.
+        overrides: the words that differ from a run without settings.
+    """
 
     key: str
     overrides: list[str]
 
 
 class SweepFolder:
-    """A sweep's folder, and what it says about its jobs."""
+    """A sweep's folder, and what it says about its jobs.
+
+    Nothing is kept in memory: each call reads the files, which other processes may be changing.
+
+    Args:
+        path: of the folder; made by ``add``.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def jobs(self) -> list[Job]:
-        """All jobs known so far, in the order in which they were asked for."""
+        """All jobs known so far, in the order in which they were asked for; none without a folder.
+
+        A search adds its jobs one by one, as its sweeper draws them.
+        """
         return [Job(**job) for job in self._read()["jobs"]]
 
     def overrides(self) -> list[str]:
@@ -56,7 +74,15 @@ class SweepFolder:
         return self._read()["overrides"]
 
     def add(self, jobs: Sequence[Job], overrides: Sequence[str] | None = None) -> None:
-        """Note ``jobs`` that are not listed yet, and the command's words if given."""
+        """Note ``jobs`` that are not listed yet, and the command's words if given.
+
+        Processes may add at the same time: a lock is held, and the list is replaced as a whole.
+
+        Args:
+            jobs: one that is listed already keeps its place and its words.
+            overrides: the words of a command that begins. Jobs of an earlier command are then
+                listed no longer, unless their folder is there. None: no command begins.
+        """
         with self._locked():
             content = self._read()
             listed = {job["key"]: job for job in content["jobs"]}
@@ -72,11 +98,11 @@ class SweepFolder:
             os.replace(temporary, self.path / "sweep.json")
 
     def metrics(self, job: Job) -> dict[str, Any] | None:
-        """A finished job's figures, or None."""
+        """A finished job's figures, as its ``metrics.json`` has them; None while it is not."""
         return _json(self.path / job.key / "metrics.json")
 
     def error(self, job: Job) -> str | None:
-        """Why a job failed, or None."""
+        """Why a job failed in its last attempt, in one line; None where it did not."""
         return (_json(self.path / job.key / "error.json") or {}).get("error")
 
     def finished(self, jobs: Sequence[Job]) -> list[Job]:
@@ -102,8 +128,14 @@ def _json(path: Path) -> dict[str, Any] | None:
 class Sweep:
     """One command ``murmur -m``, before it starts.
 
-    ``jobs``: all jobs, finished or not; empty for a search, whose sweeper draws them.
-    ``rounds``: how many rounds each job has, by key. ``single``: every job keeps one core busy.
+    Attributes:
+        folder: ``results_dir/sweep-NAME``; without a name it follows from the jobs' keys, so that
+            the same command finds it again.
+        overrides: the words typed.
+        jobs: all jobs, finished or not; empty for a search, whose sweeper draws them.
+        rounds: how many rounds each job has, by key.
+        single: whether every job keeps one core busy and no more, so that many run at a time. Also
+            true for a search, of which nothing is known yet.
     """
 
     folder: SweepFolder
@@ -114,7 +146,18 @@ class Sweep:
 
     @classmethod
     def plan(cls, overrides: Sequence[str]) -> Sweep:
-        """Check every job of the command; ConfigError before anything is written."""
+        """Compose every job of the command; nothing is written.
+
+        Two jobs with the same settings are one. Of a search only the words that hold for all jobs
+        can be checked.
+
+        Args:
+            overrides: as typed behind ``murmur -m``, those about Hydra among them.
+
+        Raises:
+            ConfigError: a job's settings cannot be composed, ``run_dir`` is set, or the sweep's
+                name is no name of a folder.
+        """
         fixed, varied = swept(overrides)
         search = _is_search(fixed)
         planned = [] if search else expand_sweep([w for w in overrides if not is_hydra(w)])
@@ -145,7 +188,11 @@ class Sweep:
         return [job.overrides for job in self.jobs if self.folder.metrics(job) is None]
 
     def begin(self) -> None:
-        """Note the jobs on disk, so that a kill loses none; earlier failures are past."""
+        """Note the jobs on disk, so that a kill loses none; earlier failures are past.
+
+        Raises:
+            ConfigError: the folder cannot be written to.
+        """
         try:
             self.folder.add(self.jobs, self.overrides)
             for job in self.folder.jobs():
@@ -158,14 +205,19 @@ class Sweep:
 
 
 def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
-    """Do one job unless it is done; what a search should make large: the accuracy, or NaN.
+    """Do one job unless it is done.
 
-    A failure is noted in the job's folder and does not stop the sweep.
+    A job that was interrupted goes on from its checkpoint. A failure is noted in the job's folder
+    and does not stop the sweep.
 
     Args:
         words: the job's overrides.
         folder: the sweep's.
         base: where the command was typed, which may be another machine's working directory.
+
+    Returns:
+        What a search should make large: the mean accuracy of the job's last five rounds, in [0, 1];
+        NaN where it failed or has no accuracy.
     """
     from fl_app.run.prepare import prepare
 
@@ -182,12 +234,24 @@ def run_job(words: Sequence[str], folder: SweepFolder, base: Path) -> float:
 
 
 def note_lost_job(words: Sequence[str], folder: SweepFolder, base: Path, why: Exception) -> None:
-    """Say in the job's folder that the process which did it is gone; arguments as ``run_job``."""
+    """Say in the job's folder that the process which did it is gone.
+
+    Called where a job was lost as often as it may be started again. Arguments as ``run_job``.
+
+    Args:
+        words: the job's overrides.
+        folder: the sweep's.
+        base: where the command was typed.
+        why: what Ray says of it.
+    """
     RunFolder(folder.path / _outline(tuple(words), base).key).save_error(_reason(why))
 
 
 class _Outline(NamedTuple):
-    """A job before it starts; ``single``: it keeps one core busy, and no more."""
+    """A job before it starts; ``single``: it keeps one core busy, and no more.
+
+    That is so for the inline engine with one worker on a processor.
+    """
 
     key: str
     rounds: int
@@ -212,6 +276,7 @@ def _is_search(fixed: Sequence[str]) -> bool:
 
 
 def _name(config: DictConfig) -> str | None:
+    """The sweep's name as typed; None where it has none. ConfigError for one with a path in it."""
     name = config.sweep
     if name is not None and (not isinstance(name, str | int) or not _is_file_name(str(name))):
         raise ConfigError(f"sweep={name}: must be a name of letters, digits, '.', '_' and '-'")

@@ -1,4 +1,8 @@
-"""The table at the end of a sweep: what differed between the jobs, and how each ended."""
+"""The table at the end of a sweep: what differed between the jobs, and how each ended.
+
+ε are those of ``metrics.json``: against the adversary that a job's budget is meant for, for the
+whole run. Bytes are what clients sent in all rounds.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,15 @@ FIGURES = (
 
 
 def differing(jobs: Sequence[Job]) -> tuple[list[str], list[list[str]]]:
-    """The keys whose values differ between the jobs, and each job's values of them."""
+    """The keys whose values differ between the jobs, and each job's values of them.
+
+    Args:
+        jobs: their words are compared, not what is composed from them; those about Hydra are not.
+
+    Returns:
+        The keys in the order in which jobs name them; for each job its values in that order, ""
+        where it has none.
+    """
     settings = [
         dict(w.split("=", 1) for w in job.overrides if "=" in w and not is_hydra(w)) for job in jobs
     ]
@@ -34,7 +46,12 @@ def differing(jobs: Sequence[Job]) -> tuple[list[str], list[list[str]]]:
 
 
 def sweep_rows(folder: SweepFolder, skipped: Collection[str]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table; ``skipped``: keys of the jobs that were finished before."""
+    """Head and rows of the table, as texts.
+
+    Args:
+        folder: of the sweep; every job that it knows has a row.
+        skipped: keys of the jobs that were finished before.
+    """
     jobs = folder.jobs()
     keys, values = differing(jobs)
     rows = [
@@ -45,7 +62,13 @@ def sweep_rows(folder: SweepFolder, skipped: Collection[str]) -> tuple[list[str]
 
 
 def show_sweep(folder: SweepFolder, skipped: Collection[str], console: Console) -> None:
-    """Print the table, and write it as ``sweep.md``."""
+    """Print the table, and write it as ``sweep.md``; also where the sweep was interrupted.
+
+    Args:
+        folder: of the sweep.
+        skipped: keys of the jobs that were finished before.
+        console: where it is printed. Why a job failed is in the file only.
+    """
     head, rows = sweep_rows(folder, skipped)
     table = Table(*head, title="Sweep")
     for row in rows:
