@@ -144,13 +144,20 @@ def to_overrides(run_config: Mapping[str, Any]) -> list[str]:
             read.
 
     Raises:
-        ValueError: the string ends inside quotes.
+        ConfigError: the string ends inside quotes.
     """
     chosen: list[str] = []
     for key, path in EVERYDAY_KEYS.items():
         if run_config.get(key) not in (None, ""):
             chosen.append(f"{path}={run_config[key]}")
-    return chosen + shlex.split(str(run_config.get("overrides", "")))
+    given = str(run_config.get("overrides", ""))
+    try:
+        words = shlex.split(given)
+    except ValueError:
+        raise ConfigError(
+            f"overrides={given}: ends inside quotes, or with a backslash; close what is open"
+        ) from None
+    return chosen + words
 
 
 def to_run_config(overrides: Sequence[str]) -> dict[str, Any]:

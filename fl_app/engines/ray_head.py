@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 from fl_app.engines import ray_fork
@@ -36,16 +37,20 @@ def main(workers: int, parent: int, folder: str) -> None:
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    status = 0
     try:
         node = _start(workers, folder)
         print(node.gcs_address, flush=True)
         while not node.dead_processes() and not orphaned(parent):
             time.sleep(0.5)
+    except Exception:
+        traceback.print_exc()
+        status = 1
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         end_children()
         shutil.rmtree(folder, ignore_errors=True)
-        os._exit(0)  # without Ray's own end, which waits
+        os._exit(status)  # without Ray's own end, which waits
 
 
 def _start(workers: int, folder: str) -> Any:

@@ -44,6 +44,11 @@ def test_flower_run_config_reaches_the_same_configuration():
     )
 
 
+def test_overrides_with_an_open_quote_are_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match="overrides=seed='1: ends inside quotes"):
+        to_overrides({"overrides": "seed='1"})
+
+
 def test_overrides_survive_the_way_through_a_run_config():
     overrides = ["model.hidden=[32,16]", "run_dir='/tmp/a b'"]
     assert to_overrides(to_run_config(overrides)) == overrides
