@@ -574,8 +574,7 @@ class PrivateGrid(GridAround):
             )
 
     def _foretell(self, ask: Ask, clients: int) -> None:
-        """Say in the log what the noise does to the model, before the first training is asked for.
-        """
+        """Say in the log what the noise does to the model, before anybody trains."""
         for line in forecast(ask, self.model.layout.size, clients):
             log(WARNING if "about" in line else INFO, line)
         normalised = [name for name in self.model.layout.shapes if name.endswith("running_var")]
