@@ -97,8 +97,8 @@ class OwnData:
         owner: whose words name the data.
         terms: what the run asks of them.
         cache: folder for decoded images, which is readable by the owner only.
-        features: what the run makes of images, if anything, and
-        fitted: the components with which it does.
+        features: what the run makes of images. None: they stay as they are.
+        fitted: the components with which it does; None where ``features`` is.
     """
 
     def __init__(

@@ -445,7 +445,8 @@ class PrivateGrid(GridAround):
     run_name : str
         Random; names the run's sums and its folder of results.
     rounds : dict
-        How many rounds of each purpose have been asked for; never more than the noise is made for.
+        How many rounds of each purpose the strategy has asked for. One beyond those that the noise
+        is made for is a RunError.
     released : dict
         By node, how often it was asked for each event, in a sum over at least so many.
     folder : Path
