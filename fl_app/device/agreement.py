@@ -12,11 +12,15 @@ these files and in conf/config.yaml:
       model.hidden: {each: [1, 4096], length: [0, 8]}   # a list
       federation.devices.public: "[0-9a-f]{64}"         # text that matches this expression
 
-A server cannot choose a file without ``server_may_set``. Any other key that the client's half
-would read is refused, and so is every ``_target_``; keys that only the server's half, a simulation
-or its engine reads (results_dir, dataset, partition, an aggregation rule ...) are ignored.
+A server cannot choose a file without ``server_may_set``. Any other key that the client's half would
+read is refused, and so is every ``_target_``; keys that only the server's half, a simulation or its
+engine reads (results_dir, dataset, partition, an aggregation rule ...) are ignored.
 ``overrides_for_devices`` reduces a whole configuration to such overrides on the server, and
 ``require_same`` stops a run for which devices would compose a different configuration.
+
+So the file is read from two sides: ``device_config`` and ``run_name`` on a device, for each message
+and before anything is charged; the other two on the server, before a run begins. All of them meet
+in ``_composed``.
 """
 
 from __future__ import annotations
@@ -73,8 +77,14 @@ def device_config(run_config: Mapping[str, Any], owner: OwnerSettings) -> DictCo
 def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> list[str]:
     """Overrides with which a device composes what ``config`` needs.
 
-    ``choices``: the file of each group that ``config`` was composed from. ConfigError where no
-    device can compose it, which names the key.
+    Called where a run is submitted. Keys that already have the installed value are left out.
+
+    Args:
+        config: the server's, composed and finished.
+        choices: the file of each group that ``config`` was composed from.
+
+    Raises:
+        ConfigError: no device can compose it; names the key.
     """
     chosen = tuple((group, choices[group]) for group in CHOICES)
     overrides = [f"{group}={name}" for group, name in chosen]
@@ -93,7 +103,15 @@ def overrides_for_devices(config: DictConfig, choices: Mapping[str, str]) -> lis
 def require_same(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise ConfigError unless devices, which read ``overrides``, would do what ``config`` says.
 
-    Called where a run begins, so that a run does not begin in which every device refuses.
+    Called where a run begins, so that a run does not begin in which every device refuses. Compared
+    is what the client's half is built from; what devices' owners say of their data cannot be.
+
+    Args:
+        config: the server's.
+        overrides: those of the run-config that devices get.
+
+    Raises:
+        ConfigError: names the first key that differs, and both values; or a device would refuse it.
     """
     there = dict(_leaves(_composed(tuple(overrides))))
     here = dict(_leaves(config))
@@ -111,6 +129,13 @@ def run_name(run_config: Mapping[str, Any], run_id: int) -> str:
 
     A run keeps it when it is resumed. A server that gives two runs one name gains nothing by it,
     for what was charged under a name is answered again only if the request is the same.
+
+    Args:
+        run_config: Flower's, as the server sent it.
+        run_id: Flower's number of the run.
+
+    Raises:
+        ConfigError: the run-config is too long, or names a class.
     """
     words = dict(_words(to_overrides(run_config)))
     for text in (words.get("run_name"), words.get("run_dir")):
@@ -131,6 +156,17 @@ def _composed(
 
     The rest are the owner's words. Cached, since a process may answer many messages of a run:
     whoever gets it must not change it.
+
+    Args:
+        overrides: as Hydra writes them.
+        shape: the owner's, of one example; None on a server.
+        classes: the owner's: how many, or their names.
+        sizes: the owner's: every client's number of examples.
+        num_clients: of the federation, by the owner; None: taken as the run says.
+
+    Raises:
+        ConfigError: a key is not a server's to set, a value is outside its limits, or the owner's
+            federation has another number of clients.
     """
     words = dict(_words(overrides))
     base = _base(tuple((group, words.pop(group)) for group in CHOICES if group in words))

@@ -88,14 +88,17 @@ def _featured(
 
 
 class OwnData:
-    """The data of a device's clients, each opened when it is first needed.
+    """The data of a device's clients, each opened when it is first needed and then kept.
+
+    A ``murmur.round.host.Data``: the host opens them after the policy's word and before the charge,
+    so that data which cannot be read cost nothing.
 
     Args:
         owner: whose words name the data.
         terms: what the run asks of them.
         cache: folder for decoded images, which is readable by the owner only.
-        features: what the run makes of images, if anything, and
-        fitted: the components with which it does.
+        features: what the run makes of images. None: they stay as they are.
+        fitted: the components with which it does; None where ``features`` is.
     """
 
     def __init__(
@@ -116,7 +119,13 @@ class OwnData:
     def of(self, client: int) -> LocalData:
         """The data of ``client``, opened once: images (n, C, H, W) or features, and labels (n,).
 
-        DataError, ValueError or OSError where they cannot be read or do not fit.
+        Args:
+            client: one of the owner's.
+
+        Raises:
+            DataError: there are none, they do not fit, or their number is another than was
+                published.
+            ValueError, OSError: they cannot be read.
         """
         if client not in self._opened:
             place = str(self.owner.data).replace("{client}", str(client))
@@ -127,7 +136,11 @@ class OwnData:
         return self._opened[client]
 
     def blank(self, client: int) -> LocalData:
-        """As many blank records as ``client`` has published, or one: what a model is tried on."""
+        """As many blank records as ``client`` has published, or one: what a model is tried on.
+
+        Zeros with label 0. A charged client answers with them where its own data cannot be trained
+        on: whether a device answers must not depend on its data.
+        """
         size = 1
         if self.terms.sizes is not None:
             size = self.terms.sizes[client]

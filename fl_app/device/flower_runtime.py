@@ -91,15 +91,24 @@ Address = tuple[Any, ...]  # host and port, and what IPv6 adds to them
 class NotProvenError(Exception):
     """Whoever listens at an address has not shown that it knows the secret.
 
-    Nothing but the device's own proof was sent to it.
+    Nothing but the device's own proof was sent to it, which is of no use on another connection.
     """
 
 
 def proof(secret: bytes, role: bytes, nonces: bytes, device: Address, node: Address) -> bytes:
     """What only who knows ``secret`` can send over a connection between these two addresses.
 
-    ``role``: who proves, b"device" or b"supernode". ``nonces``: the device's, and in the
-    SuperNode's proof its own as well. ``device``, ``node``: the sockets' addresses. 32 bytes.
+    Both sides compute both proofs, and compare in constant time.
+
+    Args:
+        secret: the bytes of the file that both were given (--superexec-auth-secret-file).
+        role: who proves, b"device" or b"supernode".
+        nonces: the device's, and in the SuperNode's proof its own as well; 32 random bytes each.
+        device: address of the device's socket.
+        node: address of the SuperNode's.
+
+    Returns:
+        32 bytes: HMAC-SHA256 under a key that is derived from the secret.
     """
     key = hmac.digest(secret, b"murmur device and supernode, version 1", hashlib.sha256)
     return hmac.digest(key, framed(role, nonces, _end(device), _end(node)), hashlib.sha256)
@@ -108,7 +117,12 @@ def proof(secret: bytes, role: bytes, nonces: bytes, device: Address, node: Addr
 class Proving:
     """``app``, a SuperNode's ASGI application, which proves at ``PATH`` that it knows ``secret``.
 
-    To nobody who does not prove the same, and to nobody on a connection that was passed on.
+    To nobody who does not prove the same, and to nobody on a connection that was passed on. Any
+    other request goes to ``app`` as it came. ``murmur supernode`` puts it around Flower's own.
+
+    Args:
+        app: Flower's.
+        secret: as in ``proof``.
     """
 
     def __init__(self, app: App, secret: bytes) -> None:
@@ -157,7 +171,11 @@ class Proving:
 class ProvenTransport(httpx.HTTPTransport):
     """Connections on which nothing is sent before the other end has proved that it knows a secret.
 
-    A request raises NotProvenError where it does not.
+    Each is proved once, when it is made. No proxy is used, whatever the environment names. A
+    request raises NotProvenError where there is no proof.
+
+    Args:
+        secret: as in ``proof``.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -267,9 +285,14 @@ class TaskInput:
 
 
 class Runtime:
-    """The SuperNode's runtime API at ``address`` (HOST:PORT), for one who holds its ``secret``.
+    """The SuperNode's runtime API, for one who holds its secret.
 
-    Raises RuntimeApiError where another version of Flower is installed.
+    Args:
+        address: HOST:PORT.
+        secret: as in ``proof``; it also signs the requests for tasks.
+
+    Raises:
+        RuntimeApiError: another version of Flower is installed.
     """
 
     def __init__(self, address: str, secret: bytes) -> None:
@@ -329,7 +352,7 @@ class Task:
     for_client: bool
 
     def open(self) -> OpenTask:
-        """Begin with it, in the process that is to answer it."""
+        """Begin with it, in the process that is to answer it: its heartbeat starts there."""
         return OpenTask(self.address, self.secret, self.token)
 
 
@@ -339,6 +362,13 @@ class OpenTask:
     Gives signs of life until it is closed: one that falls silent is taken for dead after a minute,
     and the SuperNode then tells the server so. Their failure must not end the process (Flower's own
     raise SIGINT): what has been charged is still to be answered.
+
+    A context manager; leaving it closes the connection. ``pull`` once, then ``reply`` once.
+
+    Args:
+        address: the SuperNode's, HOST:PORT.
+        secret: as in ``proof``.
+        token: what the task's own requests are authorised by.
     """
 
     def __init__(self, address: str, secret: bytes, token: str) -> None:
@@ -356,9 +386,14 @@ class OpenTask:
         self._client.close()
 
     def pull(self) -> TaskInput:
-        """Pull what is asked; raises whatever Flower or httpx do where it cannot be had.
+        """Pull what is asked; waits up to 20 seconds for the message.
 
-        RuntimeApiError where the message has been given out before: whoever had it has ended.
+        A call whose connection fails is tried again for 30 seconds.
+
+        Raises:
+            RuntimeApiError: the message did not come: it was given out before, to one that has
+                ended.
+            Exception: whatever Flower or httpx raise where it cannot be had.
         """
         client = self._client
         # The message first: a task that falls silent between the two is then given out again, and
@@ -388,10 +423,17 @@ class OpenTask:
         )
 
     def reply(self, task_input: TaskInput, reply: Message) -> None:
-        """Push the reply, and end the task; raises where the reply did not arrive.
+        """Push the reply, and end the task.
 
-        The task is then left to expire: a SuperNode reports that to the server, but not a task
-        that ended as failed.
+        Where that fails the task is left to expire: a SuperNode reports that to the server, but not
+        a task that ended as failed.
+
+        Args:
+            task_input: what ``pull`` has given.
+            reply: what leaves; an error ends the task as failed.
+
+        Raises:
+            Exception: whatever Flower or httpx raise where the reply did not arrive.
         """
         push_message(self._client, reply, task_input.context)
         state = SubStatus.FAILED if reply.has_error() else SubStatus.COMPLETED

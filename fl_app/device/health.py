@@ -46,7 +46,14 @@ MEANINGS = {
 class Health:
     """The figures of one message, made when it arrives.
 
-    ``host``: what computes the answer, once there is one; until then nothing is read from a ledger.
+    Args:
+        node_config: the owner's; names the folder and the clients.
+
+    Attributes:
+        folder: where ``metrics.prom`` is.
+        arrived: when the message did, Unix time in seconds.
+        clients: the ids that live here, as the owner has written them: the figures' label.
+        host: what computes the answer, once there is one; until then nothing is read from a ledger.
     """
 
     def __init__(self, node_config: Mapping[str, Any]) -> None:
@@ -58,7 +65,12 @@ class Health:
     def replied(self, question: RecordDict, reply: Message) -> None:
         """Write the file; what goes wrong is logged, and the reply leaves nonetheless.
 
-        ``question``: the message's content. ``reply``: what the server is about to get.
+        Called once for each message that the ClientApp gets, refused ones too, when its reply is
+        complete.
+
+        Args:
+            question: the message's content.
+            reply: what the server is about to get.
         """
         try:
             self._write(question, reply)

@@ -1,4 +1,8 @@
-"""Builds a device's host: the configuration is the run's, data and compute are the owner's."""
+"""Builds a device's host: the configuration is the run's, data and compute are the owner's.
+
+Called for messages that ask for a release (``fl_app.client_app``), after the policy was asked and
+the device has agreed to the run. It imports PyTorch, which other messages do without.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,19 @@ from murmur.round.host import Host
 class DeviceHost(Host):
     """The host of the clients whose data are on this device, and what it was built of.
 
-    ``config``: what the device agreed to. ``home``: its owner's settings. Raises DeviceError and
-    ConfigError before anything is charged.
+    Args:
+        config: what the device agreed to (``agreement.device_config``).
+        home: its owner's settings, with the run's name.
+
+    Attributes:
+        config: the same.
+        population: what is known here before data are opened.
+        trainer: on the owner's device and in the owner's precision.
+
+    Raises:
+        DeviceError: the owner's words lack something, or do not fit the run.
+        ConfigError: the run's settings do not fit together, or its model cannot be trained here.
+            Both before anything is charged.
     """
 
     def __init__(self, config: DictConfig, home: NodeSettings) -> None:

@@ -36,15 +36,15 @@ class OwnerSettings:
     Attributes:
         clients: the ids that this device hosts, in increasing order.
         data: path of the clients' data, see ``fl_app.device.data``; None: the owner names none.
-        public: path of this device's copy of the run's public pool.
+        public: path of this device's copy of the run's public pool; None: there is none.
         compute: what trains.
         precision: of convolutions, see conf/compute.
         sums: what the owner asks of secure sums.
-        shape: (C, H, W) of the images.
-        classes: how many, or their names in the order of their labels.
+        shape: (C, H, W) of the images; None: not said, and the device then releases nothing.
+        classes: how many, or their names in the order of their labels; None: as ``shape``.
         sizes: every client's number of examples, if the owners have published these.
         num_clients: how many clients the federation has, if its owners say so.
-        inputs: names of columns, where the data are tables.
+        inputs: names of columns, where the data are tables; None: they are no tables.
         label: name of the label's column.
     """
 
@@ -167,7 +167,12 @@ def _sum_rules(node_config: Mapping[str, Any]) -> OwnerRules:
 
 @dataclass(frozen=True)
 class NodeSettings(DeviceHome):
-    """A device's home, with what its ``owner`` has put here beside the policy."""
+    """A device's home, with what its ``owner`` has put here beside the policy.
+
+    Attributes:
+        owner: the owner's words on clients, data and secure sums. Folder, run and policy are those
+            of ``DeviceHome``.
+    """
 
     owner: OwnerSettings
 
@@ -185,16 +190,27 @@ class NodeSettings(DeviceHome):
             ) from refusal
 
     def parties(self, run: SecureSumSettings) -> SecureParties:
-        """The clients in secure sums, under their owner's rules; of ``run`` only if it has any."""
+        """The clients in secure sums, under their owner's rules.
+
+        Args:
+            run: the run's settings of sums. Only whether there are any is taken from it: what a sum
+                must be like is the owner's to say.
+        """
         return SecureParties(self, self.owner.clients, self.owner.sums, run.is_on)
 
     @classmethod
     def device(cls, node_config: Mapping[str, Any], run: str) -> NodeSettings:
         """A device, by what its owner has set in its node-config.
 
-        From here on what this process writes is readable by its user only. ``run``: the run's name
-        in the ledger until a better one is known. DeviceError where the node-config is malformed; a
-        policy that is missing or malformed refuses everything instead.
+        From here on what this process writes is readable by its user only. A policy that is missing
+        or malformed raises nothing: it refuses everything.
+
+        Args:
+            node_config: the owner's.
+            run: the run's name in the ledger until a better one is known.
+
+        Raises:
+            DeviceError: the node-config is malformed; names the key.
         """
         os.umask(0o077)  # decoded data, sums' secrets and logs are their owner's only
         path = node_config.get("policy")
@@ -209,7 +225,11 @@ class NodeSettings(DeviceHome):
 def is_simulated(node_config: Mapping[str, Any]) -> bool:
     """Whether the engine, and not a device's owner, started this node.
 
-    Flower's simulation runs clients in Ray actors; a SuperNode's process never starts Ray.
+    Flower's simulation runs clients in Ray actors; a SuperNode's process never starts Ray. Nothing
+    that a server sends is looked at: a device cannot be told that it is simulated.
+
+    Args:
+        node_config: the node's; the inline engine marks its own.
     """
     if node_config.get(SIMULATED) is True:
         return True

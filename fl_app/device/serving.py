@@ -1,12 +1,15 @@
 """A device that answers: takes the SuperNode's tasks and lets the installed ClientApp answer them.
 
 The code that a server sends along with its run (Flower's bundle) is neither unpacked nor imported.
-Policy, clients and data are those that the owner has named to this process; what the SuperNode
-says about them is ignored.
+Policy, clients and data are those that the owner has named to this process; what the SuperNode says
+about them is ignored. So nothing rests on a server's bundle being honest.
 
 Every message is answered by a fork of this process, which has imported everything and computes
 nothing. So messages share no state, a crash or a leak ends with its process, and nothing is
 imported twice.
+
+``murmur device`` calls ``Device.serve``; from there a task goes through ``_attend`` here, and
+``work`` and ``answer`` in its fork.
 """
 
 from __future__ import annotations
@@ -91,10 +94,17 @@ class Device:
         return following
 
     def work(self, task: Task, pulled: Event) -> None:
-        """Answer one task, in a process of its own; ``pulled`` is set once all of it is here.
+        """Answer one task, in a process of its own.
 
         What goes wrong is logged and ends the process with status 1; the SuperNode then reports the
         task as expired.
+
+        Args:
+            task: claimed by the parent process.
+            pulled: set once all of the task is here: from then on it is not given up.
+
+        Raises:
+            SystemExit: the task could not be pulled, or its reply not pushed.
         """
         try:
             with task.open() as opened:
@@ -106,7 +116,16 @@ class Device:
             raise SystemExit(1) from error
 
     def answer(self, task: Task, task_input: TaskInput) -> Message:
-        """What the installed ClientApp answers, or an error that says no client was touched."""
+        """What the installed ClientApp answers, or an error that says no client was touched.
+
+        It gets a fresh context with the owner's node-config, and of the SuperNode's context only
+        the run's and node's numbers and the run-config. Every refusal from here has the same words;
+        why is in the device's log.
+
+        Args:
+            task: for whom it is meant.
+            task_input: what it asks, which may be hostile.
+        """
         given = task_input.context
         run_config = dict(given.run_config)
         context = Context(given.run_id, given.node_id, self.owner, RecordDict(), run_config)

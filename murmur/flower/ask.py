@@ -6,9 +6,17 @@ alone. The change is clipped to the L2 norm C = ``Ask.clip``; a metric in [low, 
 number in [-1, 1] times ``Ask.metric_scale``. So the norm of the whole is at most ``Ask.radius``,
 which is 2^20 steps of the grid on which the noise is added (``mechanisms.clipping``).
 
+Each client adds its share of a discrete Gaussian (Kairouz, Liu, Steinke 2021, arXiv 2102.06387;
+``mechanisms.distributed_gaussian``), and the secure sum over at least h honest clients holds the
+whole. Neighbours differ in all data of one client, whose vector may then point the other way, so
+the sensitivity is twice the radius.
+
 Everything in an ``Ask`` comes from the server, so a client checks all of it. Its digest is a part
 of the codec, and so of the terms of the secure sum (``release_digest``): clients that were asked
 different things do not sum.
+
+Read ``Ask``, the terms of one round, then ``Layout``, the order of a model's numbers in the vector.
+The functions at the end read arrays out of messages.
 """
 
 from __future__ import annotations
@@ -50,10 +58,14 @@ _EXCHANGED = 2 * CLIP_STEPS  # how far one client's vector can move
 class Ask:
     """What one round asks of each client, the same for all.
 
+    The server makes one for each round (``murmur.flower.server``) and sends it as JSON beside the
+    strategy's own message; a client reads it with ``in_message``.
+
     Attributes:
         purpose: "train" or "evaluate".
-        round, rounds: which one, and how many the noise was made for.
-        epsilon, delta: what all of the run's releases of one client cost together.
+        round, rounds: which one, from 1 on, and how many the noise was made for.
+        epsilon, delta: what all of the run's releases of one client cost together, in the server's
+            words. A client charges ``event``, whatever these say.
         noise_multiplier: sigma of the noise on a sum over how far one client moves it.
         clip: L2 norm to which a change is clipped.
         minimum: the fewest clients whose sum is revealed.
@@ -63,7 +75,9 @@ class Ask:
         simulated: whether the server sees what it sums, as in a simulation of secure sums.
 
     Raises:
-        ValueError: a value is of another type or outside its range.
+        ValueError: a value is of another type or outside its range, ``minimum`` is not above
+            ``colluders``, a metric's range is empty or not finite, or an evaluation names no
+            metric.
     """
 
     purpose: Literal["train", "evaluate"]
@@ -92,12 +106,19 @@ class Ask:
             raise ValueError("metrics=(): an evaluation releases at least one metric")
 
     def to_json(self) -> str:
-        """As it travels."""
+        """As it travels: all fields, with sorted keys, so that equal asks have equal text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def in_message(cls, content: RecordDict) -> Ask:
-        """The ask in a message, which may be hostile; ValueError if it is none."""
+        """The ask in a message, which may be hostile.
+
+        Read from the text ``ask`` of the record ``murmur``. All fields are checked as for one that
+        is made here.
+
+        Raises:
+            ValueError: the record is missing or holds no ask, or one of its values is out of range.
+        """
         try:
             plain = json.loads(str(content.config_records[ASKED]["ask"]))
             frozen = tuple(plain.pop("frozen"))
@@ -108,19 +129,31 @@ class Ask:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of it, in hexadecimal."""
+        """SHA-256 of all of it, in hexadecimal.
+
+        Part of the codec, and through it of the secure sum's terms: a server that asks two clients
+        for different things, of which each would be allowed, gets no sum of both.
+        """
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @property
     def metric_scale(self) -> float:
-        """What 1, the upper end of a metric's range, becomes in the vector."""
+        """What 1, the upper end of a metric's range, becomes in the vector.
+
+        In training all m metrics together have at most half the clipping norm, C/2: they take a
+        part of the noise's room, and the change keeps most of it. In an evaluation nothing is
+        beside them, so it is 1.
+        """
         if self.purpose == "evaluate":
             return 1.0
         return _METRICS_NORM * self.clip / math.sqrt(max(1, len(self.metrics)))
 
     @property
     def radius(self) -> float:
-        """The L2 norm that no client's vector exceeds."""
+        """The L2 norm that no client's vector exceeds.
+
+        √m in an evaluation of m metrics; in training √(C² + C²/4), or C where no metric is named.
+        """
         metrics = math.sqrt(len(self.metrics)) * self.metric_scale
         if self.purpose == "evaluate":
             return metrics
@@ -128,21 +161,47 @@ class Ask:
 
     @cached_property
     def mechanism(self) -> DistributedGaussian:
-        """One client's share of the noise, in grid steps: z · 2 · 2^20 / sqrt(honest clients)."""
+        """One client's share of the noise, in grid steps: z · 2 · 2^20 / sqrt(honest clients).
+
+        The honest clients are ``minimum`` less ``colluders``: so many shares every revealed sum
+        holds. Survivors beyond them only add noise.
+        """
         sigma = self.noise_multiplier * _EXCHANGED
         return DistributedGaussian(sigma, _EXCHANGED, self.minimum - self.colluders)
 
     def event(self) -> Release:
-        """What one answer costs by itself, and what that rests on."""
+        """What one answer costs by itself, and what that rests on.
+
+        Charged in the client's ledger before the answer leaves, as a part of a ``SummedEvent``
+        where the answer is masked. Client-level, between neighbours of which one client's data are
+        replaced. It assumes that the server invents no clients (else the noise of others is its
+        own) and that the app's bundle is honest (it brings the code that protects). An owner's
+        policy must grant both, or the answer is refused; ``Device.of`` grants what the device
+        itself proves.
+        """
         return replace(self.mechanism.release(), assumptions=(INVENTS_NOBODY, HONEST_APP))
 
     def codec(self, size: int) -> AskedCodec:
-        """The form of answers (size,); ValueError where 32 bits cannot hold the noise."""
+        """The form of answers (size,): integers of 32 bits, in steps of the radius over 2^20.
+
+        Args:
+            size: floats that are trained and metrics together.
+
+        Raises:
+            ValueError: 32 bits cannot hold the vector and 12 standard deviations of one client's
+                noise.
+        """
         step = self.radius / CLIP_STEPS
         return AskedCodec(size, step, CLIP_STEPS + self.mechanism.reach, ask=self.digest)
 
     def metric_vector(self, found: Mapping[str, object]) -> NDArray[np.float64]:
-        """Each metric's number (m,): a value that is none, or not there, counts as the middle."""
+        """Each metric's number (m,), in [-1, 1] times ``metric_scale``, in the order of the ask.
+
+        Args:
+            found: the app's metrics by name. A value outside its range counts as the nearer end;
+                one that is missing, no number, NaN or infinite as the middle. So an answer always
+                has the same form, whatever the app returned.
+        """
         vector = np.zeros(len(self.metrics))
         for place, (name, low, high) in enumerate(self.metrics):
             value = found.get(name)
@@ -152,7 +211,14 @@ class Ask:
         return vector
 
     def metric_means(self, mean: NDArray[np.float64]) -> dict[str, float]:
-        """The inverse of ``metric_vector``; noise may lead out of a metric's range."""
+        """The inverse of ``metric_vector``; noise may lead out of a metric's range.
+
+        Args:
+            mean: of the clients' metric vectors (m,), as the server decodes it from their sum.
+
+        Returns:
+            Each metric's mean over clients in its own units, by name; all clients count alike.
+        """
         found = {}
         for (name, low, high), value in zip(self.metrics, mean.tolist(), strict=True):
             found[name] = (low + high + value / self.metric_scale * (high - low)) / 2
@@ -161,7 +227,12 @@ class Ask:
 
 @dataclass(frozen=True)
 class AskedCodec(GridCodec):
-    """Integers of one ask: the digest ``ask`` makes its sums those of that ask only."""
+    """Integers of one ask: the digest ``ask`` makes its sums those of that ask only.
+
+    Attributes:
+        ask: ``Ask.digest``. It is not used in packing; it goes into the digest of the release,
+            which every client of a secure sum compares with the terms.
+    """
 
     ask: str = ""
 
@@ -169,14 +240,17 @@ class AskedCodec(GridCodec):
 class Layout:
     """Which arrays of a model make the vector, and in which order.
 
+    Both halves make one from the arrays that a round sends, so they agree without naming an order.
+
     Args:
         arrays: the model's, by name.
         frozen: names of those that nobody trains.
 
     Attributes:
-        trained: shape and type of each float array that is trained, by name.
+        shapes: shape of every array, by name.
+        trained: type of each float array that is trained, by name.
         fixed: names of all others: integers, truth values, and what is frozen.
-        size: how many numbers the vector has.
+        size: how many numbers the vector has, metrics not counted.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray], frozen: Iterable[str]) -> None:
@@ -191,7 +265,10 @@ class Layout:
         self.size = sum(arrays[name].size for name in self.trained)
 
     def require_same(self, arrays: Mapping[str, NDArray]) -> None:
-        """ValueError unless ``arrays`` have the model's names and shapes."""
+        """ValueError unless ``arrays`` have the model's names and shapes.
+
+        Types may differ: an app may train in another precision than it was sent.
+        """
         found = {name: array.shape for name, array in arrays.items()}
         if found == self.shapes:
             return
@@ -205,7 +282,17 @@ class Layout:
     def change(
         self, base: Mapping[str, NDArray], trained: Mapping[str, NDArray]
     ) -> NDArray[np.float64]:
-        """What training has changed (size,); ValueError for other arrays, NaN or infinity."""
+        """What training has changed (size,): ``trained`` minus ``base``, float64, not yet clipped.
+
+        Args:
+            base: the arrays that the client was sent.
+            trained: those of the app's reply. What is fixed is not looked at but for names and
+                shapes.
+
+        Raises:
+            ValueError: other names or shapes than the model's, or NaN or infinity in a trained
+                array.
+        """
         self.require_same(trained)
         parts = [
             (trained[name].astype(np.float64) - base[name].astype(np.float64)).reshape(-1)
@@ -220,6 +307,13 @@ class Layout:
         """``base`` plus ``mean`` (size,) in base's types; what is fixed is left out.
 
         Running variances stay at 0 or above, where noise would lead below.
+
+        Args:
+            base: the arrays that the clients were sent.
+            mean: of their noised changes, without metrics.
+
+        Returns:
+            Every trained array, in its shape, by name.
         """
         moved = {}
         start = 0
@@ -234,12 +328,22 @@ class Layout:
 
 
 def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:
-    """The arrays of a record, which may be hostile; MalformedError for what is none."""
+    """The arrays of a record, which may be hostile, by name; nothing is unpickled.
+
+    Raises:
+        MalformedError: an array's bytes are none of NumPy's format.
+    """
     return {name: array_from_bytes(array.data) for name, array in record.items()}
 
 
 def array_record(content: RecordDict) -> tuple[str, ArrayRecord]:
-    """The one record of arrays in a message, with its name; ValueError unless there is one."""
+    """The one record of arrays in a message, with its name.
+
+    The strategy chooses that name ("arrays" in Flower's own); a reply is given back under it.
+
+    Raises:
+        ValueError: the message has none, or more than one.
+    """
     records = list(content.array_records.items())
     if len(records) != 1:
         raise ValueError(
@@ -249,7 +353,10 @@ def array_record(content: RecordDict) -> tuple[str, ArrayRecord]:
 
 
 def refused_for(kind: str) -> str:
-    """What a client says that was asked without Murmur."""
+    """What a client says that was asked without Murmur; Flower's log on the server shows it.
+
+    ``kind``: Flower's type of the message. The text depends on nothing else.
+    """
     return (
         f"this client answers through Murmur only and was asked for `{kind}` without it; wrap the "
         "server's strategy: strategy = private(...)"

@@ -7,6 +7,10 @@ the arrays that were sent and the metrics that the ask names are looked at.
 
 ``murmur.round.host`` answers, as it does for Murmur's own algorithms: policy, charge, training,
 noise, mask, stored reply. Whose device this is, and so what may leave it, its folder says.
+
+Read from the outside in: ``protect``, whose device this is (``Device``), then what answers one
+message (``_answer``) with the app inside it (``_Asked``). Each message is answered on its own: what
+must last from one to the next is in the device's folder, never in memory.
 """
 
 from __future__ import annotations
@@ -61,20 +65,30 @@ _FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
 class ClientApp(FlowerClientApp):
     """Flower's ClientApp, which answers through Murmur only; write ``train`` and so on as always.
 
-    Whether a reply is protected does not depend on what the app's functions return or raise.
+    Whether a reply is protected does not depend on what the app's functions return or raise. Under
+    a strategy that is not wrapped in ``private`` nothing is computed, and every question is
+    refused.
     """
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer one message."""
+        """Answer one message; Flower calls it, in whichever process the client runs."""
         return protect(message, context, super().__call__)
 
 
 def protect(message: Message, context: Context, call_next: App, guarded: bool = False) -> Message:
-    """The protected reply to ``message``.
+    """The protected reply to ``message``; every failure becomes an error reply.
 
-    ``call_next`` is called at most once, and only where the answer is charged. ``guarded``: whether
-    it is locked in, so that nobody needs to trust the app. On a device every failure has the same
-    words; in a trial they say what is wrong.
+    On a device every failure has the same words; in a trial they say what is wrong.
+
+    Args:
+        message: from the server, and possibly hostile.
+        context: Flower's. Its node-config may name the owner's folder (``Device.of``).
+        call_next: the app without protection. Called at most once, and only where the answer is
+            charged; the same message again gets the stored reply, without a call.
+        guarded: whether the app is locked in, so that nobody needs to trust it.
+
+    Returns:
+        The reply, or an error reply where nothing may leave.
     """
     kind = message.metadata.message_type
     try:
@@ -91,7 +105,7 @@ def protect(message: Message, context: Context, call_next: App, guarded: bool = 
 
 
 class NotAskedError(Exception):
-    """A message that is not Murmur's."""
+    """A message that is not Murmur's: neither the protocol's nor one with an ask."""
 
 
 def _error(message: Message, reason: str) -> Message:
@@ -104,12 +118,14 @@ def _error(message: Message, reason: str) -> Message:
 
 @dataclass(frozen=True)
 class Device:
-    """What answers here.
+    """What answers here: an owner's device, or a trial without one.
 
     Attributes:
         home: where it keeps what, and what its owner lets out.
-        rules: what it asks of a secure sum.
-        owned: whether an owner's folder says so; else it is a trial.
+        rules: what it asks of a secure sum. An owned device reckons with one colluder and asks for
+            shares among all of the cohort.
+        owned: whether an owner's folder says so; else it is a trial, whose policy allows everything
+            and whose ledger is for that run alone.
         guarded: whether the app is locked in.
     """
 
@@ -122,9 +138,16 @@ class Device:
     def of(cls, context: Context, guarded: bool = False) -> Device:
         """By the folder that the owner has named, or a trial's.
 
-        The folder holds policy.yaml, and may hold ``peers``: public keys in hexadecimal, one in
-        each line, of the devices beside which this one takes part. What the folder proves by
-        itself, the policy need not assume. ValueError or OSError for peers that cannot be read.
+        The folder is ``murmur`` of the node-config or MURMUR_DEVICE of the environment. It holds
+        policy.yaml, and may hold ``peers``: public keys in hexadecimal, one in each line, of the
+        devices beside which this one takes part. What the folder proves by itself, the policy need
+        not assume: with pinned peers the server cannot invent clients, and with a locked-in app
+        nobody relies on the bundle. On an owned device this process's files are from here on
+        readable by its user only.
+
+        Raises:
+            ValueError, OSError: ``peers`` cannot be read. A policy that cannot be read raises
+                nothing: it refuses everything.
         """
         run = f"run-{context.run_id}"
         named = context.node_config.get(_FOLDER) or os.environ.get("MURMUR_DEVICE")
@@ -148,13 +171,20 @@ class Device:
         return cls(owned, rules, owned=True, guarded=guarded)
 
     def facts(self) -> dict[str, bool]:
-        """What a server is told of it, for the statement."""
+        """What a server is told of it, for the statement; a device's own word, which nobody checks.
+
+        Names are those of ``murmur.flower.server.FACTS``.
+        """
         pinned = type(self.rules.peers) is PinnedKeys
         return {"owned": self.owned, "pinned": pinned, "guarded": self.guarded}
 
 
 def _keys(path: Path) -> list[bytes]:
-    """The public keys in a file; what follows a key in its line is a remark."""
+    """The public keys in a file, 32 bytes each; what follows a key in its line is a remark.
+
+    ValueError for a line that begins with no key, and for a file without any; OSError where it
+    cannot be read.
+    """
     lines = [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
     keys = [bytes.fromhex(words[0]) for words in lines]
     if not keys or any(len(key) != 32 for key in keys):
@@ -165,7 +195,9 @@ def _keys(path: Path) -> list[bytes]:
 def _trial_folder(run: str, node: int) -> Path:
     """Where a client without an owner's folder keeps a run's state, readable by its user only.
 
-    OSError where somebody else has made it.
+    Under the machine's folder for temporary files, a folder for each run and node: nothing that a
+    trial spends counts in another one. PermissionError where somebody else has made it, or can read
+    it.
     """
     root = Path(tempfile.gettempdir()) / f"murmur-trials-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
@@ -181,7 +213,12 @@ def _trial_folder(run: str, node: int) -> Path:
 
 
 def _answer(message: Message, context: Context, call_next: App, device: Device) -> RecordDict:
-    """The reply's content; NotAskedError for what is not Murmur's."""
+    """The reply's content, by the kind of message; see the head of this file.
+
+    Raises:
+        NotAskedError: the message is not Murmur's.
+        RequestError, ValueError: it is, and is malformed or asks for what a device does not do.
+    """
     content = message.content
     home = device.home
     kind = message.metadata.message_type
@@ -215,7 +252,12 @@ def _answer(message: Message, context: Context, call_next: App, device: Device) 
 
 @dataclass(frozen=True)
 class _Owner(SecureParties):
-    """The one party of this device, wherever the server has placed it in a sum's cohort."""
+    """The one party of this device, wherever the server has placed it in a sum's cohort.
+
+    Attributes:
+        place: under which id the sum knows it, in this message. It may be another in each round, so
+            state and key do not depend on it.
+    """
 
     place: int = 0
 
@@ -229,7 +271,10 @@ class _Owner(SecureParties):
 
 
 def _parties(device: Device, content: RecordDict) -> _Owner:
-    """The device in a message's sum, at the place that the message names."""
+    """The device in a message's sum, at the place that the message names.
+
+    RequestError where it names none, or more than one: a node hosts one client here.
+    """
     records = content.config_records
     clients: Any = records.get(RECORD, records.get(ASKED, ConfigRecord())).get("clients")
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
@@ -238,13 +283,22 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
 
 
 def _task(ask: Ask, content: RecordDict, place: int) -> Task:
-    """What a message asks of the one client here."""
+    """What a message asks of the one client here.
+
+    The model is empty and stays in the message, for the app reads that.
+    """
     return Task(ask.round, place, np.zeros(0, np.float32), {}, {}, ask.purpose, content)
 
 
 @dataclass(frozen=True)
 class _App:
-    """The app's own function, and the one message that it is called for."""
+    """The app's own function, and the one message that it is called for.
+
+    Attributes:
+        message: as it came, Murmur's records among the strategy's own.
+        context: Flower's, as it came.
+        call_next: the app without protection.
+    """
 
     message: Message
     context: Context
@@ -268,7 +322,21 @@ class _App:
 
 
 class _Asked:
-    """A ``murmur.round.task.Client`` for one message: what the ask costs, its form, the answer."""
+    """A ``murmur.round.task.Client`` for one message: what the ask costs, its form, the answer.
+
+    Everything but ``answer`` follows from the message alone, so that nothing is told of the data by
+    what is charged or refused.
+
+    Attributes:
+        summed: True: answers are added up, in every case.
+        ask: what the round asks.
+        device: whose answer it is.
+        app: what computes it.
+        purposes: the ask's one.
+        name: of the record in which the message has the model, and the reply its arrays.
+        base: the arrays that were sent.
+        layout: their order in the vector.
+    """
 
     summed = True
 
@@ -284,14 +352,17 @@ class _Asked:
         self.layout = Layout(self.base, ask.frozen)
 
     def codec(self, task: Task) -> AskedCodec:
-        """One number for each float that is trained, and for each metric."""
+        """One number for each float that is trained, and for each metric.
+
+        ValueError where 32 bits cannot hold the noise; the host then refuses, uncharged.
+        """
         size = len(self.ask.metrics)
         if self.ask.purpose == "train":
             size += self.layout.size
         return self.ask.codec(size)
 
     def event(self, task: Task) -> Event:
-        """One share of the noise."""
+        """One share of the noise, which is all that the ask alone says of it (``Ask.event``)."""
         return self.ask.event()
 
     def weight(self, client: int) -> int:
@@ -299,14 +370,19 @@ class _Asked:
         return 1
 
     def train_ahead(self, asked: Sequence[Any]) -> None:
-        """Nothing is trained together."""
+        """Nothing is trained together: the app is called in ``answer``."""
 
     def answer(self, task: Task, data: Any, noise: NoiseGenerator) -> NDArray[np.int64]:
         """What is released of the app's reply, noised: ``codec(task).size`` grid steps.
 
-        The app is called once. On a device whatever goes wrong is logged there, and a protected
-        zero is released: the answer was charged, and whether there is one would tell of the data.
-        A trial's researcher is told.
+        The host calls it once for a charged answer, and the app is called once. On a device
+        whatever goes wrong is logged there, and a protected zero is released: the answer was
+        charged, and whether there is one would tell of the data. A trial's researcher is told.
+
+        Args:
+            task: of this message.
+            data: None, for the app opens its own.
+            noise: the device's own, of which its share of the sum's noise is drawn.
         """
         vector = np.zeros(self.codec(task).size)
         try:
@@ -319,7 +395,11 @@ class _Asked:
         return self.ask.mechanism.privatize_integers(steps, noise)
 
     def _vector(self, reply: Message) -> NDArray[np.float64]:
-        """What is released of the app's ``reply``, clipped; ValueError for what is no answer."""
+        """What is released of the app's ``reply``: the clipped change (size,), then metrics (m,).
+
+        Metrics are looked for in every metric record of the reply; arrays in the record of the name
+        that was sent, or else in its only one. ValueError for what is no answer.
+        """
         if reply.has_error():
             raise ValueError(f"the app's reply is an error: {reply.error.reason}")
         found: dict[str, object] = {}
@@ -350,7 +430,7 @@ class _Asked:
 
 
 class _AppsOwn:
-    """The data of somebody else's app: it opens them itself."""
+    """The data of somebody else's app: it opens them itself, within its own function."""
 
     def of(self, client: int) -> Any:
         """None: nothing is known of them."""

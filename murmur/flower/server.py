@@ -7,6 +7,15 @@ the clients were sent plus the mean of their clipped, noised changes, with weigh
 
 So a strategy must do no more with its replies than average them. ``probe`` tries that with a copy
 of it, before anybody is asked.
+
+The file reads in the order of a run: what a user writes (``private``, ``_Terms``), what starts
+(``Private``, ``_Model``), a round (``PrivateGrid``), then what the run says of itself (``forecast``
+before it, ``state`` before each release) and, last, the probe of strategies.
+
+Whose noise: every client's own, a share of a discrete Gaussian. Against whom: a server that sees
+sums only. What that rests on stands in the statement, ``privacy.txt`` in the folder of results
+(``murmur-results``, or MURMUR_RESULTS in the environment), which is written before each round's
+clients are asked.
 """
 
 from __future__ import annotations
@@ -97,15 +106,18 @@ def private(
 ) -> Private:
     """``strategy`` under client-level differential privacy, against a server that sees sums only.
 
+    Neighbours differ in all data of one client (replace-one). At least three nodes must take part
+    in a round, of whom one may side with the server.
+
     Parameters
     ----------
     strategy : Strategy
         One of Flower's message strategies that averages its replies, or a subclass of one.
     epsilon, delta : float
         What everything costs one client that the run ever asks of it: training, metrics and
-        evaluation together.
+        evaluation together. ε is finite and above 0, δ in (0, 1).
     clip : float
-        The L2 norm to which each client's change of the model is clipped.
+        The L2 norm to which each client's change of the model is clipped, above 0.
     metrics, evaluate : mapping
         Which metrics clients release in training and in evaluation, each with its range:
         ``{"train_loss": (0, 10)}``. Nothing else of what a client returns is released; without
@@ -115,6 +127,11 @@ def private(
     simulated : bool
         Whether the server may see what it sums, for simulations of more than 100 nodes. The
         statement says so, and devices refuse it.
+
+    Returns
+    -------
+    Private
+        What stands in the strategy's place; its ``start`` is one run.
 
     Raises
     ------
@@ -136,14 +153,24 @@ def private(
 
 
 def _ranges(given: Ranges | None) -> tuple[tuple[str, float, float], ...]:
-    """Names and ranges as an ask has them, in the order of names."""
+    """Names and ranges as an ask has them, in the order of names; all numbers as floats."""
     ranges = sorted((given or {}).items())
     return tuple((name, float(low), float(high)) for name, (low, high) in ranges)
 
 
 @dataclass(frozen=True)
 class _Terms:
-    """What ``private`` was given; ``rounds`` is known when the strategy starts."""
+    """What ``private`` was given; ``rounds`` is known when the strategy starts.
+
+    Attributes
+    ----------
+    epsilon, delta, clip, frozen, simulated
+        As in ``private``.
+    metrics : mapping
+        (name, low, high) of each metric, under "train" and "evaluate".
+    rounds : int
+        How many the noise is made for; 1 until the run starts, when only ranges are checked.
+    """
 
     epsilon: float
     delta: float
@@ -161,10 +188,12 @@ class _Terms:
 
     @cached_property
     def noise(self) -> dict[str, float]:
-        """The noise multiplier of each purpose.
+        """The noise multiplier of each purpose: σ of the noise on a sum over its sensitivity.
 
-        All that one client can be asked keeps the budget: with r rounds, r (1/z_train² + 1/z_ev²)
-        = 1/z², where z alone would keep it.
+        All that one client can be asked keeps the budget: with r rounds, r (1/z_train² + 1/z_ev²) =
+        1/z², where z alone would keep it. An evaluation gets twice the noise of a training. A
+        client is taken to be asked in every round, whatever the strategy samples: nothing is gained
+        from sampling.
         """
         releases = self.rounds
         share = 1.0
@@ -176,19 +205,23 @@ class _Terms:
         return {"train": train, "evaluate": _EVALUATION * train}
 
     def minimum(self, clients: int) -> int:
-        """The fewest of ``clients`` whose sum is revealed."""
+        """The fewest of ``clients`` whose sum is revealed: 67% of them, and three at least."""
         return self.sums.least_survivors(clients)
 
     @property
     def sums(self) -> SecureSumSettings:
-        """How a cohort sums."""
+        """How a cohort sums: one group, in which each client shares its secrets with all others."""
         sums = SecureSumSettings("on", threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
         if self.simulated:
             return replace(sums, mode="simulated")
         return sums
 
     def ask(self, purpose: str, number: int, minimum: int) -> Ask:
-        """What round ``number`` asks of each client."""
+        """What round ``number`` asks of each client.
+
+        ``purpose``: "train" or "evaluate". ``minimum``: of this round's cohort. ValueError for a
+        value that an ask refuses.
+        """
         return Ask(
             purpose=purpose,  # type: ignore[arg-type]
             round=number,
@@ -206,7 +239,11 @@ class _Terms:
 
 
 class Private:
-    """A strategy, protected; everything but ``start`` is the strategy's own."""
+    """A strategy, protected; everything but ``start`` is the strategy's own.
+
+    One object is one run, since its budget is meant for one. Attributes that are not its own are
+    those of the strategy, so that an app may go on reading them.
+    """
 
     def __init__(self, strategy: Strategy, terms: _Terms) -> None:
         self._strategy = strategy
@@ -219,8 +256,18 @@ class Private:
     def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
         """The strategy's own ``start``, over protected rounds.
 
-        Takes what that takes. Raises RunError where the run cannot be protected, before anybody is
-        asked where that can be known; ValueError for ``frozen`` names that the model lacks.
+        Takes what that takes, ``grid`` first. The app's ``evaluate_fn`` on the server and the final
+        result get the model in the types with which it began, and with its fixed arrays as they
+        were.
+
+        Raises
+        ------
+        RunError
+            The run cannot be protected: ``private`` was started before, the strategy does more than
+            average, clients' app is not Murmur's, a round's cohort is too small. Before anybody is
+            asked where that can be known.
+        ValueError
+            ``frozen`` has names that the model lacks, or leaves nothing to train.
         """
         if self._started:
             raise RunError(
@@ -246,7 +293,23 @@ class Private:
 
 
 class _Model:
-    """The arrays that a run begins with, and what of them stays."""
+    """The arrays that a run begins with, and what of them stays.
+
+    Parameters
+    ----------
+    initial : ArrayRecord
+        The strategy's ``initial_arrays``.
+    frozen : sequence of str
+        Names of arrays that nobody trains. ValueError for one that is not there, or where no floats
+        are left to train.
+
+    Attributes
+    ----------
+    layout : Layout
+        Which numbers the clients release, and in which order.
+    fixed : dict
+        The arrays that stay as they were, as Flower holds them.
+    """
 
     def __init__(self, initial: ArrayRecord, frozen: Sequence[str]) -> None:
         arrays = arrays_of(initial)
@@ -263,7 +326,7 @@ class _Model:
         """``arrays`` as the run began: in its types, and with what is fixed as it was.
 
         A strategy that averages turns integers into floats, and an adaptive one may move what
-        nobody trained by a rounding error.
+        nobody trained by a rounding error. RunError for an array that the model did not begin with.
         """
         found = {}
         for name, array in arrays.items():
@@ -285,14 +348,15 @@ class _Model:
 class _Places:
     """The nodes that the strategy has sampled, by their places in the cohort: 0 to n - 1.
 
-    Flower gives a node another id each time that it registers, so no id is worth remembering.
+    Flower gives a node another id each time that it registers, so no id is worth remembering. The
+    phase's clients are these places (``murmur.round.placement.ClientPlacement``).
     """
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self.nodes = list(nodes)
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """All of them, each on its own node."""
+        """All of them, each on its own node; nobody is away, for the strategy saw them online."""
         return Placement({self.nodes[place]: [place] for place in clients})
 
     def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
@@ -302,7 +366,23 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Setup:
-    """What phases and sums need to know (``murmur.round.setup.SumSetup``)."""
+    """What phases and sums need to know (``murmur.round.setup.SumSetup``), of one round.
+
+    Attributes
+    ----------
+    placement : _Places
+        The round's nodes.
+    secure_sums : SecureSumSettings
+        How they sum.
+    least_survivors : int
+        The ask's ``minimum``: fewer would not hold the whole noise.
+    strategy, query : str
+        The algorithm's name in the terms of a sum, and Flower's type of the protocol's messages.
+    seed : int
+        Draws groups, of which there is one: it decides nothing.
+    seeded_noise : bool
+        False: noise is always the operating system's.
+    """
 
     placement: _Places
     secure_sums: SecureSumSettings
@@ -314,7 +394,7 @@ class _Setup:
 
     @property
     def round_timeout(self) -> float:
-        """Seconds for each phase of the protocol."""
+        """Seconds for each phase of the protocol; training has the strategy's own timeout."""
         return PHASE_SECONDS
 
     @property
@@ -325,12 +405,18 @@ class _Setup:
 
 @dataclass(frozen=True)
 class _Asked(Question):
-    """The strategy's own message, with Murmur's records beside its own."""
+    """The strategy's own message, with Murmur's records beside its own.
+
+    Attributes
+    ----------
+    records : RecordDict
+        What the strategy sends, with the model in the types with which it began.
+    """
 
     records: RecordDict = field(default_factory=RecordDict)
 
     def content(self, clients: Sequence[int]) -> RecordDict:
-        """The message to a node, which hosts one client."""
+        """The message to a node, which hosts one client: the place that it has in this sum."""
         about: dict[str, Any] = {**self.settings, "clients": list(clients)}
         return RecordDict({**self.records, ASKED: ConfigRecord(about)})
 
@@ -338,8 +424,37 @@ class _Asked(Question):
 class PrivateGrid(GridAround):
     """``grid``, in which every question to clients is a secure sum.
 
-    ``model``: what the run begins with. ``terms``: what may be asked. ``strategy``: names the keys
-    under which it looks for things in replies.
+    Lives as long as the strategy's ``start``. Replies prove that they answer their message, and
+    whoever is silent is asked once more (``murmur.round.grid``).
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's.
+    strategy : Strategy
+        Names the key under which it looks for weights in replies.
+    model : _Model
+        What the run begins with.
+    terms : _Terms
+        What may be asked.
+
+    Attributes
+    ----------
+    weight_key : str
+        The metric by which the strategy weighs a reply; all get 1.
+    run_name : str
+        Random; names the run's sums and its folder of results.
+    rounds : dict
+        How many rounds of each purpose the strategy has asked for. One beyond those that the noise
+        is made for is a RunError.
+    released : dict
+        By node, how often it was asked for each event, in a sum over at least so many.
+    folder : Path
+        Where the statement is written.
+    known : dict
+        What nodes have said of themselves (``FACTS``); whoever has answered is not asked again.
+    stated : bool
+        Whether the log has named the statement's file.
     """
 
     def __init__(self, grid: Grid, strategy: Strategy, model: _Model, terms: _Terms) -> None:
@@ -355,7 +470,7 @@ class PrivateGrid(GridAround):
         self.stated = False
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Refused: what is pushed by itself is no part of a sum."""
+        """RunError: what is pushed by itself is no part of a sum."""
         raise RunError(
             "push_messages: under private(...) clients are asked by send_and_receive only, where "
             "their answers are summed"
@@ -364,7 +479,29 @@ class PrivateGrid(GridAround):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """One reply for each survivor, all with the mean; or an error for each if a sum is lost."""
+        """One reply for each survivor, all with the mean; or an error for each if a sum is lost.
+
+        The strategy calls it for each training and each evaluation. A round that is lost counts as
+        released by all that were asked, and its place in the budget is not used again.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            One for each node, all with the same content.
+        timeout : float or None
+            Seconds that training may take. Each other phase of the protocol has 120.
+
+        Returns
+        -------
+        list of Message
+            Empty for an evaluation where ``private`` names no metrics of evaluations.
+
+        Raises
+        ------
+        RunError
+            The messages cannot be a sum, a round is beyond those that the noise was made for, or a
+            node's app is not protected. Nothing was released in this round then.
+        """
         asked = list(messages)
         if not asked:
             return []
@@ -417,7 +554,10 @@ class PrivateGrid(GridAround):
         return RecordDict({**content, name: self.model.restored(arrays)})
 
     def _require_cohort(self, nodes: Sequence[int]) -> None:
-        """RunError where so many nodes make no sum."""
+        """RunError where so many nodes make no sum: fewer than three, or one of them twice.
+
+        Warns of more than 100 in a simulation of the whole protocol.
+        """
         if len(set(nodes)) < len(nodes):
             raise RunError("the strategy asks one node twice in a round")
         least = COLLUDERS + 2
@@ -435,7 +575,7 @@ class PrivateGrid(GridAround):
             )
 
     def _foretell(self, ask: Ask, clients: int) -> None:
-        """Say what the noise does to the model, before anybody is asked."""
+        """Say in the log what the noise does to the model, before anybody trains."""
         for line in forecast(ask, self.model.layout.size, clients):
             log(WARNING if "about" in line else INFO, line)
         normalised = [name for name in self.model.layout.shapes if name.endswith("running_var")]
@@ -455,7 +595,15 @@ class PrivateGrid(GridAround):
         asked: Sequence[Message],
         timeout: float | None,
     ) -> list[Message]:
-        """The secure sum of one round, and what the strategy is given of it."""
+        """The secure sum of one round, and what the strategy is given of it.
+
+        ``kind``: Flower's type of the strategy's messages. ``content``: what all are sent.
+        ``asked``: the strategy's messages, for their nodes. ``timeout``: seconds for the training
+        itself.
+
+        The statement is on disk before the question is sent. RunError where 32 bits cannot hold the
+        noise.
+        """
         nodes = [message.metadata.dst_node_id for message in asked]
         size = len(ask.metrics)
         if ask.purpose == "train":
@@ -497,7 +645,8 @@ class PrivateGrid(GridAround):
     def _greet(self, nodes: Sequence[int]) -> None:
         """Ask whoever is new what it is, so that an app without Murmur is asked for nothing else.
 
-        RunError where there is one.
+        A node that does not answer stays unknown: it counts as a trial in the statement. RunError
+        where there is one without Murmur.
         """
         messages = [
             Message(RecordDict({ASKED: ConfigRecord({})}), node, KIND)
@@ -527,7 +676,12 @@ class PrivateGrid(GridAround):
         replies: Sequence[Message],
         outcome: Outcome,
     ) -> list[Message]:
-        """A reply for each survivor, real but for its content; errors where the sum is lost."""
+        """A reply for each survivor, real but for its content; errors where the sum is lost.
+
+        Content is the same for all: the mean of the named metrics, weight 1 and, in training, the
+        arrays that were sent plus the mean change. So the mean that the strategy takes of them is
+        that of the clients. ``outcome``: the phase's; its failures are logged here.
+        """
         for place, why in outcome.failed.items():
             if not why.startswith(_OF_THE_SUM):
                 log(
@@ -562,7 +716,11 @@ class PrivateGrid(GridAround):
         return given
 
     def _state(self, ask: Ask, nodes: Sequence[int]) -> None:
-        """Write the statement with all that ``nodes`` are about to release."""
+        """Write the statement with all that ``nodes`` are about to release.
+
+        Called before the question is sent, so that an interruption leaves no release out. Files:
+        ``privacy.json`` and ``privacy.txt``, readable by this user only.
+        """
         for node in nodes:
             self.released.setdefault(node, Counter())[ask.event(), ask.minimum] += 1
         statement = state(self.terms, ask, self.released, self.known)
@@ -577,7 +735,7 @@ class PrivateGrid(GridAround):
 
 
 class NotReleasedError(KeyError):
-    """A strategy looks for a metric that no client has released."""
+    """A strategy looks for a metric that no client has released; its text says how to name it."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -587,6 +745,15 @@ class ReleasedMetrics(MetricRecord):
     """What clients release of their metrics: the means of those that were named, and weight 1.
 
     Looking for any other raises NotReleasedError.
+
+    Parameters
+    ----------
+    purpose : str
+        "train" or "evaluate", for the error's advice.
+    weight : str
+        The key by which the strategy weighs replies.
+    metrics : mapping
+        Each named metric's noised mean.
     """
 
     def __init__(self, purpose: str, weight: str, metrics: Mapping[str, float]) -> None:
@@ -611,7 +778,10 @@ class _AnyMetrics(ReleasedMetrics):
 
 
 def _lost(ask: Ask, outcome: Outcome) -> str:
-    """Why a round does not count, for the strategy's own log."""
+    """Why a round does not count, for the strategy's own log.
+
+    Either too few are left, or the first failure's own words as one printable line.
+    """
     own = [why for why in outcome.failed.values() if not why.startswith(_OF_THE_SUM)]
     clients = outcome.cohort_size
     left = clients - len(own) - len(outcome.accused)
@@ -630,7 +800,15 @@ def _lost(ask: Ask, outcome: Outcome) -> str:
 def forecast(ask: Ask, size: int, clients: int) -> list[str]:
     """The noise on a mean of ``clients`` changes of ``size`` numbers, and what would lessen it.
 
-    As a multiple of the longest possible mean change, C: sqrt(d) 2 z r / (C sqrt(h n)).
+    As a multiple of the longest possible mean change, C: sqrt(d) 2 z r / (C sqrt(h n)), with d =
+    ``size``, n = ``clients``, the noise multiplier z, r = ``Ask.radius`` and h honest clients.
+    Nothing is released by it: it depends on the settings alone.
+
+    Returns
+    -------
+    list of str
+        One line for the log. Above three times C it also says how many clients, or how few numbers,
+        would bring the noise down to that.
     """
     honest = ask.minimum - ask.colluders
     per_number = 2 * ask.noise_multiplier * ask.radius / ask.clip
@@ -666,8 +844,20 @@ def state(
 ) -> Statement:
     """The statement of all that was asked so far, with ``ask``.
 
-    ``released``: how often each node was asked for each event in a sum over at least so many.
-    ``known``: what nodes have said of themselves.
+    Two adversaries: a server that sees only sums, for which a sum holds the noise of its honest
+    clients, and one that reads every message, for which each client's own share counts alone.
+    Whoever was asked counts as having released, whether or not an answer came.
+
+    Parameters
+    ----------
+    terms : _Terms
+        The run's, for δ and how it sums.
+    ask : Ask
+        The round that is about to be asked for.
+    released : mapping
+        How often each node was asked for each event in a sum over at least so many.
+    known : mapping
+        What nodes have said of themselves; what one does not say becomes a warning (``FACTS``).
     """
     own: dict[str, Event] = {}
     summed: dict[str, Event] = {}
@@ -722,7 +912,18 @@ def probe(strategy: Strategy, model: _Model, metrics: Sequence[tuple[str, float,
     """RunError unless ``strategy`` does no more with its replies than average them.
 
     Two copies of it take two rounds of six replies each: six that differ, and six that all hold
-    their mean. Both must come to the same model.
+    their mean. Both must come to the same model. Nobody is asked, and Flower's log is silent
+    meanwhile.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Copied; one that cannot be copied deeply, shallowly.
+    model : _Model
+        For names and shapes: large arrays are tried with 1,000 numbers each.
+    metrics : sequence of (name, low, high)
+        Those of trainings. Once more the strategy takes a round in which replies have only these,
+        so that one that looks for another fails now: NotReleasedError.
     """
     shapes = {
         name: shape if math.prod(shape) <= _PROBED else (_PROBED,)
@@ -764,6 +965,7 @@ def _aggregated(
 ) -> dict[str, NDArray] | None:
     """The model to which a copy of ``strategy`` comes; None where it comes to none.
 
+    ``base``: the model of the first round. ``rounds``: the arrays of each reply of each round.
     ``metrics``: what replies have of them; None: whatever is looked for.
     """
     tried = _copied(strategy)
@@ -792,7 +994,10 @@ def _aggregated(
 
 
 class _ManyNodes:
-    """A grid that has as many nodes as ``strategy`` waits for, and sends nothing."""
+    """A grid that has as many nodes as ``strategy`` waits for, and sends nothing.
+
+    A strategy around a strategy (``strategy.strategy``) may wait for more than the one inside.
+    """
 
     def __init__(self, strategy: Any) -> None:
         least = _PROBES

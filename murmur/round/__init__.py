@@ -1,1 +1,14 @@
-"""What rounds need and no algorithm owns: cohorts, placement, answers, secure sums, evaluation."""
+"""What rounds need and no algorithm owns: cohorts, placement, answers, secure sums, evaluation.
+
+A round, in the order in which it happens:
+
+* ``setup`` is what a strategy is built with, ``cohorts`` draws whom a round asks, ``placement`` and
+  ``enrolment`` say on which nodes these are.
+* ``phase`` sends one question to a cohort and reads the answers; ``summation`` and
+  ``secure_summation`` add them up; ``limits`` and ``grid`` guard what travels.
+* ``task`` and ``host`` answer on a node, where ``client_state`` is what clients remember.
+* ``server_step`` moves the model, ``client_evaluation`` asks clients how good it is, and ``report``
+  says what all of it has released.
+
+It knows Flower's messages and builds nothing: apps hand it values.
+"""

@@ -37,9 +37,39 @@ CLEAN = "evaluate without protection"
 class ClientEvaluation(ABC):
     """Who is asked when, what came back, and what all of it has cost.
 
-    ``clients``: how many are asked, all if there are fewer. ``every``: rounds from one evaluation
-    to the next. ``show_clean``: ask simulated clients for the unprotected result too. ``summed``:
-    rows are added up, and their noise may be shared. ``outcome``: of the last evaluation.
+    The strategy calls ``messages`` after each round and ``take`` with the replies. A subclass says
+    what is asked and how figures come of it.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        Of the run.
+    clients : int
+        How many are asked, all if there are fewer.
+    every : int
+        Rounds from one evaluation to the next.
+    show_clean : bool
+        Ask simulated clients for the unprotected result too.
+
+    Attributes
+    ----------
+    summed : bool
+        Rows are added up, and their noise may be shared.
+    unit : Unit
+        Whom one row protects.
+    name : str
+        Of the evaluation, in the statement's warnings.
+    participations : Counter
+        How often each client may have released a row.
+    outcome : Outcome
+        Of the last evaluation's protected phase.
+    scores : dict
+        Figures of the last round's evaluation; empty where none was due or nobody answered.
+
+    Raises
+    ------
+    ValueError
+        A count is below 1, or the run's sums or model do not go with this evaluation.
     """
 
     summed: bool = False
@@ -89,7 +119,7 @@ class ClientEvaluation(ABC):
 
     @abstractmethod
     def event(self) -> Event:
-        """What one protected row costs."""
+        """What one protected row costs by itself: a client's message, read by the server."""
 
     @abstractmethod
     def score(
@@ -104,7 +134,11 @@ class ClientEvaluation(ABC):
     # The phase ------------------------------------------------------------------------------
 
     def cohort(self, number: int) -> NDArray[np.int64]:
-        """The clients asked after round ``number``, ascending."""
+        """The clients asked after round ``number``, ascending.
+
+        Drawn from the run's seed, which everybody knows: nothing is gained from sampling. They need
+        not be those that train in the round.
+        """
         rng = experiment_rng(self.setup.seed, "evaluation cohort", number)
         return np.sort(rng.choice(self.setup.num_clients, self.clients, replace=False))
 
@@ -126,7 +160,11 @@ class ClientEvaluation(ABC):
         return [message for phase in self.phases.values() for message in phase.ask(grid)]
 
     def take(self, replies: Iterable[Message]) -> None:
-        """Read what the nodes sent; ``scores`` holds the figures, if the quorum answered."""
+        """Read what the nodes sent; ``scores`` holds the figures, if the quorum answered.
+
+        If fewer did, it holds how many answered and what all evaluations have cost, for that they
+        cost.
+        """
         received = list(replies)
         for phase in self.phases.values():
             phase.take(received)
@@ -185,14 +223,20 @@ class ClientEvaluation(ABC):
     # Privacy --------------------------------------------------------------------------------
 
     def spent(self) -> list[Event]:
-        """What the most exposed client has released here; empty before the first evaluation."""
+        """What the most exposed client has released here; empty before the first evaluation.
+
+        As the budget's adversary sees it.
+        """
         most = max(self.participations.values(), default=0)
         if most:
             return [RepeatedEvent(self.seen(self.setup.budget.threat), most)]
         return []
 
     def seen(self, threat: str) -> Event:
-        """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one."""
+        """One release as ``threat`` sees it: in a sum, where it sees sums only and that is one.
+
+        Hidden by the noise of the smallest sum so far, less those who may side with the server.
+        """
         sums = self.setup.secure_sums
         if threat != Threat.SECURE_AGGREGATION or not self.summed or sums.mode == "off":
             return self.event()
@@ -212,7 +256,10 @@ class ClientEvaluation(ABC):
         return [with_evaluation(e, self.seen(e.threat), counts) for e in exposures]
 
     def costs(self, delta: float) -> tuple[float, float]:
-        """Proven ε of one result, at δ = 0 if it can be, and of the most exposed client's all."""
+        """Proven ε of one result, at δ = 0 if it can be, and of the most exposed client's all.
+
+        Against a server that reads rows; where they are summed, against the budget's adversary.
+        """
         threat = Threat.LOCAL
         if self.summed:
             threat = Threat(self.setup.budget.threat)

@@ -5,6 +5,8 @@ then start from where it stood before. So a state has the number of the round th
 one before stays until the next: ``load`` gives the state as of a round.
 
 ``FOLDER/CLIENT/ROUND.safetensors``: one state, with its checksum (``murmur.learning.array_file``).
+It never leaves the device, so it costs no privacy by itself; what a later release tells of it is
+that release's matter.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from murmur.learning.array_file import (
 
 
 class ClientStateError(ValueError):
-    """A client's state of that round cannot be had."""
+    """A client's state of that round cannot be had: it is damaged, or no longer kept."""
 
 
 class ClientState:
-    """The states of all clients of one run that live in ``folder``."""
+    """The states of all clients of one run that live in ``folder``; two at most of each client."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,6 +38,7 @@ class ClientState:
     def load(self, client: int, as_of: int) -> dict[str, NDArray] | None:
         """What ``client`` remembered at the end of round ``as_of``; None: nothing yet.
 
+        The state of the latest round up to ``as_of`` in which the client took part.
         ClientStateError where it is damaged, or older than what is kept.
         """
         rounds = self._rounds(client)
@@ -49,7 +52,8 @@ class ClientState:
     def save(self, client: int, number: int, arrays: Mapping[str, NDArray]) -> None:
         """Let ``client`` remember ``arrays`` from round ``number`` on, in place of any later one.
 
-        On disk when this returns, with the latest state of an earlier round.
+        On disk when this returns, with the latest state of an earlier round. ClientStateError where
+        the earliest state that is there is damaged; OSError of the disk.
         """
         rounds = self._rounds(client)
         first = number

@@ -25,13 +25,26 @@ Weigh = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The cohorts of a run of ``rounds`` rounds.
+    """The cohorts of a run.
 
-    ``kind``: "random", ``size`` of all clients afresh in each round; "rotate", the next ``size``
-    in an order that is drawn once, so that all are asked equally often (by at most one round) and
-    as far apart as possible; "poisson", each client by itself with probability size/clients. The
-    first two follow from the run's seed, which everybody knows: no privacy is gained from them.
-    The third is drawn from the noise stream, and amplifies where the server is trusted.
+    "random" draws ``size`` of all clients afresh in each round. "rotate" takes the next ``size`` in
+    an order that is drawn once, so that all are asked equally often (by at most one round) and as
+    far apart as possible. "poisson" takes each client by itself with probability size/clients. The
+    first two follow from the run's seed, which everybody knows: no privacy is gained from them. The
+    third is drawn from the noise stream, and amplifies where the server is trusted.
+
+    Attributes
+    ----------
+    kind : str
+        One of ``KINDS``; ValueError for any other.
+    clients : int
+        Of the federation; their ids are 0 to clients − 1.
+    size : int
+        Of a cohort; expected, where that is a Poisson sample.
+    rounds : int
+        Of the run.
+    seed : int
+        The run's.
     """
 
     kind: str
@@ -45,7 +58,11 @@ class Schedule:
             raise ValueError(f"schedule={self.kind}: must be one of {', '.join(KINDS)}")
 
     def cohort(self, number: int, noise: Callable[[str, int], NoiseGenerator]) -> NDArray[np.int64]:
-        """The clients of round ``number`` (1, 2, …), ascending; ``noise``: as ``ServerSetup``'s."""
+        """The clients of round ``number`` (1, 2, …), ascending.
+
+        The same at each call, but for "poisson": that is drawn anew, so a strategy keeps what it
+        has drawn. ``noise``: as ``ServerSetup.noise``; used by "poisson" only.
+        """
         if self.kind == "poisson":
             drawn = poisson_sample(self.size / self.clients, self.clients, noise("cohort", number))
             return np.flatnonzero(drawn)
@@ -60,12 +77,15 @@ class Schedule:
         return experiment_rng(self.seed, "rotation").permutation(self.clients)
 
     def includes(self, client: int, number: int) -> bool:
-        """Whether ``client`` may be asked in round ``number``."""
+        """Whether ``client`` may be asked in round ``number``; in secret draws everybody may."""
         return self.kind == "poisson" or client in _members(self, number)
 
     @cached_property
     def patterns(self) -> Collection[tuple[int, ...]]:
-        """The rounds of each client, equal ones once; of cohorts that follow from the seed."""
+        """The rounds of each client, equal ones once; of cohorts that follow from the seed.
+
+        Noise that is correlated over rounds is calibrated to them. ValueError for "poisson".
+        """
         asked: dict[int, list[int]] = {}
         for number in range(1, self.rounds + 1):
             for client in self.cohort(number, _no_noise).tolist():
@@ -74,7 +94,10 @@ class Schedule:
 
     @property
     def participations(self) -> int:
-        """In how many rounds one client is asked at most."""
+        """In how many rounds one client is asked at most, over the whole run.
+
+        A budget for the run is shared out over so many. Of Poisson samples: all rounds.
+        """
         if self.kind == "poisson" or self.size == self.clients:
             return self.rounds
         if self.kind == "rotate":
@@ -82,7 +105,7 @@ class Schedule:
         return max(map(len, self.patterns))
 
     def cohorts(self) -> Cohorts:
-        """What accounting needs to know of them."""
+        """What accounting needs to know of them: ``rate`` is set for secret samples only."""
         if self.kind == "poisson":
             rate = self.size / self.clients
         else:
@@ -101,9 +124,16 @@ def _no_noise(purpose: str, number: int) -> NoiseGenerator:
 
 @dataclass(frozen=True)
 class Weights:
-    """How much each client counts in a sum, from ``least`` to ``greatest``.
+    """How much each client counts in a sum.
 
     Weights are public and declared before any data are read: one that follows the data is data.
+
+    Attributes
+    ----------
+    of : callable
+        A client's weight, a whole number, by its id.
+    least, greatest : int
+        Between these all weights lie. The noise of others hides a client less the more it weighs.
     """
 
     of: Weigh
@@ -115,7 +145,10 @@ ALIKE = Weights(lambda client: 1)  # every client counts as much
 
 
 def require_weight(weight: object, answered: Sequence[int], weigh: Weigh) -> int:
-    """``weight`` if the clients ``answered`` can have it together, else MalformedError."""
+    """``weight`` if the clients ``answered`` can have it together, else MalformedError.
+
+    ``weight``: what a node claims, or a secure sum holds. ``weigh``: a client's public weight.
+    """
     if type(weight) is not int:
         raise MalformedError(f"weight={weight!r:.40}: must be an integer")
     right = sum(weigh(client) for client in answered)

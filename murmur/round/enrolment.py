@@ -23,13 +23,22 @@ from flwr.proto.node_pb2 import NodeInfo
 
 @dataclass(frozen=True)
 class Enrolment:
-    """``clients``: {public key (PEM): ids}; every key and every id is there once."""
+    """Which clients each enrolled key hosts; immutable.
+
+    Attributes
+    ----------
+    clients : mapping
+        {public key (PEM): ids}; every key and every id is there once.
+    """
 
     clients: Mapping[bytes, tuple[int, ...]]
 
     @classmethod
     def load(cls, path: str | Path) -> Enrolment:
-        """Read a table; ValueError names the line that is wrong."""
+        """Read a table; empty lines are passed over.
+
+        ValueError says that the file cannot be read, or names the line that is wrong.
+        """
         place = Path(path).expanduser()
         try:
             text = place.read_text(encoding="utf-8")
@@ -48,7 +57,10 @@ class Enrolment:
         return found
 
     def with_node(self, key: str, clients: Iterable[int]) -> Enrolment:
-        """One node more; ValueError where its key or one of its clients is there already."""
+        """A new table with one node more; ValueError where its key or a client is there already.
+
+        ``key``: as OpenSSH writes it. ``clients``: the ids that it hosts.
+        """
         pem = pem_of(key)
         ids = tuple(clients)
         if pem in self.clients:
@@ -61,7 +73,10 @@ class Enrolment:
         return Enrolment({**self.clients, pem: ids})
 
     def hosted(self, nodes: Iterable[NodeInfo]) -> dict[int, tuple[int, ...]]:
-        """{node: clients} of those ``nodes`` that are enrolled."""
+        """{node: clients} of those ``nodes`` that are enrolled.
+
+        ``nodes``: as Flower's grid lists them, with the keys that the SuperLink has authenticated.
+        """
         known = ((node.node_id, self.clients.get(node.public_key)) for node in nodes)
         return {node: clients for node, clients in known if clients is not None}
 

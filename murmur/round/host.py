@@ -95,6 +95,8 @@ Parse = Callable[[RecordDict, int], list[Task]]
 class Home(Protocol):
     """Where clients live, and what leaves it beside their releases.
 
+    ``SimulatedHome`` and ``DeviceHome`` are the two kinds.
+
     Attributes
     ----------
     folder : Path
@@ -121,12 +123,27 @@ class Home(Protocol):
         """The folder of what clients remember from round to round, of this run only."""
 
     def reason(self, about: str, error: Exception) -> str:
-        """What the server hears of a refusal; why is written to this machine's own log."""
+        """What the server hears of a refusal; why is written to this machine's own log.
+
+        ``about``: which round and client it was, for the log.
+        """
 
 
 @dataclass(frozen=True)
 class SimulatedHome:
-    """Virtual clients of one run in its folder: its server is the researcher's, who is told why."""
+    """Virtual clients of one run in its folder: its server is the researcher's, who is told why.
+
+    Attributes
+    ----------
+    folder : Path
+        The run's.
+    run : str
+        Its name in the ledger.
+    policy : Policy
+        What a trial is held to; without one all is allowed, and counted all the same.
+    free_reports : bool
+        True unless the trial is to behave as a device with this policy.
+    """
 
     folder: Path
     run: str
@@ -158,7 +175,17 @@ class SimulatedHome:
 
 @dataclass(frozen=True)
 class DeviceHome:
-    """A device: its server hears one sentence of whatever goes wrong, and no report is free."""
+    """A device: its server hears one sentence of whatever goes wrong, and no report is free.
+
+    Attributes
+    ----------
+    folder : Path
+        The device's own, for all runs together: one ledger counts a client's whole life.
+    run : str
+        The run's name, in a server's words.
+    policy : Policy
+        The owner's. One that is missing or cannot be read refuses everything.
+    """
 
     folder: Path
     run: str
@@ -177,7 +204,11 @@ class DeviceHome:
 
 
 class Data(Protocol):
-    """The data of the clients that live here."""
+    """The data of the clients that live here.
+
+    Opened once an owner's policy has admitted a release and before it is charged: what cannot be
+    opened costs nothing.
+    """
 
     def of(self, client: int) -> LocalData:
         """Those of ``client``; any error means that it has none that fit, and so refuses."""
@@ -231,7 +262,11 @@ def noise_of_this_thread(task: Task) -> NoiseGenerator:
 
 @dataclass(frozen=True)
 class SeededNoise:
-    """Noise that follows from the run's ``seed``, of its own for each client, round and purpose."""
+    """Noise that follows from the run's ``seed``, of its own for each client, round and purpose.
+
+    Whoever knows the seed can take it off again: the run's statement is void, and a device's policy
+    refuses it unless its owner allows it.
+    """
 
     seed: int
 
@@ -301,7 +336,11 @@ class Host:
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to one message, for all the clients that it names.
 
-        What returns is what the ledger has stored: no byte leaves that is not committed.
+        What returns is what the ledger has stored: no byte leaves that is not committed. Refusals
+        and failures of single clients are in the reply. An invalid policy or a ledger that cannot
+        be trusted refuses all of them.
+
+        RequestError where the message is malformed: there is nobody to answer for then.
         """
         if self.secure.answers(content):
             return self.secure.answer(content)
@@ -341,6 +380,10 @@ class Host:
         return self.client
 
     def _collector(self, content: RecordDict, half: Client) -> Collector:
+        """What takes this message's releases: a plain sum, rows, or masked vectors.
+
+        Under secure aggregation rows stay refused, for each would be one client's own.
+        """
         collector = self.secure.collector(content)
         # Under secure aggregation, unmasked contributions are rejected.
         if not half.summed and type(collector) is PlainSum:
@@ -352,7 +395,11 @@ class Host:
     def _charged(
         self, tasks: list[Task], request: str, collector: Collector, refused: dict[int, str]
     ) -> list[Task]:
-        """Those of ``tasks`` that may be computed, all paid for in one durable commit."""
+        """Those of ``tasks`` that may be computed, all paid for in one durable commit.
+
+        ``request``: the message's digest, under which they are charged. ``refused`` gets the
+        others, by client. Charged before and never answered counts as paid: it is computed again.
+        """
         charges: dict[int, Charge] = {}
         admitted = set()
         for task in tasks:
@@ -376,7 +423,11 @@ class Host:
         return [task for task in tasks if task.client in admitted]
 
     def _charge(self, task: Task, request: str, collector: Collector) -> Charge | None:
-        """What answering costs; None for what a simulation only shows to its researcher."""
+        """What answering costs; None for what a simulation only shows to its researcher.
+
+        TaskError, or whatever the client half raises, where the task may not be answered: nothing
+        of it depends on data.
+        """
         half = self._half(task)
         terms = self.terms
         if task.purpose not in half.purposes:
@@ -487,14 +538,17 @@ def _reply(collector: Collector, refused: dict[int, str]) -> RecordDict:
 
 
 def encode_reply(reply: RecordDict) -> bytes:
-    """A reply as the ledger stores it: bytes that need no unpickling."""
+    """A reply as the ledger stores it: bytes that need no unpickling.
+
+    The arrays of ``contribution`` as safetensors, the record ``report`` as JSON in their metadata.
+    """
     arrays = reply.array_records.get("contribution")
     values = {name: np.ascontiguousarray(a.numpy()) for name, a in (arrays or {}).items()}
     return save(values, metadata={"report": json.dumps(dict(reply.config_records["report"]))})
 
 
 def decode_reply(stored: bytes) -> RecordDict:
-    """The inverse of ``encode_reply``."""
+    """The inverse of ``encode_reply``, for bytes that this device has stored itself."""
     header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
     report = json.loads(header["__metadata__"]["report"])
     content = RecordDict({"report": ConfigRecord(report)})
@@ -508,7 +562,21 @@ def decode_reply(stored: bytes) -> RecordDict:
 
 
 class Planned(NamedTuple):
-    """A release that is about to be made: its ``event``, and all that a sum's terms say of it."""
+    """A release that is about to be made: its event, and all that a sum's terms say of it.
+
+    Attributes
+    ----------
+    algorithm, purpose : str
+        As policies and the terms of sums name them.
+    codec : Codec
+        The form in which it travels.
+    event : Event
+        What it costs by itself.
+    weight : int
+        The client's, public.
+    seeded : bool
+        Whether its noise follows from the run's seed.
+    """
 
     algorithm: str
     purpose: str
@@ -519,13 +587,23 @@ class Planned(NamedTuple):
 
 
 class Collector(Protocol):
-    """Takes the releases of one message's clients and gives the node's contribution."""
+    """Takes the releases of one message's clients and gives the node's contribution.
+
+    The node half of a summation; one is made for each message. ``event`` is asked before the
+    charge, ``add`` after it, and the rest once all have been added.
+    """
 
     def event(self, client: int, planned: Planned) -> Event:
-        """What ``planned.event`` is once it leaves this way; TaskError if it may not."""
+        """What ``planned.event`` is once it leaves this way; TaskError if it may not.
+
+        What it returns is charged, so it claims no more than this way hides.
+        """
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
-        """Take one client's packed release; raises if it cannot."""
+        """Take one client's packed release; raises if it cannot, and then holds nothing of it.
+
+        ``packed``: as ``codec.pack`` gives it. ``weight``: the client's.
+        """
 
     @property
     def clients(self) -> list[int]:
@@ -539,7 +617,10 @@ class Collector(Protocol):
 
 
 class PlainSum:
-    """The node's sum (int64); the release of a single client stays in its compact form."""
+    """The node's sum (int64); the release of a single client stays in its compact form.
+
+    A server reads it: it hides no client from whoever reads messages, and is charged so.
+    """
 
     def __init__(self) -> None:
         self._sum: Sum | None = None
@@ -571,7 +652,7 @@ class PlainSum:
         return {"weight": weight, "packed": len(self.clients) == 1}
 
     def arrays(self) -> ArrayRecord:
-        """The sum."""
+        """``sum``: int64 of the codec's shape, or the one client's packed release."""
         if self._sum is None or self._packed is None:
             raise ValueError("nothing was added")
         if len(self._sum.clients) == 1:
@@ -607,7 +688,7 @@ class SideBySide:
         return {}
 
     def arrays(self) -> ArrayRecord:
-        """The rows."""
+        """``rows``: (clients, ...), each as its codec packs it."""
         if self._rows is None:
             raise ValueError("nothing was added")
         return ArrayRecord({"rows": Array(self._rows.packed())})
@@ -624,7 +705,19 @@ class UnchargedSum(PlainSum):
 
 
 class MaskedVectors:
-    """The masked contributions of one message's clients, side by side; nothing is summed here."""
+    """The masked contributions of one message's clients, side by side; nothing is summed here.
+
+    A masked vector is random to whoever does not know the masks. The server learns the sum over
+    enough clients or nothing, so that a release whose mechanism says so costs less in it.
+
+    Parameters
+    ----------
+    parties : SecureParties
+        The clients with their secrets, and their state from the phases before.
+    content : RecordDict
+        The message: what is asked, and phase MASK of the protocol. RequestError where that is
+        malformed.
+    """
 
     def __init__(self, parties: SecureParties, content: RecordDict) -> None:
         self.parties = parties
@@ -635,7 +728,10 @@ class MaskedVectors:
     def event(self, client: int, planned: Planned) -> Event:
         """Its event, hidden among the fewest honest clients whose sum this client lets out.
 
-        TaskError where the sum's terms are for another release; nothing is charged then.
+        ``terms.honest``: the terms' minimum less the colluders that they reckon with. The chance
+        that its share holders were drawn badly is in the event, and is added to δ. TaskError where
+        the sum's terms are for another release, SecureSumError where the server's list leaves the
+        client out; nothing is charged then.
         """
         party = self._load(client)
         terms = party.terms
@@ -655,7 +751,10 @@ class MaskedVectors:
         )
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
-        """Mask one client's integers and its weight."""
+        """Mask one client's integers and its weight.
+
+        Whatever happens, the client's state is saved: it masks once in a sum.
+        """
         party = self._load(client)
         integers = codec.expand(packed, weight).reshape(-1)
         vector = np.append(integers, np.int64(weight))
@@ -694,7 +793,8 @@ class SecureParties:
     """The clients that live here as parties of secure sums, each with its own state and secrets.
 
     All phases but MASK are independent of clients' data and are answered here, without a charge.
-    MASK comes with the request to train, and the host answers it like every release.
+    MASK comes with the request to train, and the host answers it like every release. A subclass may
+    keep one party's state elsewhere (``murmur.flower.client``).
 
     Attributes
     ----------
@@ -719,7 +819,12 @@ class SecureParties:
         return record is not None and record.get("phase") != Phase.MASK.value
 
     def answer(self, content: RecordDict) -> RecordDict:
-        """The reply to such a message, for all the clients that it names."""
+        """The reply to such a message, for all the clients that it names.
+
+        A record ``secure_sum`` with ``clients`` and their ``messages``, ``refused`` and
+        ``reasons``. The same message gets the same answer, from the client's disk. RequestError
+        where it is malformed.
+        """
         request = _request(content.config_records[RECORD])
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
@@ -740,6 +845,7 @@ class SecureParties:
     def collector(self, content: RecordDict) -> Collector:
         """What takes the releases that a message asks for.
 
+        Where the run masks, a message without phase MASK gets nothing that costs anything.
         RequestError where the server wants masks and the run has none.
         """
         record = content.config_records.get(RECORD)
@@ -802,7 +908,19 @@ def identity_file(folder: Path, client: int) -> Path:
 
 
 class Request:
-    """One message of the protocol as it arrived; ValueError if it is malformed."""
+    """One message of the protocol as it arrived.
+
+    KeyError, TypeError or ValueError if it is malformed, which ``_request`` makes a RequestError.
+
+    Attributes
+    ----------
+    run, round : str, int
+        Which sum it is about, in the server's words.
+    phase : Phase
+        Which phase of it.
+    messages : dict
+        What each client is sent, in bytes.
+    """
 
     def __init__(self, record: ConfigRecord) -> None:
         fields: dict[str, Any] = dict(record)
@@ -822,7 +940,10 @@ class Request:
             raise ValueError("run, round: must be a name and an integer")
 
     def terms(self, message: bytes) -> Terms:
-        """The terms that the server proposes, which are its message in phase ADVERTISE."""
+        """The terms that the server proposes, which are its message in phase ADVERTISE.
+
+        ValueError where they are none, or those of another run or round.
+        """
         try:
             plain = json.loads(message)
         except (ValueError, RecursionError) as error:

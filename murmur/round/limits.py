@@ -2,12 +2,15 @@
 
 Sizes are counted as if each client had a node of its own: a simulation puts many clients on one
 node, which sums them, and devices do not. What counts is the content of each client's own messages,
-without the transport's framing.
+without the transport's framing. They are the ``bytes_down`` and ``bytes_up`` of a round.
 
 The limit is about Flower 1.41, which sends equal parts of an array once, however often they occur:
 1.2 GB of zeros travel as a few kilobytes and take 3 GB when they are decoded, before a strategy
 sees the reply. So Flower's two decoding functions are replaced by ones that count first; a reply
 that is too large becomes an error of its node, as if that had failed.
+
+The first half measures, the second limits: ``ReplyLimit``, and ``limit_replies``, which puts this
+process's one in place.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ def message_size(content: RecordDict) -> int:
 def request_size(content: RecordDict, clients: Sequence[int]) -> int:
     """Bytes of what a node is sent for ``clients``, had each a node of its own.
 
-    In a record, ``messages`` are the clients' own, one for each of ``clients``.
+    Every array is counted once for each client. In a record, ``messages`` are the clients' own, one
+    for each of ``clients``; all else is sent to each.
     """
     alone = _Alone()
     for record in content.config_records.values():
@@ -140,21 +144,39 @@ def _length(value: Any) -> Any:
 
 
 class ReplyLimit:
-    """``bytes``: of one reply with all its arrays; what a run needs raises it, for good."""
+    """The largest reply that this process decodes.
+
+    Parameters
+    ----------
+    least : int
+        Bytes that are always allowed.
+
+    Attributes
+    ----------
+    bytes : int
+        Of one reply with all its arrays. What a run needs raises it, for good: it never falls.
+    """
 
     def __init__(self, least: int) -> None:
         self.bytes = least
 
     def allow(self, codec: Codec, clients: int) -> None:
-        """Replies may hold the contributions of ``clients``, side by side, in any form."""
+        """Replies may hold the contributions of ``clients``, side by side, in any form.
+
+        Sixteen bytes for each entry and weight: twice the 64 bits in which sums travel. Called
+        before each message of a phase is sent.
+        """
         self.allow_bytes(16 * clients * (math.prod(codec.shape) + 1))
 
     def allow_bytes(self, needed: int) -> None:
-        """Replies may have ``needed`` bytes."""
+        """Replies may have ``needed`` bytes, and 4 MiB for reports, keys and shares beside them."""
         self.bytes = max(self.bytes, _ROOM + needed)
 
     def pulling(self, pull: Callable[..., dict[str, bytes]]) -> Callable[..., dict[str, bytes]]:
-        """Flower's ``pull_objects``, which stops at the limit."""
+        """Flower's ``pull_objects``, which stops at the limit.
+
+        It counts what travels, over all of Flower's threads; ObjectPullError once that is too much.
+        """
 
         @wraps(pull)
         def limited(
@@ -177,7 +199,11 @@ class ReplyLimit:
         return limited
 
     def inflating(self, inflate: Callable[..., Any]) -> Callable[[str, dict[str, bytes]], Any]:
-        """Flower's ``inflate_object_from_contents``, of what stays within the limit."""
+        """Flower's ``inflate_object_from_contents``, of what stays within the limit.
+
+        It counts what would be decoded, before it is. A reply that is too large, or that Flower
+        cannot decode, becomes an error reply of its node: one node cannot end a run.
+        """
 
         @wraps(inflate)
         def limited(object_id: str, contents: dict[str, bytes]) -> Any:
@@ -211,7 +237,11 @@ REPLIES = ReplyLimit(_ROOM)
 
 
 def limit_replies() -> None:
-    """Let Flower's grid of this process keep to ``REPLIES``."""
+    """Let Flower's grid of this process keep to ``REPLIES``.
+
+    It replaces two names in Flower's module, once however often it is called. Called where a run
+    begins, before anything is received.
+    """
     from flwr.superlink.grid import http_grid  # a second to import, which a device need not wait
 
     for name, limited in (

@@ -90,7 +90,12 @@ class Question:
     alone: bool = False
 
     def content(self, clients: Sequence[int]) -> RecordDict:
-        """The message to a node for its ``clients``."""
+        """The message to a node for its ``clients``.
+
+        A record ``model`` with the array ``model`` and all others, and a record ``task`` with the
+        settings, ``round``, ``clients`` and, unless it is "train", ``purpose``.
+        ``murmur.round.task.parse_tasks`` reads it.
+        """
         task: dict[str, Any] = {**self.settings, "round": self.number, "clients": list(clients)}
         if self.purpose != "train":  # which is what clients do unless told otherwise
             task["purpose"] = self.purpose
@@ -103,7 +108,7 @@ class Question:
         return ArrayRecord({name: Array(values) for name, values in arrays.items()})
 
     def task(self, client: int) -> Task:
-        """The same as ``client`` reads it."""
+        """The same as ``client`` reads it, for guests in the server's own process."""
         known = self.model, self.arrays, self.settings, self.purpose
         return Task(self.number, client, *known)
 
@@ -111,6 +116,9 @@ class Question:
 @dataclass
 class Outcome:
     """What happened in the phase of round ``number``.
+
+    A phase fills it in from ``ask`` to ``take``; the strategy puts it in the round's row, and what
+    a checkpoint must know of a round that is over is ``facts``.
 
     Attributes
     ----------
@@ -121,8 +129,8 @@ class Outcome:
     failed, accused : dict
         Who did not contribute, and why; who was proven to have lied in a secure sum.
     possibly_released : list of int
-        Clients whose data may have been released: they have answered, or their node failed in a
-        way that does not exclude it. Each takes this phase's event into its account.
+        Clients whose data may have been released: they have answered, or their node failed in a way
+        that does not exclude it. Each takes this phase's event into its account.
     sizes : list of int
         Over how many clients each sum is that the server has seen, or would have with secure sums.
     counted : bool
@@ -160,7 +168,7 @@ class Outcome:
         return len(self.clients) + self.away
 
     def fail(self, clients: Iterable[int], reason: str) -> None:
-        """None of ``clients`` contributes."""
+        """None of ``clients`` contributes; what was said of one of them before is replaced."""
         self.failed.update(dict.fromkeys(clients, reason))
 
     def add(self, other: Outcome) -> None:
@@ -184,13 +192,24 @@ class Outcome:
 
 
 class Guests(Protocol):
-    """Clients without data, in the server's own process, that join a phase: an audit's canaries."""
+    """Clients without data, in the server's own process, that join a phase: an audit's canaries.
+
+    They measure what a run leaks: a lower bound on ε beside the proven one. They release through
+    the algorithm's own mechanism, hold nobody's data, and are never asked over the network.
+    """
 
     def join(self, task: Task, total: Sum) -> None:
-        """Add their releases to ``total``, which has all others'; ``task``: of one of these."""
+        """Add their releases to ``total``, which has all others'.
+
+        Called once for each phase that counts, before its result is read. ``task``: of one of those
+        that answered, with what the whole cohort was asked.
+        """
 
     def look(self, mean: NDArray[np.float64]) -> None:
-        """See what a trusted server publishes of the sum, (d,)."""
+        """See what a trusted server publishes of the sum, (d,).
+
+        Called by strategies that publish a mean, once for each update of the model.
+        """
 
     def state(self) -> dict[str, NDArray]:
         """What a checkpoint must hold."""
@@ -203,10 +222,27 @@ class Guests(Protocol):
 
 
 class Phase:
-    """``question`` on its way to a cohort and back.
+    """``question`` on its way to a cohort and back: ``ask``, send, ``take``; each once.
 
-    ``sums``: how this kind of phase is summed. ``quorum``: the share of the cohort that must answer
-    for the total to count; 0: it counts whoever answers. ``guests``: join a phase that counts.
+    Parameters
+    ----------
+    question : Question
+        What each client of the cohort is asked.
+    sums : Sums
+        How this kind of phase is summed.
+    setup : SumSetup
+        Of the run; says on which nodes clients are.
+    quorum : float
+        The share of the cohort that must answer for the total to count; 0: whoever answers counts.
+    guests : Guests or None
+        Join a phase that counts.
+
+    Attributes
+    ----------
+    summation : Summation
+        Adds up this phase's answers.
+    outcome : Outcome
+        What has happened so far.
     """
 
     def __init__(
@@ -229,7 +265,9 @@ class Phase:
     def ask(self, grid: Grid) -> list[Message]:
         """The messages: to each node that hosts somebody of the cohort, or to each client.
 
-        Clients without an online node are reported and not charged.
+        Clients without an online node are reported and not charged. Under secure sums the phases
+        before masking take place in here, over ``grid``. The caller sends the messages and hands
+        the replies to ``take``.
         """
         question = self.question
         outcome = self.outcome
@@ -247,7 +285,16 @@ class Phase:
         return messages
 
     def take(self, replies: Iterable[Message]) -> Outcome:
-        """Read what came back; replies to other phases are passed over."""
+        """Read what came back; replies to other phases are passed over.
+
+        A node that has not replied has failed, and its clients' data may have been released. Under
+        secure sums the phases after masking take place in here.
+
+        Returns
+        -------
+        Outcome
+            Complete. ``total`` and ``weight`` mean something only where it is ``counted``.
+        """
         outcome = self.outcome
         for reply in replies:
             # Whatever is left is a duplicate, or comes from a node that was not asked.
@@ -271,12 +318,17 @@ class Phase:
         return outcome
 
     def run(self, grid: Grid, timeout: float) -> Outcome:
-        """Ask, wait ``timeout`` seconds, and take the answers."""
+        """Ask, wait ``timeout`` seconds, and take the answers; for phases before the rounds."""
         return self.take(list(grid.send_and_receive(self.ask(grid), timeout=timeout)))
 
     # Helpers --------------------------------------------------------------------------------
 
     def _message(self, node: int, clients: list[int]) -> Message:
+        """One node's message, noted as waited for.
+
+        Its group id names round and purpose, and the client where each has a message of its own, so
+        that a reply finds its clients again.
+        """
         question = self.question
         content = question.content(clients)
         self.summation.invite(clients, content)
@@ -289,7 +341,11 @@ class Phase:
         return Message(content, dst_node_id=node, message_type=question.kind, group_id=group)
 
     def _read(self, clients: list[int], reply: Message) -> None:
-        """Take one node's reply: an error, a contribution, refusals, or what no node may send."""
+        """Take one node's reply: an error, a contribution, refusals, or what no node may send.
+
+        It is taken as a whole, or its clients have failed as a whole. A rejected reply counts as
+        released: its node may have charged its clients all the same.
+        """
         outcome = self.outcome
         question = self.question
         if reply.has_error():
@@ -314,7 +370,11 @@ class Phase:
             outcome.possibly_released += self._charged(list(refused))
 
     def _lose(self, clients: list[int], reason: str, code: int | None = None) -> None:
-        """Their node sent an error with ``code``, or, where that is None, nothing."""
+        """Their node sent an error with ``code``, or, where that is None, nothing.
+
+        Where the clients' code had not begun, nothing was released. Where it has ended, the
+        placement may know who was charged. Else it may still be at work: all count as released.
+        """
         self.outcome.fail(clients, reason)
         if code in _ENDED:
             clients = self._charged(clients)
@@ -338,7 +398,8 @@ class Phase:
 def read_report(content: RecordDict, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
     """Which of ``clients`` answered in a node's reply, and who refused and why.
 
-    MalformedError, KeyError or TypeError where it does not speak of each of them once.
+    Reasons become one printable line each. MalformedError, KeyError or TypeError where the reply
+    does not speak of each of ``clients`` exactly once.
     """
     report = content.config_records["report"]
     answered = _ids(report["clients"])

@@ -24,7 +24,15 @@ POLL_SECONDS = 3.0  # Flower's own interval between two looks
 
 @dataclass(frozen=True)
 class Placement:
-    """``asked``: {node: client ids}; ``away``: {client: why nobody can ask it now}."""
+    """Where the clients of a cohort are at this moment.
+
+    Attributes
+    ----------
+    asked : dict
+        {node: client ids}.
+    away : dict
+        {client: why nobody can ask it now}.
+    """
 
     asked: dict[int, list[int]]
     away: dict[int, str] = field(default_factory=dict)
@@ -34,21 +42,27 @@ class ClientPlacement(Protocol):
     """Says which node to ask for which client."""
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """Where ``clients`` are now."""
+        """Where ``clients`` are now; may wait for them. Each is ``asked`` once, or ``away``."""
 
     def released(self, clients: Sequence[int], number: int, purpose: str) -> list[int]:
         """Those of ``clients`` whose data may have been released in round ``number``.
 
-        Asked once their node has ended with an error, or they have refused.
+        Asked once their node has ended with an error, or they have refused. Where it cannot know,
+        it answers all: an account may hold too much, never too little. ``purpose``: the phase's.
         """
 
 
 class SimulatedPlacement:
     """A simulation's nodes: each takes an even share of whoever is asked.
 
-    ``shares``: into how many, where an interrupted round is asked again: a client answers the same
-    message only. None: one for each node. ``ledger``: that of all its clients, if it can be read
-    here; a charge comes before anything leaves, so whoever was not charged has released nothing.
+    Attributes
+    ----------
+    ledger : Path or None
+        That of all its clients, if it can be read here. A charge comes before anything leaves, so
+        whoever was not charged has released nothing. None: all count as released.
+    shares : int or None
+        Into how many, where an interrupted round is asked again: a client answers the same message
+        only. None: one for each node.
     """
 
     def __init__(self) -> None:
@@ -56,7 +70,7 @@ class SimulatedPlacement:
         self.shares: int | None = None
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """An even split over the nodes."""
+        """An even split over the nodes, in the order of their ids; nobody is away."""
         nodes = sorted(grid.get_node_ids())[: self.shares]
         shares = zip(nodes, np.array_split(np.asarray(clients), len(nodes)), strict=True)
         return Placement({node: share.tolist() for node, share in shares if len(share)})
@@ -80,9 +94,14 @@ class SimulatedPlacement:
 class DevicePlacement:
     """Devices: whoever is hosted by a node that is online, once the quorum is there.
 
-    ``enrolment``: which node hosts whom; a node that is not in it is asked for nothing.
-    ``quorum``: share of the asked that must be online, else nobody is asked and nobody pays.
-    ``timeout``: seconds to wait for them.
+    Parameters
+    ----------
+    enrolment : Enrolment
+        Which node hosts whom; a node that is not in it is asked for nothing.
+    quorum : float
+        Share of the asked that must be online, else nobody is asked and nobody pays.
+    timeout : float
+        Seconds to wait for them.
     """
 
     def __init__(self, enrolment: Enrolment, quorum: float, timeout: float) -> None:
@@ -91,7 +110,11 @@ class DevicePlacement:
         self.timeout = timeout
 
     def place(self, grid: Grid, clients: Sequence[int]) -> Placement:
-        """The nodes of ``clients``; empty where too few are online before the deadline."""
+        """The nodes of ``clients``; empty where too few are online before the deadline.
+
+        It looks every three seconds, and goes on as soon as the quorum is online, without those who
+        are not. Each client that is not asked is in ``away``, with the reason.
+        """
         wanted = [int(client) for client in clients]
         least = math.ceil(self.quorum * len(wanted))
         deadline = time.monotonic() + self.timeout

@@ -3,6 +3,13 @@
 A strategy has a ``PrivacyReport``. The report asks the algorithm what one participation releases
 and what its paper claims, the phases over how many clients sums were, and composes the evaluation
 on clients and an audit's canaries into the same statement.
+
+Figures are about what may have been released, whether or not it arrived: a client that was asked
+and whose node failed counts as one that has answered, unless the failure excludes it. ε is derived
+from events whenever a statement is made.
+
+``Releasing`` is what a strategy must say, ``PrivacyReport`` the report; the functions after it make
+exposures, and an evaluation uses them too.
 """
 
 from __future__ import annotations
@@ -37,10 +44,18 @@ class Releasing(Protocol):
         differs.
     unit, adjacency : Unit, Adjacency
         Whose data is protected, and which two data sets are neighbours.
+    setup : ServerSetup
+        For the budget, and for how sums are taken.
     participations : Counter
         How often each client may have released something.
     before : Counter
         Of these, how often before the rounds.
+    sums : Sums
+        Of the trainings; knows the fewest clients that any sum was over.
+    evaluation : ClientEvaluation or None
+        Releases of its own, after rounds.
+    canaries : Guests or None
+        An audit in the run.
     """
 
     algorithm: str
@@ -56,13 +71,13 @@ class Releasing(Protocol):
     canaries: Guests | None
 
     def release_event(self) -> Event:
-        """What one participation releases about one client."""
+        """What one participation releases about one client, by itself: no sum is in it."""
 
     def event_before(self) -> Event | None:
         """What an answer before the rounds releases; None: it is no matter of the usual report."""
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """What the paper's theorem states: ε of one round and of the whole run."""
+        """What the paper's theorem states: ε of one round and of the whole run; None: nothing."""
 
     def weights(self) -> Weights:
         """How much each client counts in a sum."""
@@ -78,13 +93,20 @@ class Releasing(Protocol):
 
 
 class PrivacyReport:
-    """The report of the strategy ``of``, at any time of the run."""
+    """The report of the strategy ``of``, at any time of the run.
+
+    It keeps nothing: each method reads what the strategy has counted so far.
+    """
 
     def __init__(self, of: Releasing) -> None:
         self.of = of
 
     def statement(self, void: Iterable[str] = ()) -> Statement:
-        """Claimed and proven privacy of everything released so far; ``void``: why it counts not."""
+        """Claimed and proven privacy of everything released so far.
+
+        Made after each round and at the end, at the budget's δ. ``void``: reasons for which it
+        counts not, such as noise that follows from a seed.
+        """
         of = self.of
         budget = of.setup.budget
         exposures = of.exposures()
@@ -109,7 +131,11 @@ class PrivacyReport:
         )
 
     def spent_in_all(self) -> Event:
-        """What the most exposed client has released, its evaluations included."""
+        """What the most exposed client has released, its evaluations included.
+
+        As the budget's adversary sees it. Two clients' worst parts may be taken together, which is
+        above what any one of them has released.
+        """
         if self.of.evaluation is None:
             evaluation = []
         else:
@@ -117,7 +143,11 @@ class PrivacyReport:
         return ComposedEvent((self.of.spent(), *evaluation))
 
     def exposures(self) -> list[Exposure]:
-        """The usual adversaries: a server that reads messages, and one that sees only sums."""
+        """The usual adversaries: a server that reads messages, and one that sees only sums.
+
+        The second is there where sums are secure, or simulated as such. Answers before the rounds
+        are added to the rounds' for each client.
+        """
         found = self._exposures(self.of.release_event(), self._in_rounds())
         event = self.of.event_before()
         if event is None:
@@ -151,7 +181,11 @@ class PrivacyReport:
         return exposures
 
     def spent(self) -> Event:
-        """The usual spending: the releases of the most exposed client, one for each round."""
+        """The usual spending: the releases of the most exposed client, one for each round.
+
+        As the budget's adversary sees it. Before anything was released, one release: a plan's
+        figure.
+        """
         event = self.of.event_before()
         participations = self._in_rounds()
         release = self._seen(self.of.release_event())
@@ -174,7 +208,8 @@ class PrivacyReport:
     ) -> Exposure:
         """What a server that sees sums only has learned, where each answer is ``release``.
 
-        ``participations``: how many answers of each client there were; None: all.
+        ``participations``: how many answers of each client there were; None: all. The noise is that
+        of the smallest sum so far; before the first, of the smallest that the settings allow.
         """
         of = self.of
         return secure_exposure(
@@ -208,6 +243,10 @@ def secure_exposure(
 ) -> Exposure:
     """What a server that sees sums only has learned of every client.
 
+    The noise of the others hides a client's release in a sum: of ``survivors`` less those who may
+    side with the server. That so many are honest is an assumption, which the statement names; so is
+    what keeps the server from more than sums.
+
     Parameters
     ----------
     settings : SecureSumSettings
@@ -222,6 +261,11 @@ def secure_exposure(
         The fewest clients that any revealed sum was over.
     weights : Weights
         How much each client counts: the noise of others counts by theirs.
+
+    Returns
+    -------
+    Exposure
+        Its ``per_round`` is that of the client of most weight, which is hidden least.
     """
     honest = max(1, survivors - settings.colluders)
     failure = settings.failure_probability(cohort)
@@ -254,6 +298,15 @@ def with_evaluation(exposure: Exposure, event: Event, counts: Mapping[int, int])
     """``exposure`` and the evaluations on clients: ``event`` so often for each client.
 
     Where ``exposure`` does not name its clients one by one, each gets the most exposed client's.
+
+    Parameters
+    ----------
+    exposure : Exposure
+        What one adversary has seen of the training.
+    event : Event
+        One evaluation as that adversary sees it.
+    counts : mapping
+        How often each client may have answered; not empty.
     """
     assumed = exposure.assumptions
     if isinstance(event, SummedEvent):

@@ -56,8 +56,18 @@ Replies = Mapping[int, bytes]
 class Release:
     """What each client of a phase releases: all that the terms of a secure sum say of it.
 
-    ``event``: what one release costs by itself. ``seeded``: whether its noise follows from the
-    run's seed.
+    Attributes
+    ----------
+    algorithm, purpose : str
+        As both halves and owners' policies name them.
+    codec : Codec
+        The form of a contribution.
+    event : Event
+        What one release costs by itself.
+    weights : Weights
+        Between which bounds clients' weights lie.
+    seeded : bool
+        Whether its noise follows from the run's seed.
     """
 
     algorithm: str
@@ -69,7 +79,11 @@ class Release:
 
     @property
     def digest(self) -> str:
-        """What clients compare with the release that they are about to make, in hexadecimal."""
+        """What clients compare with the release that they are about to make, in hexadecimal.
+
+        A client that finds another one refuses, uncharged: in a sum of unlike releases the others'
+        noise would not be what its event counts on.
+        """
         return release_digest(
             self.algorithm,
             self.purpose,
@@ -122,7 +136,11 @@ class Sums:
         self.least_survivors = 0
 
     def begin(self, question: Question) -> Summation:
-        """What sums the answers to ``question``; a report of a simulation needs no secrecy."""
+        """What sums the answers to ``question``; a report of a simulation needs no secrecy.
+
+        Called once for each phase. Rows, where this kind of phase needs them; secure sums where
+        they are on; else a plain sum.
+        """
         codec = question.codec
         weights = question.weights
         number = question.number
@@ -153,7 +171,7 @@ class Sums:
         return self.setup.least_survivors
 
     def groups(self, cohort: Sequence[int], number: int) -> list[list[int]]:
-        """Who sums with whom in round ``number``, drawn by the run's seed."""
+        """Who sums with whom in round ``number``, drawn by the run's seed: always the same."""
         rng = experiment_rng(self.setup.seed, self.stream, number)
         return groups_of(cohort, self.settings, self.usual, rng)
 
@@ -171,7 +189,11 @@ class Sums:
             )
 
     def remember(self, sizes: Iterable[int]) -> None:
-        """Sums over ``sizes`` clients each were seen; 0: there was none."""
+        """Sums over ``sizes`` clients each were seen; 0: there was none.
+
+        Called after each phase that costs something; the least of all is what a statement counts
+        on.
+        """
         seen = [size for size in (self.least_survivors, *sizes) if size]
         self.least_survivors = min(seen, default=0)
 
@@ -202,7 +224,10 @@ def groups_of(
 
 
 def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
-    """Bits that hold every sum of total ``weight`` and the weight; whether it has a sign."""
+    """Bits that hold every sum of total ``weight`` and the weight; whether it has a sign.
+
+    So sums modulo 2^bits are the sums themselves. ValueError where that is more than 64.
+    """
     least, greatest = codec.limits(weight)
     signed = least < 0
     bits = max(greatest, weight, -least).bit_length() + signed
@@ -212,7 +237,26 @@ def modulus_bits(codec: Codec, weight: int) -> tuple[int, bool]:
 
 
 class SecureSummation:
-    """The secure sums of one phase, one for each group; see ``Summation`` for the methods."""
+    """The secure sums of one phase, one for each group; see ``Summation`` for the methods.
+
+    Parameters
+    ----------
+    sums : Sums
+        What lasts from phase to phase.
+    release : Release
+        What each client gives.
+    number : int
+        The round.
+
+    Attributes
+    ----------
+    total : Sum
+        Over all groups that were revealed so far.
+    journal : Journal
+        From which an interrupted phase goes on.
+    spoiled : list of tuples of int
+        Who was in sums that were impossible: by these, group testing names liars.
+    """
 
     def __init__(self, sums: Sums, release: Release, number: int) -> None:
         self.sums = sums
@@ -282,7 +326,11 @@ class SecureSummation:
         content[RECORD] = self.exchange.record(Phase.MASK, {c: self._lists[c] for c in clients})
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
-        """Add one node's masked contributions (clients, bytes) to the sums."""
+        """Add one node's masked contributions (clients, bytes) to the sums.
+
+        A vector of a wrong length accuses its client. SecureSumError for a client that was not
+        asked or answers twice, neither of which gets past ``murmur.round.phase.read_report``.
+        """
         masked = contribution(content, "masked")
         if masked.dtype != np.uint8 or masked.ndim != 2 or len(masked) != len(clients):
             raise MalformedError("masked contributions must be uint8[clients, bytes]")
@@ -392,9 +440,20 @@ def _hear(each: SecureServer, replies: Replies) -> dict[int, bytes]:
 class Exchange:
     """The protocol's phases as Flower messages: one to each node, for all of its clients.
 
-    ``run`` names the server's run and differs between runs. ``timeout``: seconds for each phase.
-    ``kind``: Flower's type of these messages.
-    Who fails is noted in ``outcome``, whose ``asked`` says which node hosts whom.
+    Parameters
+    ----------
+    run : str
+        Names the server's run and differs between runs.
+    outcome : Outcome
+        Who fails is noted in it; its ``asked`` says which node hosts whom.
+    grid : Grid
+        By which nodes are reached.
+    timeout : float
+        Seconds for each phase.
+    journal : Journal
+        Holds the replies of phases that were over before an interruption.
+    kind : str
+        Flower's type of these messages.
     """
 
     def __init__(
@@ -415,7 +474,12 @@ class Exchange:
         self.nodes = {c: node for node, clients in outcome.asked.items() for c in clients}
 
     def ask(self, phase: Phase, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Send each client its message of ``phase``; the answers that came back, by client."""
+        """Send each client its message of ``phase``; the answers that came back, by client.
+
+        Answers are bytes that nobody has read yet. A node whose reply is malformed, or does not
+        come in time, has failed with all of its clients. After an interruption the answers are the
+        journal's, and nothing is sent.
+        """
         if phase in self.journal.replies:
             return self.journal.replies[phase]
         asked = self.reachable(requests)
@@ -525,7 +589,11 @@ class Journal:
             self._read(load(path.read_bytes()))
 
     def restore(self, outcome: Outcome) -> None:
-        """Add what had happened in the phase before the interruption to ``outcome``."""
+        """Add what had happened in the phase before the interruption to ``outcome``.
+
+        Failures, accusations, bytes, and whose data may have been released. Nothing where there was
+        none.
+        """
         if self._outcome:
             for name in ("failed", "accused"):
                 before = {int(c): why for c, why in self._outcome[name].items()}
@@ -544,7 +612,10 @@ class Journal:
     def keep_masked(
         self, masked: list[tuple[list[int], NDArray]], asked: bytes, outcome: Outcome
     ) -> None:
-        """Phase MASK is over: whoever answered it has released something."""
+        """Phase MASK is over: whoever answered it has released something.
+
+        ``masked``: as the attribute. ``asked``: digest of the question. On disk when this returns.
+        """
         if self.path is not None:
             self.masked = masked
             self.asked = asked

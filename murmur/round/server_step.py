@@ -3,6 +3,9 @@
 Reddi et al., "Adaptive federated optimization", ICLR 2021, with the formulas of Flower's FedAvgM,
 FedAdam and FedYogi. Symbols: Δ = mean update, η = ``learning_rate``, m = first moment, v = second
 moment, τ = degree of adaptivity.
+
+A step is post-processing of a release: it costs no privacy. Each rule overrides ``direction``; what
+it remembers is in ``moments``, and goes into the run's checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +23,15 @@ Moment = NDArray[np.float64]
 
 
 class Sgd:
-    """w ← w + η Δ; with η = 1 the mean of the clients' models."""
+    """w ← w + η Δ; with η = 1 the mean of the clients' models.
+
+    Attributes
+    ----------
+    learning_rate : float
+        η, above 0; ValueError for any other.
+    moments : dict
+        What is kept from round to round, by its letter; empty before the first step.
+    """
 
     def __init__(self, *, learning_rate: float) -> None:
         require_positive("learning_rate", learning_rate)
@@ -28,11 +39,14 @@ class Sgd:
         self.moments: dict[str, Moment] = {}
 
     def step(self, model: Parameters, update: Moment) -> Parameters:
-        """The next model (d,) from ``model`` (d,) and the mean update (d,)."""
+        """The next model (d,) from ``model`` (d,) and the mean update (d,).
+
+        Called once for each round that counts: moments move with it.
+        """
         return (model + self.learning_rate * self.direction(update)).astype(np.float32)
 
     def direction(self, update: Moment) -> Moment:
-        """Where to go for a step of η."""
+        """Where to go for a step of η, (d,), from the mean update Δ (d,); moves the moments."""
         return update
 
     def state(self) -> dict[str, NDArray]:
@@ -45,21 +59,25 @@ class Sgd:
 
 
 class Momentum(Sgd):
-    """FedAvgM: m ← β m + Δ; w ← w + η m."""
+    """FedAvgM: m ← β m + Δ; w ← w + η m, with m = 0 at first and β = ``momentum`` in [0, 1)."""
 
     def __init__(self, *, learning_rate: float, momentum: float) -> None:
         super().__init__(learning_rate=learning_rate)
         self.momentum = _decay("momentum", momentum)
 
     def direction(self, update: Moment) -> Moment:
-        """M."""
+        """The first moment m (d,), after Δ was added."""
         before = self.moments.get("m", np.zeros_like(update))
         self.moments["m"] = self.momentum * before + update
         return self.moments["m"]
 
 
 class Yogi(Sgd):
-    """FedYogi: m ← β₁m + (1−β₁)Δ; v ← v − (1−β₂)Δ² sign(v − Δ²); w ← w + η m/(√v + τ)."""
+    """FedYogi: m ← β₁m + (1−β₁)Δ; v ← v − (1−β₂)Δ² sign(v − Δ²); w ← w + η m/(√v + τ).
+
+    All entry by entry, from m = v = 0 on. ``beta_1``, ``beta_2`` lie in [0, 1), ``tau`` above 0;
+    ValueError else.
+    """
 
     def __init__(self, *, learning_rate: float, beta_1: float, beta_2: float, tau: float) -> None:
         super().__init__(learning_rate=learning_rate)
@@ -77,12 +95,16 @@ class Yogi(Sgd):
         return moments["m"] / (np.sqrt(moments["v"]) + self.tau)
 
     def second(self, before: Moment, square: Moment) -> Moment:
-        """v, from v of the last round and Δ²."""
+        """The next v (d,), from v of the last round and ``square`` = Δ²."""
         return before - (1 - self.betas[1]) * square * np.sign(before - square)
 
 
 class Adam(Yogi):
-    """FedAdam: v ← β₂v + (1−β₂)Δ², and η √(1 − β₂^(t+1))/(1 − β₁^(t+1)) in round t for η."""
+    """FedAdam: v ← β₂v + (1−β₂)Δ², and η √(1 − β₂^(t+1))/(1 − β₁^(t+1)) in round t for η.
+
+    m and the step are FedYogi's. t counts the rounds in which a step was taken, from 1 on; the
+    power t + 1 is Flower's.
+    """
 
     def direction(self, update: Moment) -> Moment:
         """m/(√v + τ), bias-corrected."""
@@ -92,7 +114,7 @@ class Adam(Yogi):
         return math.sqrt(second) / first * super().direction(update)
 
     def second(self, before: Moment, square: Moment) -> Moment:
-        """v, from v of the last round and Δ²."""
+        """The next v (d,), from v of the last round and ``square`` = Δ²."""
         return self.betas[1] * before + (1 - self.betas[1]) * square
 
 

@@ -1,4 +1,8 @@
-"""What a strategy is built with."""
+"""What a strategy is built with.
+
+``SumSetup`` is the part that phases and sums read, so that somebody else's app can have them
+without the rest (``murmur.flower.server``); ``ServerSetup`` is all of it.
+"""
 
 from __future__ import annotations
 
@@ -55,16 +59,47 @@ class SumSetup(Protocol):
 class ServerSetup:
     """What the ServerApp gives to a strategy.
 
-    ``cohort_size``: clients sampled in each round out of ``num_clients``. ``quorum``: the share of
-    the cohort that must answer for a round to count. ``public``: the unlabelled pool
-    (P, C, H, W), ``test`` the server's own test set. ``client_sizes``: examples of every client,
-    public by configuration. ``seeded_noise``: for reproductions; the statement is then void.
-    ``secure_sums``: whether clients mask what they send. ``round_timeout``: seconds for a phase.
-    ``placement``: which node is asked for which client. ``schedule``: who is asked when; None:
-    random cohorts. ``metrics``: further scores on the test set. ``split``: the statement's sentence
-    on owners' rows outside of clients, if there are any. ``strategy``: its name in the
-    configuration, which clients compare with their own. ``query``: Flower's type of the messages
-    of secure sums.
+    Attributes
+    ----------
+    trainer : Trainer
+        The model on the server, for its first parameters and its test.
+    public : float32 array (P, C, H, W)
+        The unlabelled pool, which everybody may see.
+    test : Examples
+        The server's own test set.
+    budget : Budget
+        ε and δ, for how many rounds, and against whom.
+    seed : int
+        From which all draws follow that are no noise.
+    num_clients, cohort_size : int
+        Clients of the federation, and how many of them a round samples.
+    quorum : float
+        The share of the cohort that must answer for a round to count, in (0, 1].
+    client_sizes : tuple of int, or None
+        Examples of every client, public by configuration; None: they are not public.
+    seeded_noise : bool
+        For reproductions; the statement is then void.
+    secure_sums : SecureSumSettings
+        Whether clients mask what they send.
+    round_timeout : float
+        Seconds for a phase.
+    placement : ClientPlacement
+        Which node is asked for which client.
+    schedule : Schedule or None
+        Who is asked when; None: random cohorts.
+    metrics : mapping
+        Further scores on the test set, by name.
+    split : str
+        The statement's sentence on owners' rows outside of clients, if there are any.
+    strategy : str
+        Its name in the configuration, which clients compare with their own.
+    query : str
+        Flower's type of the messages of secure sums.
+
+    Raises
+    ------
+    ValueError
+        ``cohort_size`` or ``quorum`` is out of its range.
     """
 
     trainer: Trainer
@@ -88,7 +123,7 @@ class ServerSetup:
 
     @cached_property
     def cohorts(self) -> Schedule:
-        """Who is asked when."""
+        """Who is asked when: the schedule that was given, or random cohorts from the run's seed."""
         rounds = self.budget.rounds
         return self.schedule or Schedule(
             "random", self.num_clients, self.cohort_size, rounds, self.seed
@@ -103,7 +138,11 @@ class ServerSetup:
         return 0
 
     def noise(self, purpose: str, number: int) -> NoiseGenerator:
-        """Where the server itself must add noise in round ``number``."""
+        """Where the server itself must add noise, or draw in secret, in round ``number``.
+
+        ``purpose``: what it is for; seeded noise is another one for each purpose and round. Else it
+        is the operating system's, and a new generator at each call.
+        """
         if self.seeded_noise:
             return NoiseGenerator.seeded(self.seed, "server noise", purpose, number)
         return NoiseGenerator.from_os()

@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 class Summation(Protocol):
     """The server half: what becomes of the answers of one phase.
 
-    The phase calls the methods in their order. ``outcome`` is the phase's: a summation notes there
-    who fails, whose data may have been released, and what its own messages weigh.
-
+    The phase calls the methods in their order: ``members`` and ``prepare`` once, ``invite`` for
+    each message, ``accept`` for each reply that has a contribution, ``finish`` and ``result`` once.
+    ``outcome`` is the phase's: a summation notes there who fails, whose data may have been
+    released, and what its own messages weigh.
     """
 
     @property
@@ -54,7 +55,10 @@ class Summation(Protocol):
         """Those of ``cohort`` that are asked, ascending."""
 
     def prepare(self, outcome: Outcome, grid: Grid) -> dict[int, list[int]]:
-        """Whom to ask, by node: all of ``outcome.asked`` but those that cannot take part."""
+        """Whom to ask, by node: all of ``outcome.asked`` but those that cannot take part.
+
+        ``grid``: for messages that a summation needs beforehand.
+        """
 
     def invite(self, clients: Sequence[int], content: RecordDict) -> None:
         """Add what a node's ``clients`` need to take part to the message ``content``."""
@@ -76,8 +80,15 @@ class Summation(Protocol):
 class Plain:
     """The server adds up what it can read.
 
-    ``weights``: a client's public weight; any other is refused. ``groups``: the groups of a cohort
-    that secure sums would have been over, whose sizes a simulation of them reports.
+    Parameters
+    ----------
+    codec : Codec
+        The form of one client's contribution.
+    weights : Weights
+        A client's public weight; any other is refused.
+    groups : callable
+        The groups of a cohort that secure sums would have been over, whose sizes a simulation of
+        them reports.
     """
 
     def __init__(
@@ -102,7 +113,11 @@ class Plain:
         """Nothing is needed."""
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
-        """Add a node's sum, or the packed release of its one client."""
+        """Add a node's sum, or the packed release of its one client.
+
+        Nothing is believed: sums must lie within what so many clients can give, and weights are
+        compared with the public ones.
+        """
         report = content.config_records["report"]
         array = contribution(content, "sum")
         weight = require_weight(report["weight"], clients, self.weights.of)
@@ -125,7 +140,10 @@ class Plain:
 
 
 class Rows:
-    """The server keeps each client's contribution, for aggregations that are no sums."""
+    """The server keeps each client's contribution, for aggregations that are no sums.
+
+    It reads each of them, so only what a client's own noise hides is hidden.
+    """
 
     def __init__(self, codec: Codec, weights: Weights) -> None:
         self.total = forms.Rows(codec)

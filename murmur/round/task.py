@@ -44,7 +44,11 @@ class RunError(Exception):
 
 
 class RequestError(Exception):
-    """A node cannot read a message, or may not answer it at all; nothing is charged."""
+    """A node cannot read a message, or may not answer it at all; nothing is charged.
+
+    It is about the message as a whole, so the node replies with an error; ``TaskError`` is about
+    one client and becomes that one's refusal.
+    """
 
 
 class TaskError(ValueError):
@@ -86,6 +90,10 @@ class Client(Protocol):
 
     One instance serves all clients of a node. ``clients.base.Client`` is the usual base class.
 
+    For each task the host calls ``event``, ``codec`` and ``weight`` before it charges, and
+    ``answer`` after. The first three depend on the task alone: what is charged or refused must not
+    tell of data.
+
     Attributes
     ----------
     summed : bool
@@ -101,20 +109,37 @@ class Client(Protocol):
         """The form in which the answer travels; TaskError if the task is malformed."""
 
     def event(self, task: Task) -> Event | None:
-        """What answering costs, by the task alone; None for a report in a simulation."""
+        """What answering costs, by the task alone; None for a report in a simulation.
+
+        The event of this client's own message, by itself. That a secure sum hides it is added by
+        the host.
+        """
 
     def answer(self, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
-        """The release: what local computation on ``data`` leads to, protected."""
+        """The release: what local computation on ``data`` leads to, protected.
+
+        Called once for a charged task, and in the form that ``codec(task).pack`` takes. ``noise``:
+        where randomness of the protection must come from. What it raises refuses the client in a
+        simulation; a device then asks again with blank records, since it must answer what it has
+        charged.
+        """
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
-        """Compute what ``answer`` will need for each of ``asked``, together."""
+        """Compute what ``answer`` will need for each of ``asked``, together.
+
+        Called only where several clients train at once, after all of them are charged.
+        """
 
     def weight(self, client: int) -> int:
-        """How much the release of ``client`` counts in a sum."""
+        """How much the release of ``client`` counts in a sum: a public whole number from 1 on."""
 
 
 def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
-    """One task for each client that a message names, at most ``hosted``.
+    """One task for each client that a message names, at most ``hosted``, in the message's order.
+
+    The message is as ``murmur.round.phase.Question.content`` makes it: a record ``task`` with
+    ``round`` (1 to 2^31), ``clients`` (distinct integers) and perhaps ``purpose``, and a record
+    ``model`` with an array ``model``. All other settings and arrays go to the algorithm unread.
 
     RequestError if the message is malformed; its text repeats nothing but the message.
     """
@@ -149,10 +174,10 @@ def parse_tasks(content: RecordDict, hosted: int) -> list[Task]:
 def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
     """A hash of everything that a message of ``run`` asks for, the same for the same request.
 
-    Two runs with the same settings and seed ask the same under two names: two requests, of which
-    each is charged. What the owner's policy judges by and no event says, the algorithm and the kind
-    of noise, are part of it: what was answered under one of them is not given again under another.
-    In hexadecimal.
+    By it a ledger finds the reply that it has stored. Two runs with the same settings and seed ask
+    the same under two names: two requests, of which each is charged. What the owner's policy judges
+    by and no event says, the algorithm and the kind of noise, are part of it: what was answered
+    under one of them is not given again under another. In hexadecimal.
     """
     return _hash(content, (run, algorithm, noise)).hex()
 
@@ -160,7 +185,8 @@ def digest(run: str, algorithm: str, noise: str, content: RecordDict) -> str:
 def question(content: RecordDict) -> bytes:
     """A digest of what all clients of a sum are asked in phase MASK, whichever node they are on.
 
-    Model, arrays and settings, without who is asked; pairwise masks are bound to it.
+    Model, arrays and settings, without who is asked; pairwise masks are bound to it, so that masks
+    of clients that were asked different things do not cancel. 32 bytes.
     """
     return _hash(content, ("question to a sum",), alike=True)
 
@@ -204,7 +230,10 @@ def error_log(folder: Path) -> Path:
 def log_error(folder: Path, about: str, error: Exception) -> None:
     """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``.
 
-    Errors repeat what a server has sent: nothing of it may move the reader's cursor.
+    Errors repeat what a server has sent: nothing of it may move the reader's cursor. From 1 MiB on
+    the log becomes errors.old.log, in place of the one before. OSError where it cannot be written.
+
+    ``about``: which message and client it was, as the line's beginning.
     """
     private_folder(folder)
     path = error_log(folder)

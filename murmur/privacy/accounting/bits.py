@@ -31,12 +31,15 @@ _FEW_DIGITS = 1e-4
 
 
 def epsilon_of_bit(gamma: float) -> float:
-    """ε0 = ln(p/q) of one bit."""
+    """ε0 = ln(p/q) of one bit that is kept with p = ½ + γ and flipped with q = ½ − γ."""
     return math.log1p(2 * gamma) - math.log1p(-2 * gamma)
 
 
 def log_moment(gamma: float, excess_order: float) -> float:
-    """ln(p^α q^{1−α} + q^α p^{1−α}) at α − 1 = ``excess_order``, for one bit."""
+    """ln(p^α q^{1−α} + q^α p^{1−α}) at α − 1 = ``excess_order`` > 0, for one bit.
+
+    Over α − 1 it is the Rényi divergence D_α of the bit, seen alone. Does not overflow.
+    """
     if gamma == 0:
         return 0.0
     exponent = excess_order * epsilon_of_bit(gamma)
@@ -57,9 +60,14 @@ def binomial(trials: int, success: float) -> Floats:
 def summed_divergence(gamma: float, honest_clients: int, order: float) -> float:
     """ρ_n(α): D_α of one coordinate of the sum, worst over k and over both directions.
 
-    D_α is convex in each other client's P(bit is 1), so its worst value is at p or q for each:
-    some k. Both directions are covered, because flipping all bits turns D_α(Q‖P) at k into
-    D_α(P‖Q) at n−1−k.
+    D_α is convex in each other client's P(bit is 1), so its worst value is at p or q for each: some
+    k. Both directions are covered, because flipping all bits turns D_α(Q‖P) at k into D_α(P‖Q) at
+    n−1−k.
+
+    Args:
+        gamma: γ in (0, ½).
+        honest_clients: n, this client included; with 1 the bit is seen alone.
+        order: α > 1.
     """
     epsilon = epsilon_of_bit(gamma)
     if honest_clients == 1 or order * epsilon > _HIGHEST_EXPONENT:
@@ -70,9 +78,16 @@ def summed_divergence(gamma: float, honest_clients: int, order: float) -> float:
 
 
 class _Pair(NamedTuple):
-    """Q, x = P/Q − 1, P − Q and logarithms of one coordinate, shape (blocks of k, outcomes) each.
+    """One coordinate's two distributions, shape (blocks of k, outcomes) each.
 
     Outcomes of probability 0 have ln Q = −inf and a finite ratio.
+
+    Attributes:
+        log_base: ln Q.
+        log_ratio: ln P/Q.
+        base: Q.
+        excess: x = P/Q − 1.
+        change: P − Q.
     """
 
     log_base: Floats

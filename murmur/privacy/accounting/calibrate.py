@@ -4,6 +4,10 @@ Each is a search over one parameter (``murmur.privacy.search``) with the account
 cost, so that what is calibrated here is charged at most what it was calibrated for. A run pays for
 its calibrations when it starts. dp-accounting's ``calibrate_dp_mechanism`` knows its own
 accountants only.
+
+First Gaussian noise, continuous and discrete, then that of noisy sums over samples, then labels and
+bits. Results err towards more noise. All raise ValueError where ε is not finite and above 0, and
+where no noise of the range that is searched meets it.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ _LATTICE = 1 - 1e-5
 def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> float:
     """The least σ/Δ with which ``count`` Gaussian releases are DP together.
 
-    Exact for continuous noise (Balle & Wang 2018, theorem 8). Raises ValueError for ε not above 0
-    or δ not in (0, 1).
+    Exact for continuous noise (Balle & Wang 2018, theorem 8). Δ is the L2 sensitivity of one
+    release. Raises ValueError for ε not above 0 or δ not in (0, 1).
     """
     require_budget(epsilon, delta)
     log_delta = math.log(delta)
@@ -54,8 +58,15 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, count: int = 1) -> f
 def discrete_noise_multiplier(epsilon: float, delta: float, count: int, fine: bool = True) -> float:
     """The same for discrete Gaussian noise: what its grid adds is paid for.
 
-    ``fine``: whether σ will be at least ``gaussian.FINEST`` grid steps; else, and where many
-    releases cost nearly nothing each, the noise is known by its concentrated DP only.
+    Args:
+        epsilon: of all releases together, finite and above 0.
+        delta: of the same, in (0, 1).
+        count: releases.
+        fine: whether σ will be at least ``gaussian.FINEST`` grid steps; else, and where many
+            releases cost nearly nothing each, the noise is known by its concentrated DP only.
+
+    Raises:
+        ValueError: ε not finite and above 0, or δ not in (0, 1).
     """
     slack = count * gaussian.log_ratio(gaussian.FINEST)
     if fine and 4 * slack < epsilon:
@@ -69,8 +80,18 @@ def sampled_noise_multiplier(
 ) -> float:
     """The least σ/Δ with which ``steps`` noisy sums over Poisson samples are DP together.
 
-    By privacy-loss distributions, within a thousandth of the best. ``sensitivity``: Δ in grid steps
-    of the discrete noise. Raises ValueError for settings out of range.
+    By privacy-loss distributions, within a thousandth of the best. Neighbours differ by one record
+    more or less, or by a nulled one: DP-SGD's. Cached, for it takes longest of all here.
+
+    Args:
+        epsilon: of all steps together, finite and above 0.
+        delta: of the same, in (0, 1).
+        rate: probability with which each record is in a sample, in (0, 1].
+        steps: sums, at least 1.
+        sensitivity: Δ in grid steps of the discrete noise.
+
+    Raises:
+        ValueError: a setting is out of range.
     """
     require_budget(epsilon, delta)
     if not 0 < rate <= 1:
@@ -104,7 +125,15 @@ def label_epsilon(
 ) -> float:
     """The largest ε0 per label with which ``labels`` labels cost at most ``epsilon`` in all.
 
-    PrivateKT's ``privacy.per=run``: a round of K labels may then spend K·ε0.
+    PrivateKT's ``privacy.per=run``: a round of K labels may then spend K·ε0. At least ε/labels,
+    which basic composition allows.
+
+    Args:
+        epsilon: of all labels together, finite and above 0.
+        delta: of the same, in [0, 1).
+        categories: values that a label can have, at least 2.
+        labels: how many one client releases.
+        threat: against whom.
     """
 
     def cost(noise: float) -> float:
@@ -128,10 +157,18 @@ def bits_gamma(
 ) -> float:
     """The largest γ with which ``rounds`` vectors of ``bits`` bits cost at most ``epsilon``.
 
-    ``honest_clients``: how many are summed under secure aggregation. ``sensitivity_bits``:
-    bits in which neighbours differ, all of them if left out. ``conversion``: count by Rényi
-    divergence and this conversion alone, to reproduce a paper's figure; by the best proven
-    bound if left out.
+    DPFL-BNN's reports (``bits``), for a client that is exchanged for any other.
+
+    Args:
+        epsilon: of all rounds together, finite and above 0.
+        delta: of the same, in [0, 1).
+        bits: of one vector.
+        rounds: how many vectors a client releases.
+        threat: against whom.
+        honest_clients: how many are summed under secure aggregation.
+        sensitivity_bits: bits in which neighbours differ; None: all of them.
+        conversion: count by Rényi divergence and this conversion alone, to reproduce a paper's
+            figure. None: by the best proven bound.
     """
     differing = bits
     if sensitivity_bits is not None:

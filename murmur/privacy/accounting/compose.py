@@ -1,4 +1,10 @@
-"""From events to ε at δ: every proven bound that applies, and the smallest of them."""
+"""From events to ε at δ: every proven bound that applies, and the smallest of them.
+
+``epsilon`` and ``delta`` are what the rest of Murmur calls: ledgers' policies, statements, budgets
+and calibrations. Both read an event as one adversary sees it (``flatten``), bound the elementary
+releases together in several ways, each proven by itself, and give the least. Where nothing is
+proven ε is infinite and δ is 1: the safe side.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +40,15 @@ _METHODS = {
 class Spend:
     """What events cost: ``epsilon`` at ``delta`` against ``threat``.
 
-    ``epsilon`` is the smallest of ``bounds`` (by method: basic, rdp, zcdp, exact, pld,
-    shuffle), each of which is proven; ``method`` says in words where it comes from. Infinite
-    for a release without protection.
+    Attributes:
+        epsilon: the smallest of ``bounds``. Infinite for a release without protection.
+        delta: the δ that was asked for, failures of sums included.
+        threat: the adversary.
+        method: in words, where ``epsilon`` comes from.
+        bounds: ε by method (basic, rdp, zcdp, exact, pld, shuffle), each of which is proven; those
+            that are infinite are left out, and "none" stands alone where all are. Where some sum
+            may hide nothing, they are those at the δ that this leaves, or of releases that nobody
+            sums.
     """
 
     epsilon: float
@@ -55,13 +67,20 @@ def epsilon(
     unit: Unit | None = None,
     assumptions: Iterable[str] | None = (),
 ) -> Spend:
-    """What ``event`` costs a unit at ``delta`` in [0, 1), as ``threat`` sees it.
+    """What ``event`` costs a unit at ``delta``, as ``threat`` sees it. Results are cached.
 
-    ``adjacency``: of events that state none; it matters for Poisson sampling only, from which
-    nothing is gained here under replace-one. ``unit``: whom the ε is for (None: what each release
-    protects). ``assumptions``: names of those that are granted (None: all): without any, ε is
-    proven. Raises ValueError for a ``delta`` out of range, UnsupportedEventError for an event
-    that this version cannot account for.
+    Args:
+        event: a tree of what was released; its order does not matter.
+        delta: in [0, 1). At 0 only pure ε-DP counts.
+        threat: the adversary. Sums and shuffles help against all but LOCAL.
+        adjacency: of events that state none; it matters for Poisson sampling only, from which
+            nothing is gained here under replace-one.
+        unit: whom the ε is for. None: what each release protects.
+        assumptions: names of those that are granted. None: all; without any, ε is proven.
+
+    Raises:
+        ValueError: ``delta`` is out of range.
+        UnsupportedEventError: this version cannot account for the event.
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta}: must lie in [0, 1)")
@@ -79,7 +98,18 @@ def delta(
 ) -> float:
     """The smallest proven δ at which ``event`` costs at most ``epsilon``; in [0, 1].
 
-    Raises ValueError for an ``epsilon`` below 0.
+    Each release is read for the unit and neighbours that it states, and assumptions are not
+    granted.
+
+    Args:
+        event: a tree of what was released.
+        epsilon: at least 0.
+        threat: the adversary.
+        adjacency: of events that state none.
+
+    Raises:
+        ValueError: ``epsilon`` is below 0.
+        UnsupportedEventError: this version cannot account for the event.
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon}: must be at least 0")
@@ -110,6 +140,11 @@ def parallel(spends: Iterable[Spend]) -> Spend:
 
 @lru_cache(maxsize=4096)
 def _epsilon(event: Event, delta: float, view: View) -> Spend:
+    """``epsilon`` for a view, with what sums that hide nothing cost.
+
+    With probability ``failed`` at most some sum shows a client's message. That is added to δ; where
+    it would take all of it, or costs more than it gains, releases count as if nobody summed.
+    """
     failed = failure(event, view)
     if not failed:
         return _spend(event, delta, view)
@@ -123,6 +158,7 @@ def _epsilon(event: Event, delta: float, view: View) -> Spend:
 
 
 def _spend(event: Event, delta: float, view: View) -> Spend:
+    """The least of all bounds, sums being taken to hide what they say."""
     leaves = flatten(event, view)
     bounds = {"none": math.inf}
     if not _is_bare(leaves):
@@ -132,6 +168,7 @@ def _spend(event: Event, delta: float, view: View) -> Spend:
 
 
 def _is_bare(leaves: Mapping[Event, int]) -> bool:
+    """Whether anything leaves without protection, so that nothing else needs to be counted."""
     return any(isinstance(leaf, NonPrivateEvent) for leaf in leaves)
 
 

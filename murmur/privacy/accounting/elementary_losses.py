@@ -58,7 +58,12 @@ _STEPS_PER_DEVIATION = 200
 
 @lru_cache(maxsize=1024)
 def lattice_loss(leaf: Event) -> LatticeLoss | None:
-    """The worst privacy loss of one elementary release; None if it is not on a lattice."""
+    """The worst privacy loss of one elementary release; None if it is not on a lattice.
+
+    Cached by the release. ``leaf``: as ``flatten`` gives it. None for Gaussian noise but in coarse
+    sums, for sums of bits, and for what has no pure ε in a shuffle: ``gaussian``, ``pld``, ``bits``
+    and ``rdp`` count those.
+    """
     if isinstance(leaf, events.RandomizedResponseEvent):
         return label_loss(leaf.epsilon, leaf.categories)
     if isinstance(leaf, events.PureEvent):
@@ -87,7 +92,11 @@ def report_probabilities(epsilon: float, categories: int) -> tuple[float, float]
 
 
 def label_loss(epsilon: float, categories: int, count: int = 1) -> LatticeLoss:
-    """Privacy loss of ``count`` randomised labels at ``epsilon`` each: exact."""
+    """Privacy loss of ``count`` randomised labels at ``epsilon`` each: exact.
+
+    ``categories``: at least 2. The loss is +ε0, 0 or −ε0 for the true category, a third one, and
+    the neighbour's.
+    """
     true, other = report_probabilities(epsilon, categories)
     return LatticeLoss(epsilon, -1, np.array([other, (categories - 2) * other, true]), count)
 
@@ -143,9 +152,11 @@ def _laplace_lattice(decay: float, points: int, end: float, between: float) -> L
 
 
 def shuffled_loss(event: Event, epsilon: float, honest_clients: int) -> LatticeLoss:
-    """Privacy loss of one shuffled report, ``event`` with pure ``epsilon``.
+    """Privacy loss of one shuffled report among those of ``honest_clients``, its own included.
 
-    Rounded up to a lattice; never above ``epsilon``.
+    By the clone bound (see the head of this file). Rounded up to a lattice; never above
+    ``epsilon``. ``event``: the report; the clones of randomised response are counted by its own
+    probabilities. ``epsilon``: its pure ε.
     """
     clone = math.exp(-epsilon)
     says_either = 1.0
@@ -179,7 +190,12 @@ def shuffled_loss(event: Event, epsilon: float, honest_clients: int) -> LatticeL
 
 
 def summed_gaussian_loss(noise: DiscreteGaussianEvent, clients: int) -> LatticeLoss:
-    """The privacy loss of one coordinate of a sum of coarse noise, from its exact law."""
+    """The privacy loss of one coordinate of a sum of coarse noise, from its exact law.
+
+    ``noise``: of one client, a scalar whose sensitivity is a whole number of steps. ``clients``:
+    honest ones in the sum; ``gaussian.in_sum`` has seen that the law is not too wide. Rounded up to
+    a lattice of 200 points for each standard deviation of the loss.
+    """
     shift = int(noise.sensitivity)
     deviation = noise.sigma * math.sqrt(clients)
     law = law_of_sum(noise.sigma, clients, math.ceil(REACH * deviation) + shift)

@@ -32,10 +32,13 @@ _ELEMENTARY = (
 class Threat(StrEnum):
     """What the adversary sees.
 
-    ``LOCAL``: every release of every client, with its sender. ``SHUFFLE``: the releases of a
-    cohort without their senders. ``SECURE_AGGREGATION``: the cohort's sum only. ``CENTRAL``:
-    what a trusted server publishes. ``OUTSIDER``: what crosses the network and can be seen by
-    somebody who is neither client nor server.
+    Attributes:
+        LOCAL: every release of every client, with its sender.
+        SHUFFLE: the releases of a cohort without their senders.
+        SECURE_AGGREGATION: the cohort's sum only.
+        CENTRAL: what a trusted server publishes.
+        OUTSIDER: what crosses the network and can be seen by somebody who is neither client nor
+            server.
     """
 
     LOCAL = "local"
@@ -49,9 +52,12 @@ class Threat(StrEnum):
 class View:
     """How an accountant is to read events.
 
-    ``threat``: against whom. ``adjacency``: of events that state none. ``unit``: whom the ε is
-    for; what protects a weaker unit counts as no protection. None: whatever each release
-    protects. ``assumptions``: names of those that are granted; None: all.
+    Attributes:
+        threat: against whom.
+        adjacency: of events that state none.
+        unit: whom the ε is for; what protects a weaker unit counts as no protection. None: whatever
+            each release protects.
+        assumptions: names of those that are granted; None: all.
     """
 
     threat: Threat = Threat.LOCAL
@@ -60,12 +66,15 @@ class View:
     assumptions: frozenset[str] | None = frozenset()
 
     def grants(self, names: set[str]) -> bool:
-        """Whether all the assumptions ``names`` are granted."""
+        """Whether all the assumptions ``names`` are granted; a release without any needs none."""
         return self.assumptions is None or names <= self.assumptions
 
 
 class UnsupportedEventError(ValueError):
-    """An event that this version cannot account for: neither a finite nor an infinite ε."""
+    """An event that this version cannot account for: neither a finite nor an infinite ε.
+
+    Another version wrote it, or its kind is new. Whoever checks a budget refuses then.
+    """
 
 
 def flatten(event: Event, view: View) -> Counter[Event]:
@@ -86,7 +95,11 @@ def flatten(event: Event, view: View) -> Counter[Event]:
 
 
 def failure(event: Event, view: View) -> float:
-    """How likely it is, at most, that some sum in ``event`` hid nothing; not above 1."""
+    """How likely it is, at most, that some sum in ``event`` hid nothing; not above 1.
+
+    The union bound over all sums of the event: ``SummedEvent.failure``, once for each. 0 against
+    ``Threat.LOCAL``, which counts on no sum.
+    """
     if view.threat is Threat.LOCAL:
         return 0.0
     if isinstance(event, events.RepeatedEvent):
@@ -99,7 +112,10 @@ def failure(event: Event, view: View) -> float:
 
 
 def pure_epsilon(leaf: Event) -> float | None:
-    """ε of an elementary release with δ = 0; None where there is none."""
+    """ε of an elementary release with δ = 0; None where there is none, as for Gaussian noise.
+
+    Of a sum or a shuffle that of the release inside it, which it never makes worse.
+    """
     if isinstance(leaf, events.RandomizedResponseEvent | events.PureEvent):
         return leaf.epsilon
     if isinstance(leaf, events.LaplaceEvent):
@@ -154,6 +170,11 @@ def _leaves(
 def _leaves_of_release(
     release: Release, view: View, summed: SummedEvent | None
 ) -> Iterator[tuple[Event, int]]:
+    """The elementary releases of one ``Release``, under what it states and rests on.
+
+    Its adjacency replaces the view's. Where it protects less than the unit asked for, or an
+    assumption is not granted and nothing is proven without it, a single release without protection.
+    """
     stated = replace(view, adjacency=release.adjacency, unit=None)
     seen = list(_leaves(release.event, stated))  # before all else: it may be unsupported
     if view.unit is not None and not release.unit.covers(view.unit):

@@ -78,7 +78,7 @@ def log_delta(epsilon: Floats | float, mu: float) -> Floats:
     """Logarithm of δ(ε) of one Gaussian, L2 sensitivity / σ = ``mu``; ε may be negative.
 
     Balle & Wang 2018, theorem 8: δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ). Shape of ``epsilon``. In
-    logarithms, for any δ that a float can hold.
+    logarithms, for any δ that a float can hold; −inf where none can.
     """
     epsilon = np.asarray(epsilon, dtype=np.float64)
     first = log_ndtr(mu / 2 - epsilon / mu)
@@ -95,9 +95,10 @@ def log1mexp(x: Floats) -> Floats:
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
-    """Exact ε at ``delta`` in (0, 1) of one Gaussian of sensitivity / σ = ``mu``.
+    """Exact ε at ``delta`` in (0, 1) of one Gaussian of sensitivity / σ = ``mu``, rounded up.
 
-    0 for a ``mu`` that is not above 0, as audits have it that have found nothing.
+    0 for a ``mu`` that is not above 0, as audits have it that have found nothing; infinite for an
+    infinite one.
     """
     if mu <= 0:
         return 0.0
@@ -108,18 +109,28 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 def epsilon(noise_multiplier: float, delta: float, count: int = 1) -> float:
-    """Exact ε of ``count`` releases at ``delta`` in (0, 1)."""
+    """Exact ε of ``count`` releases at ``delta`` in (0, 1).
+
+    ``noise_multiplier``: σ over the L2 sensitivity of each, continuous noise.
+    """
     return epsilon_of_mu(math.sqrt(count) / noise_multiplier, delta)
 
 
 def delta(noise_multiplier: float, epsilon: float, count: int = 1) -> float:
-    """Exact δ of ``count`` releases at ``epsilon``, at most 1."""
+    """Exact δ of ``count`` releases at ``epsilon``, at most 1.
+
+    ``noise_multiplier``: σ over the L2 sensitivity of each, continuous noise.
+    """
     mu = math.sqrt(count) / noise_multiplier
     return math.exp(min(0.0, float(log_delta(epsilon, mu))))
 
 
 def classical_constant(delta: float) -> float:
-    """The constant c = √(2 ln(1.25/δ)): σ = cΔ/ε is (ε, δ)-DP for ε < 1 only."""
+    """The constant c = √(2 ln(1.25/δ)): σ = cΔ/ε is (ε, δ)-DP for ε < 1 only.
+
+    Dwork & Roth 2014, theorem A.1. For papers that state their noise by it, and as the start of a
+    search; nothing is proven by it here.
+    """
     return math.sqrt(2 * math.log(1.25 / delta))
 
 
@@ -128,11 +139,16 @@ def as_continuous_gaussians(
 ) -> tuple[float, float, dict[Event, int]]:
     """Fine discrete noise taken for continuous noise, at the price of η.
 
-    ``rest``: releases with their counts; those with fine noise join the Gaussian of
-    ``gaussian_mu``, or, on Poisson samples, become samples with Gaussian noise: both distributions
-    are mixtures, whose parts change by e^±η each.
+    Whoever uses the result computes δ(ε) as e^η δ(ε − 2η), see the head of this file.
 
-    Returns μ of the Gaussians together, Σ η, and what is left of ``rest``.
+    Args:
+        gaussian_mu: sensitivity / σ of the continuous Gaussians together.
+        rest: releases with their counts. Those with noise of ``FINEST`` grid steps or more join the
+            Gaussian, or, on Poisson samples, become samples with Gaussian noise: both distributions
+            are mixtures, whose parts change by e^±η each.
+
+    Returns:
+        μ of the Gaussians together, Σ η, and what is left of ``rest``.
     """
     squared = gaussian_mu**2
     slack = 0.0
@@ -152,7 +168,10 @@ def as_continuous_gaussians(
 
 
 def log_ratio(sigma: float) -> float:
-    """η of one release with ``sigma`` in grid steps; the mechanism releases no longer vector."""
+    """η of one release with ``sigma`` in grid steps, in any number of dimensions up to 2²⁶.
+
+    The mechanism releases no longer vector. But for the tails, whose probability is 2e^−20000.
+    """
     deviation = 2 * math.sqrt(LONGEST_VECTOR * _TAIL) + 2 * _TAIL
     largest = LONGEST_VECTOR + deviation
     fourth = LONGEST_VECTOR / 512 + largest**2 / 960
@@ -162,8 +181,9 @@ def log_ratio(sigma: float) -> float:
 def gain(honest_clients: int, weight: int, least_weight: int) -> float:
     """How much larger than one client's own the noise in a weighted sum is, beside its release.
 
-    Client i's release times w_i, its noise of σ with it, stands beside the noise of h − 1 others
-    of weight w_min at least: √(1 + (h − 1)(w_min/w_i)²).
+    Client i's release times w_i, its noise of σ with it, stands beside the noise of h − 1 others of
+    weight w_min at least: √(1 + (h − 1)(w_min/w_i)²). √h where all weigh the same. For continuous
+    noise, and for noise that is fine beside the weights.
     """
     return math.sqrt(1 + (honest_clients - 1) * (least_weight / weight) ** 2)
 

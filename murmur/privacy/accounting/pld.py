@@ -50,10 +50,13 @@ _BEYOND = 4 * float(ndtr(-_REACH))  # 7e-33
 class Losses:
     """Everything released, as privacy losses that ``privacy_loss`` composes.
 
-    ``directions``: the losses on lattices, once for each order of two neighbours that must be
-    covered. ``gaussian_mu``: sensitivity / σ of all Gaussians together. ``slack``: η of fine noise
-    that counts as continuous (``gaussian``). ``beyond``: mass in no lattice. ``is_exact``: whether
-    no loss was rounded to a lattice of this module's choice.
+    Attributes:
+        directions: the losses on lattices, once for each order of two neighbours that must be
+            covered.
+        gaussian_mu: sensitivity / σ of all Gaussians together.
+        slack: η of fine noise that counts as continuous (``gaussian``).
+        beyond: mass in no lattice, which counts as if it told everything.
+        is_exact: whether no loss was rounded to a lattice of this module's choice.
     """
 
     directions: list[list[LatticeLoss]]
@@ -66,7 +69,10 @@ class Losses:
     def of(cls, leaves: Mapping[Event, int], scale: float) -> Losses | None:
         """Of elementary releases with their counts; None where some loss is not known.
 
-        ``scale``: about how large ε will be; sets the lattice.
+        Args:
+            leaves: as ``flatten`` gives them.
+            scale: about how large ε will be, by another bound; sets the lattice. From 1e5 on
+                sampled and discrete noise gets none.
         """
         parts: list[LatticeLoss] = []
         mu = 0.0

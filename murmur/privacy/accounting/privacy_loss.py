@@ -56,8 +56,11 @@ _SMALLEST_STEP = 1e-100
 class LatticeLoss:
     """A privacy loss with values ``step`` · (``lowest``, ``lowest`` + 1, …).
 
-    ``probabilities``: under P, shape (values,), with sum 1; the last one is above 0.
-    ``count``: how many independent copies are composed; the methods below are about one.
+    Attributes:
+        step: distance of two values, above 0.
+        lowest: the smallest value, in steps.
+        probabilities: under P, shape (values,), with sum 1; the last one is above 0.
+        count: how many independent copies are composed; the methods below are about one.
     """
 
     step: float
@@ -86,7 +89,7 @@ class LatticeLoss:
         return cls(step, lowest, np.trim_zeros(probabilities, "b"), count)
 
     def on_step(self, step: float) -> LatticeLoss:
-        """The same loss on another lattice (``of``)."""
+        """The same loss on another lattice, rounded up (``of``); itself on its own step."""
         if step == self.step:
             return self
         return LatticeLoss.of(self.losses, self.probabilities, step, self.count)
@@ -127,10 +130,15 @@ class LatticeLoss:
 def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0) -> float:
     """The smallest ε with δ(ε) ≤ ``delta`` for all ``parts`` and one Gaussian together.
 
-    ``gaussian_mu``: L2 sensitivity / σ of the Gaussian releases taken together (0: none).
-    Exact up to float rounding, which is added to δ, when all parts share one lattice;
-    otherwise an upper bound (``LatticeLoss.of``). Falls back to the Chernoff (RDP) bound where
-    the count is too large for the window.
+    Exact up to float rounding, which is added to δ, when all parts share one lattice; otherwise an
+    upper bound (``LatticeLoss.of``). Falls back to the Chernoff (RDP) bound where the count is too
+    large for the window.
+
+    Args:
+        parts: lattice losses, each as often as its ``count``; may be none.
+        delta: where it is 0 or below, ε is the sum of the worst losses, infinite beside a Gaussian;
+            where it is 1 or above, ε is 0.
+        gaussian_mu: L2 sensitivity / σ of the Gaussian releases taken together (0: none).
     """
     if delta >= 1:
         return 0.0
@@ -155,7 +163,11 @@ def epsilon(parts: Sequence[LatticeLoss], delta: float, gaussian_mu: float = 0.0
 
 
 def delta(parts: Sequence[LatticeLoss], epsilon: float, gaussian_mu: float = 0.0) -> float:
-    """δ(ε) of all ``parts`` and one Gaussian together, rounded up; in [0, 1]."""
+    """δ(ε) of all ``parts`` and one Gaussian together, rounded up; in [0, 1].
+
+    ``parts``, ``gaussian_mu``: as in ``epsilon``. 1 where losses are too large or too small for
+    floats.
+    """
     if _is_extreme(parts, gaussian_mu):
         return 1.0
     parts = common_lattice(parts)
@@ -233,9 +245,13 @@ def _log_mgf(parts: Sequence[LatticeLoss], gaussian_mu: float, theta: float) -> 
 class _Tilted:
     """The composed lattice part under the tilt θ, and the Gaussian beside it.
 
-    ``weights`` of ``losses``, both of shape (points,); ``error`` and ``alias`` bound what
-    rounding and wrapping around may have taken from them; below ``trusted_from`` there is
-    more than that outside the window.
+    Attributes:
+        theta: θ, above 0.
+        log_scale: K(θ) of all parts together, the Gaussian's too.
+        gaussian_mu: of the Gaussian beside; 0: none.
+        losses, weights: values of the loss and their tilted probabilities, shape (points,).
+        error, alias: bound what rounding and wrapping around may have taken from the weights.
+        trusted_from: below this loss there is more than that outside the window.
     """
 
     theta: float

@@ -41,13 +41,19 @@ Conversion = Callable[[float, float, float], float]
 
 
 def to_epsilon(divergence: float, order: float, delta: float) -> float:
-    """ε at ``delta`` from D_α ≤ ``divergence`` (Canonne, Kamath, Steinke 2020, prop. 12)."""
+    """ε at ``delta`` from D_α ≤ ``divergence`` (Canonne, Kamath, Steinke 2020, prop. 12).
+
+    ``order``: α > 1. May be below 0, which callers cut.
+    """
     excess = order - 1
     return divergence - math.log1p(1 / excess) - (math.log(delta) + math.log(order)) / excess
 
 
 def to_epsilon_mironov(divergence: float, order: float, delta: float) -> float:
-    """ε at ``delta`` from D_α ≤ ``divergence`` (Mironov 2017, prop. 3), as papers use it."""
+    """ε at ``delta`` from D_α ≤ ``divergence`` (Mironov 2017, prop. 3), as papers use it.
+
+    Never below ``to_epsilon``. For reproducing figures only.
+    """
     return divergence - math.log(delta) / (order - 1)
 
 
@@ -56,7 +62,10 @@ def epsilon(
     delta: float,
     conversion: Conversion = to_epsilon,
 ) -> float:
-    """ε of elementary releases with their counts (``flatten``), best order; inf if unknown."""
+    """ε of elementary releases with their counts (``flatten``), best order; inf if unknown.
+
+    ``delta``: above 0 and below 1. ``conversion``: from D_α to ε.
+    """
     return max(0.0, _best(leaves, lambda d, order: conversion(d, order, delta)))
 
 
@@ -72,7 +81,10 @@ def delta(leaves: Mapping[Event, int], epsilon: float) -> float:
 
 @lru_cache(maxsize=200_000)
 def divergence(leaf: Event, order: float) -> float:
-    """D_α of one elementary release at one order α > 1; inf where none is known."""
+    """D_α of one elementary release at one order α > 1; inf where none is known.
+
+    The worse of both orders of two neighbours. Divergences of independent releases add up.
+    """
     mu = _gaussian_mu(leaf)
     if mu is not None:
         return order * (mu * mu) / 2  # mu**2 raises where it overflows
