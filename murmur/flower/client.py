@@ -21,6 +21,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,7 @@ def _answer(message: Message, context: Context, call_next: App, device: Device) 
     Raises:
         NotAskedError: the message is not Murmur's.
         RequestError, ValueError: it is, and is malformed or asks for what a device does not do.
+        Refusal: the owner's policy lets out nothing of this algorithm, or nothing at all.
     """
     content = message.content
     home = device.home
@@ -225,6 +227,8 @@ def _answer(message: Message, context: Context, call_next: App, device: Device) 
     if kind == KIND and ASKED in content.config_records:
         return RecordDict({DEVICE: ConfigRecord(dict(device.facts()))})
     if kind == KIND:
+        # No phase but the masking one is charged, and so asks the policy.
+        home.policy.require_algorithm(ALGORITHM, datetime.now(UTC))
         return _parties(device, content).answer(content)
     if ASKED not in content.config_records:
         raise NotAskedError

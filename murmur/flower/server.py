@@ -918,7 +918,7 @@ def probe(strategy: Strategy, model: _Model, metrics: Sequence[tuple[str, float,
     Parameters
     ----------
     strategy : Strategy
-        Copied; one that cannot be copied deeply, shallowly.
+        Tried by copies, so that it stays as it is.
     model : _Model
         For names and shapes: large arrays are tried with 1,000 numbers each.
     metrics : sequence of (name, low, high)
@@ -1013,10 +1013,18 @@ class _ManyNodes:
 
 
 def _copied(strategy: Strategy) -> Any:
-    try:
-        return copy.deepcopy(strategy)
-    except Exception:  # an open file or connection
-        return copy.copy(strategy)
+    """One that shares with ``strategy`` only what cannot be copied: open files, connections, locks.
+
+    What it remembers of rounds, such as momentum, is arrays and lists, and stays the original's.
+    """
+    twin = copy.copy(strategy)
+    for name, value in vars(strategy).items():
+        try:
+            own = copy.deepcopy(value)
+        except Exception:
+            continue
+        setattr(twin, name, own)
+    return twin
 
 
 def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:

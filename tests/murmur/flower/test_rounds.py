@@ -255,6 +255,19 @@ def test_what_a_policy_refuses_is_not_trained(tmp_path, caplog):
     assert "0.43219" not in caplog.text  # the owner's limit is the owner's
 
 
+@pytest.mark.parametrize(
+    ("allowed", "instead"), [("2099-01-01", "2001-01-01"), ("[flower]", "[privatekt]")]
+)
+def test_a_device_joins_no_sum_of_which_its_policy_allows_nothing(tmp_path, allowed, instead):
+    grid = Nodes(app_of(lambda place: pytest.fail("trained")), devices=tmp_path)
+    for folder in tmp_path.iterdir():
+        text = (folder / "policy.yaml").read_text()
+        (folder / "policy.yaml").write_text(text.replace(allowed, instead))
+    started(grid)
+    assert "train" not in grid.asked
+    assert not list(tmp_path.glob("*/identity.key")) and not list(tmp_path.glob("*/sum.json"))
+
+
 @pytest.mark.parametrize("missing", ["no_invented_clients", "honest_app"])
 def test_an_assumption_that_an_owner_does_not_make_is_refused(tmp_path, missing, caplog):
     grid = Nodes(app_of(lambda place: pytest.fail("trained")), devices=tmp_path)

@@ -1,5 +1,7 @@
 """What is refused, and in which words: strategies, apps, servers, metrics, arrays."""
 
+import threading
+
 import pytest
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp as PlainApp
@@ -193,3 +195,24 @@ def test_frozen_names_an_array_of_the_model():
 def test_two_nodes_are_no_sum():
     with pytest.raises(RunError, match="2 nodes: a sum needs at least 3"):
         started(Nodes(app_of(), 2), FedAvg())
+
+
+class _Counting(flower.FedAvgM):
+    """Remembers its rounds, and holds what cannot be copied."""
+
+    def __init__(self):
+        super().__init__(server_momentum=0.9)
+        self.busy = threading.Lock()
+        self.rounds = []
+
+    def aggregate_train(self, server_round, replies):
+        self.rounds.append(server_round)
+        return super().aggregate_train(server_round, replies)
+
+
+def test_a_strategy_is_tried_by_copies_whatever_it_holds():
+    own = _Counting()
+    private(own, epsilon=8.0, delta=1e-5, clip=1.0).start(
+        Nodes(app_of()), record(MODEL), num_rounds=1
+    )
+    assert own.rounds == [1]
