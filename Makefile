@@ -42,15 +42,16 @@ check: $(STAMP)
 quick: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
 
-# A second Flower: an environment of its own that shares all other packages, and this code, with ours.
+# A second Flower: an environment of its own that shares all other packages with ours.
 FLOWER := 1.42
 OTHER := $(VENV)/flower-$(FLOWER)
 PURELIB := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 $(OTHER)/.installed: $(STAMP)
 	$(BIN)/python -m venv $(OTHER)
-	(echo $(ROOT); $(BIN)/python $(PURELIB)) > "$$($(OTHER)/bin/python $(PURELIB))/shared.pth"
-	$(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'flwr==$(FLOWER).*'
+	$(BIN)/python $(PURELIB) > "$$($(OTHER)/bin/python $(PURELIB))/shared.pth"
+	cd $(ROOT) && $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  'flwr==$(FLOWER).*' --editable .
 	@touch $@
 
 test-flower: $(OTHER)/.installed
