@@ -48,13 +48,14 @@ def gradient(
     with one_thread():
         rows = features.astype(np.float64)
         logits = constant * weights[0] + rows @ weights[1:]
-        residuals = -_softmax(logits)
+        residuals = -softmax(logits)
         residuals[np.arange(len(labels)), labels] += 1
         slopes = np.vstack([constant * residuals.sum(axis=0), rows.T @ residuals])
     return slopes / len(labels) ** balance
 
 
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a linear model of these ``logits`` (n, C) predicts, (n, C)."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return shifted / shifted.sum(axis=1, keepdims=True)
 

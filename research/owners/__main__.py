@@ -1,21 +1,31 @@
-"""The figures of ``docs/owners.md``: ``python -m research.owners run|table [EXPERIMENT ...]``."""
+"""The figures of ``docs/owners.md``: ``python -m research.owners WHAT [EXPERIMENT ...]``.
+
+``run``: whole runs of ``murmur``, one process each. ``direct``: gradient rounds in this process
+(``research.owners.rounds``). ``choose``: settings on held-back owners. ``table``: what there is.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.config.composition import compose
+from fl_app.run.experiment import Experiment
 from fl_app.run.population import Population, image_population, population
 from murmur.common import experiment_rng
+from research.owners.choose import GRIDS, QUIET, choose
+from research.owners.rounds import Direct
+from strategies.gradient_rounds import GradientRounds
 
 SEEDS = (1, 2, 3)
 BUDGETS = ("1", "8", "inf")
@@ -63,11 +73,36 @@ def run(names: Sequence[str]) -> None:
                 folder = root() / f"{name}-{budget}-{seed}"
                 if (folder / "metrics.json").exists():
                     continue
-                how = ["engine=inline", "privacy.secure_aggregation=simulated", "tracking=none"]
-                words = [*words_of(name, budget, seed), *how, "keep_checkpoints=false"]
+                words = [*words_of(name, budget, seed), *QUIET, "keep_checkpoints=false"]
                 command = [sys.executable, "-m", "fl_app", *words, f"run_dir={folder}"]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 print(name, budget, seed, scores_of(folder), flush=True)
+
+
+def direct(names: Sequence[str], budgets: Sequence[str]) -> None:
+    """Every direct run of ``names`` on the test set that is not there yet; rows in direct.jsonl."""
+    done = {(row["name"], row["budget"], row["seed"]) for row in direct_rows()}
+    for name, seed in itertools.product(names, SEEDS):
+        for budget in budgets:
+            if (name, budget, seed) in done:
+                continue
+            words = [*words_of(name, budget, seed), *QUIET]
+            experiment = Experiment(compose(words))
+            if not isinstance(experiment.strategy, GradientRounds):
+                continue
+            scores = Direct(experiment, held=False).train(experiment)
+            row = {"name": name, "budget": budget, "seed": seed, "scores": scores, "words": words}
+            root().mkdir(parents=True, exist_ok=True)
+            with (root() / "direct.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print(name, budget, seed, scores, flush=True)
+
+
+def direct_rows() -> list[dict[str, Any]]:
+    """The direct runs that are there."""
+    path = root() / "direct.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def scores_of(folder: Path) -> dict[str, float]:
@@ -152,7 +187,10 @@ def table(names: Sequence[str], with_references: bool) -> None:
         for budget in BUDGETS:
             folders = [root() / f"{name}-{budget}-{seed}" for seed in SEEDS]
             done = [scores_of(f) for f in folders if (f / "metrics.json").exists()]
-            _print(name, f"ε = {budget.replace('inf', '∞')}", done)
+            title = f"ε = {budget.replace('inf', '∞')}"
+            _print(name, title, done)
+            rows = [row for row in direct_rows() if (row["name"], row["budget"]) == (name, budget)]
+            _print(name, f"{title}, direct", [row["scores"] for row in rows])
         if with_references:
             found = [references(name, seed) for seed in SEEDS[:1]]
             for what in found[0]:
@@ -177,14 +215,25 @@ def _print(name: str, what: str, found: Sequence[dict[str, float]]) -> None:
 def main() -> None:
     """Run the experiments, or print the table of those that have run."""
     parser = argparse.ArgumentParser(prog="python -m research.owners", description=__doc__)
-    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("what", choices=("run", "direct", "choose", "table"))
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS), metavar="EXPERIMENT")
     parser.add_argument("--references", action="store_true", help="fit what needs no federation")
+    parser.add_argument("--budget", choices=BUDGETS, help="of the grid to choose in, or of direct")
     options = parser.parse_args()
+    budgets: Sequence[str] = BUDGETS
+    if options.budget is not None:
+        budgets = (options.budget,)
     if options.what == "run":
         run(options.names)
-        return
-    table(options.names, options.references)
+    elif options.what == "direct":
+        direct(options.names, budgets)
+    elif options.what == "choose":
+        for name in options.names:
+            for budget in budgets:
+                if (name, budget) in GRIDS:
+                    choose(name, budget, SEEDS)
+    else:
+        table(options.names, options.references)
 
 
 if __name__ == "__main__":

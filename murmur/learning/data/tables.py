@@ -241,11 +241,11 @@ class Reading:
         """``read``, or what reads a column of which the schema lists the values."""
         known = (self.schema or {}).get(name, {})
         if "list" in known:
-            places = {str(value): number for number, value in enumerate(known["list"])}
-            return lambda column, place: _column([places.get(str(c), -1) for c in _cells(column)])
+            values = [str(value) for value in known["list"]]
+            return lambda column, place: _places_in(values, column, place)
         if "range" in known:
             low, high = known["range"]
-            return lambda column, place: _column([_or_below(c, low, high) for c in _cells(column)])
+            return lambda column, place: _in_range(low, high, column, place)
         return read
 
     def _reader(self, columns: Sequence[pandas.Series]) -> Callable[[pandas.Series, str], Images]:
@@ -431,8 +431,70 @@ def _dataset(
     return described(found, *(f"column {name!r}, an index, is left out" for name in first.left_out))
 
 
-def _column(numbers: list[float]) -> Images:
+def _column(numbers: Sequence[float]) -> Images:
     return np.array(numbers, np.float32)[:, None, None, None]
+
+
+def _places_in(values: Sequence[str], column: pandas.Series, place: str) -> Images:
+    """Where each cell of ``column`` stands in the schema's list ``values``; −1: it does not.
+
+    A whole number counts as such, whether its column is typed 7 or 7.0.
+
+    Raises:
+        DataError: the column is of another kind than the list.
+    """
+    _require_kind(column, all(map(_is_number, values)), any(map(_is_number, values)), place)
+    places = {value: number for number, value in enumerate(values)}
+    found = []
+    for cell in _cells(column):
+        if isinstance(cell, float) and cell.is_integer():
+            cell = int(cell)
+        found.append(places.get(str(cell), -1))
+    return _column(found)
+
+
+def _in_range(low: float, high: float, column: pandas.Series, place: str) -> Images:
+    """The numbers of ``column``; what is none is a number below the schema's range.
+
+    Raises:
+        DataError: the column does not hold numbers.
+    """
+    _require_kind(column, True, True, place)
+    return _column([_or_below(cell, low, high) for cell in _cells(column)])
+
+
+def _require_kind(column: pandas.Series, needed: bool, allowed: bool, place: str) -> None:
+    """Refuse a column of another kind than its schema says.
+
+    Single cells that the schema does not know are no reason: they have bins of their own. A column
+    of text holds numbers if half of what is written in it are numbers.
+
+    Args:
+        column: as read.
+        needed: it must hold numbers.
+        allowed: it may hold numbers.
+        place: file and column, for the error.
+    """
+    kind = _kind(column)
+    if kind not in (str, bool, int, float, Decimal):
+        raise DataError(
+            f"{place}: holds {kind.__name__}, the schema says values or a range; mend the schema "
+            "(dataset.schema) or the column"
+        )
+    written = [cell for cell in _cells(column) if not cells.is_missing(cell)]
+    if not written:
+        return
+    are_numbers = kind is not str or _are_mostly_numbers([str(cell) for cell in written])
+    if needed and not are_numbers:
+        raise DataError(
+            f"{place}: the schema says numbers, the column holds {str(written[0])[:40]!r}; mend "
+            "the schema (dataset.schema) or the column"
+        )
+    if are_numbers and not allowed:
+        raise DataError(
+            f"{place}: the schema lists words, the column holds numbers ({written[0]}); mend the "
+            "schema (dataset.schema) or the column"
+        )
 
 
 def _or_below(cell: Any, low: float, high: float) -> float:

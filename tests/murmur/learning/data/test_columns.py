@@ -152,3 +152,47 @@ def test_medmnist_by_name(tmp_path):
     assert (data.input_shape, data.num_classes, len(data.train)) == ((3, 28, 28), 4, 6)
     with pytest.raises(DataError, match=r"pathmnist\.npz"):
         medmnist(name="PathMNIST", root=tmp_path, cache=tmp_path / "cache")
+
+
+SCHEMA = {
+    "carrier": {"list": ["AA", "UA"]},
+    "month": {"list": [1, 2]},
+    "hour": {"range": [0, 24], "bins": 4},
+}
+
+
+def read_by_schema(tmp_path, text):
+    file = tmp_path / "table.csv"
+    file.write_text(text)
+    return table(path=str(file), label="late", schema=SCHEMA, test_fraction=0.0)
+
+
+def test_what_a_schema_does_not_know_has_a_number_of_its_own(tmp_path):
+    rows = "AA,1,5,0\nXX,7,30,1\n,,,0\nUA,2,odd,1\n"
+    data = read_by_schema(tmp_path, "carrier,month,hour,late\n" + rows).train.images
+    assert data[:, :, 0, 0].tolist() == [[0, 0, 5], [-1, -1, 30], [-1, -1, -24], [1, 1, -24]]
+
+
+def test_whole_numbers_of_a_typed_column_are_those_of_the_list(tmp_path):
+    frame = pandas.DataFrame(
+        {"carrier": ["AA", "UA"], "month": [2.0, 1.0], "hour": [1, 2], "late": [0, 1]}
+    )
+    frame.to_parquet(tmp_path / "table.parquet")
+    data = table(
+        path=str(tmp_path / "table.parquet"), label="late", schema=SCHEMA, test_fraction=0.0
+    )
+    assert data.train.images[:, 1, 0, 0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "message"),
+    [
+        ("carrier,month,late", "AA,1", "has no column 'hour'"),
+        ("carrier,month,hour,late", "AA,1,noon", "'hour': the schema says numbers.*'noon'"),
+        ("carrier,month,hour,late", "AA,May,3", "'month': the schema says numbers.*'May'"),
+        ("carrier,month,hour,late", "17,1,3", r"'carrier': the schema lists words.*\(17\)"),
+    ],
+)
+def test_a_column_that_breaks_the_schema_is_refused(tmp_path, header, row, message):
+    with pytest.raises(DataError, match=message):
+        read_by_schema(tmp_path, f"{header}\n{row},0\n{row},1\n")

@@ -1,0 +1,183 @@
+"""Gradient rounds in one process: the server is the product's, the clients are one array.
+
+``Direct`` asks the strategy of an experiment for its centre and its rounds and gives it what the
+clients' secure sum would hold: the sum of their clipped gradients, computed at once, plus one
+Gaussian of the deviation that all of the clients' shares have together. No message, ledger or mask
+stands between, and noise is seeded: it says what a run would reach, and protects nobody. It takes
+seconds, so that settings can be chosen with it (``research.owners.choose``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from fl_app.run.experiment import Experiment
+from murmur.common import experiment_rng
+from murmur.learning.linear_model import directions, unit
+from murmur.learning.metrics import area_under_curve, over_owners
+from murmur.papers.gradient_rounds import softmax
+from murmur.privacy.mechanisms.clipping import CLIP_STEPS
+from murmur.round.phase import Outcome
+from strategies.gradient_rounds import GradientRounds
+
+HELD = 0.10  # of all owners, those that settings are chosen on
+TEST = 0.15  # of all owners, those that are no clients at all
+Scores = dict[str, float]
+
+
+@dataclass
+class Owners:
+    """The clients of a run, as one array.
+
+    Attributes:
+        features: of all their rows, (N, d), sparse where most of it is 0.
+        labels: (N,).
+        whose: (N,), numbers of owners from 0 on.
+    """
+
+    features: NDArray[np.float32] | csr_matrix
+    labels: NDArray[np.int64]
+    whose: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        """How many owners there are."""
+        return int(self.whose.max()) + 1
+
+    def centre(self) -> NDArray[np.float64]:
+        """The sum over owners of the means of their directions, (d,)."""
+        sizes = np.bincount(self.whose)
+        return (1 / sizes[self.whose]) @ unit(np.asarray(self.features))
+
+    def centred(self, centre: NDArray[np.floating], radius: float) -> Owners:
+        """The same with what a ``centred`` model's layer sees."""
+        seen = directions(unit(np.asarray(self.features)), centre, radius)
+        return Owners(seen.astype(np.float32), self.labels, self.whose)
+
+    def gradients(
+        self, weights: NDArray, biases: NDArray, constant: float, balance: float, clip: float
+    ) -> NDArray[np.float64]:
+        """The sum of the owners' clipped gradients, (1 + d, classes), constant first."""
+        residuals = -softmax(self.features @ weights.astype(np.float32) + biases)
+        residuals[np.arange(len(self.labels)), self.labels] += 1
+        sizes = np.bincount(self.whose)
+        residuals /= (sizes**balance)[self.whose, None]
+        factors = np.minimum(1, clip / np.maximum(self._lengths(residuals, constant), 1e-12))
+        residuals *= factors[self.whose, None]
+        slopes = self.features.T @ residuals.astype(np.float32)
+        return np.vstack([constant * residuals.sum(axis=0), slopes])
+
+    def _lengths(self, residuals: NDArray, constant: float) -> NDArray[np.float64]:
+        """‖g_i‖ of each owner, one class after the other."""
+        starts = np.arange(len(self.labels))
+        squares = np.zeros(self.count)
+        for column in residuals.T.astype(np.float32):
+            sums = csr_matrix((column, (self.whose, starts))) @ self.features
+            if isinstance(sums, csr_matrix):
+                squares += np.asarray(sums.multiply(sums).sum(axis=1)).ravel()
+            else:
+                squares += np.einsum("ij,ij->i", sums, sums, dtype=np.float64)
+            squares += (constant * np.bincount(self.whose, column)) ** 2
+        return np.sqrt(squares)
+
+
+class Direct:
+    """One experiment whose clients are ``Owners``, and rows to score its models on.
+
+    Args:
+        experiment: of ``strategy=gradient_rounds``.
+        held: hold back ``HELD`` of the owners and score on their rows; else on the test set.
+    """
+
+    def __init__(self, experiment: Experiment, held: bool) -> None:
+        people = experiment.population
+        train = people.dataset.train
+        rows = np.concatenate(list(people.shards.values()))
+        whose = np.repeat(np.arange(len(people.shards)), [len(r) for r in people.shards.values()])
+        flat = train.images.reshape(len(train), -1)
+        flat = flat[rows]
+        if (flat[:100] != 0).mean() < 0.1:  # bins
+            flat = csr_matrix(flat)
+        labels = train.labels[rows]
+        self.classes = people.dataset.num_classes
+        if not held:
+            self.owners = Owners(flat, labels, whose)
+            test = people.dataset.test
+            theirs = people.dataset.test_owners
+            if theirs is None:
+                theirs = np.arange(len(test))  # nobody's: over owners is over examples
+            self.test = Owners(test.images.reshape(len(test), -1), test.labels, theirs)
+            return
+        order = experiment_rng(experiment.config.seed, "validation owners").permutation(
+            len(people.shards)
+        )
+        chosen = order[: round(HELD / (1 - TEST) * len(order))]
+        back = np.isin(whose, chosen)
+        self.owners = Owners(flat[~back], labels[~back], _numbered(whose[~back]))
+        self.test = Owners(flat[back], labels[back], _numbered(whose[back]))
+
+    def train(self, experiment: Experiment) -> Scores:
+        """Scores of the last model of ``experiment``, whose population must be this one's."""
+        model = self.model(experiment)
+        head = experiment.strategy.head  # type: ignore[attr-defined]
+        test = self.test
+        if head.radius is not None:
+            test = test.centred(head.centre(model), head.radius)
+        logits = test.features @ head.weights(model) + head.biases(model)
+        return scored(logits, test.labels, test.whose)
+
+    def model(self, experiment: Experiment) -> NDArray[np.float32]:
+        """The parameters (p,) after all rounds of ``experiment``."""
+        strategy = experiment.strategy
+        assert isinstance(strategy, GradientRounds)
+        rng = experiment_rng(experiment.config.seed, "noise of a direct run")
+        head = strategy.head
+        settings = experiment.config.strategy
+        model = strategy.initial_parameters() if experiment.start is None else experiment.start
+        owners = self.owners
+        if strategy.centre_sum is not None:
+            assert head.radius is not None
+            deviation = strategy.centre_sum.deviation(strategy.setup.cohort_size)
+            total = owners.centre() + rng.normal(0, deviation, head.features)
+            steps = np.rint(total * strategy.centre_sum.steps).astype(np.int64)
+            question = strategy.before_rounds()
+            assert question is not None
+            strategy.learn(question, Outcome(1, total=steps, weight=owners.count))
+            owners = owners.centred(strategy.middle, head.radius)
+        noise = strategy.protection.clip * strategy.protection.noise_on_a_sum()
+        noise *= math.sqrt(strategy.setup.cohort_size / strategy.setup.budget.honest_clients)
+        grid = strategy.protection.clip / CLIP_STEPS
+        for number in range(1, strategy.setup.budget.rounds + 1):
+            found = owners.gradients(
+                head.weights(model),
+                head.biases(model),
+                settings.constant,
+                settings.balance,
+                strategy.protection.clip,
+            )
+            total = head.joined(found[1:], found[0])
+            total += rng.normal(0, 1, head.size) * noise
+            steps = np.rint(total / grid).astype(np.int64)
+            model = strategy.update(number, model, steps, owners.count)
+        return model
+
+
+def _numbered(owners: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``owners`` (N,) by numbers from 0 on."""
+    return np.unique(owners, return_inverse=True)[1]
+
+
+def scored(logits: NDArray, labels: NDArray[np.int64], whose: NDArray[np.int64]) -> Scores:
+    """Accuracy, that over owners, and of two classes AUC."""
+    found = {
+        "accuracy": float((logits.argmax(axis=1) == labels).mean()),
+        "accuracy_over_owners": over_owners(whose)(logits.astype(np.float32), labels),
+    }
+    if logits.shape[1] == 2:
+        found["auc"] = area_under_curve(logits[:, 1] - logits[:, 0], labels)
+    return found

@@ -1,0 +1,65 @@
+"""Direct runs, by which settings are chosen, come to what whole runs come to."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fl_app.config.composition import compose
+from fl_app.run.experiment import Experiment
+from research.owners.choose import GRIDS, candidates
+from research.owners.rounds import Direct
+from tests.fl_app.running import run_inline
+
+SMALL = [
+    "strategy=gradient_rounds",
+    "engine=inline",
+    "dataset=digits",
+    "federation.public=0",
+    "federation.num_clients=20",
+    "federation.num_rounds=3",
+    "privacy.noise=seeded",
+    "privacy.secure_aggregation=simulated",
+]
+
+
+def both(tmp_path, *words):
+    """The models of a whole run and of a direct one, and the scores of both."""
+    folder = run_inline(tmp_path, *words, small=SMALL)
+    experiment = Experiment(compose([*SMALL, *words]))
+    direct = Direct(experiment, held=False)
+    model = direct.model(experiment)
+    experiment = Experiment(compose([*SMALL, *words]))
+    found = direct.train(experiment)
+    scores = json.loads((folder.path / "metrics.json").read_text())
+    return folder.load_checkpoint().model, model, scores, found
+
+
+@pytest.mark.parametrize("model", ["linear", "centred"])
+def test_without_noise_both_are_the_same(tmp_path, model):
+    whole, direct, scores, found = both(
+        tmp_path, "privacy.epsilon=inf", f"model={model}", "strategy.average=0.5"
+    )
+    np.testing.assert_allclose(direct, whole, atol=2e-3)
+    assert found["accuracy"] == pytest.approx(scores["accuracy"], abs=0.006)
+
+
+def test_noise_is_as_large_in_both(tmp_path):
+    words = ["privacy.epsilon=1", "privacy.secure_sum={minimum: 0.9, colluders: 1}"]
+    whole, direct, _, _ = both(tmp_path, *words)
+    assert np.std(direct) == pytest.approx(np.std(whole), rel=0.1)
+
+
+def test_held_owners_are_no_clients():
+    experiment = Experiment(compose(SMALL))
+    direct = Direct(experiment, held=True)
+    assert direct.owners.count == 18
+    together = len(direct.owners.labels) + len(direct.test.labels)
+    assert together == sum(map(len, experiment.population.shards.values()))
+
+
+def test_a_grid_is_every_combination():
+    grid = {"strategy.length": (1, 2), "strategy.average": (0, 0.5)}
+    assert len(candidates(grid)) == 4
+    assert ["strategy.length=2", "strategy.average=0"] in candidates(grid)
+    assert all(GRIDS.values())
