@@ -70,7 +70,7 @@ class ClusteringClient(FedAvgClient):
             return np.zeros(len(task.model))
         pretraining = task.round <= self.pretrain_rounds
         self.module.clustering_weight = 0.0 if pretraining else self.clustering_weight
-        self.trainer.train(
+        trained = self.trainer.train(
             images,
             target_distribution(soft, self._frequencies(task)),
             rng=self.rng(task, "local training"),
@@ -78,7 +78,7 @@ class ClusteringClient(FedAvgClient):
             soft_targets=True,
             **self.training.how,
         )
-        update = self.trainer.parameters().astype(np.float64) - task.model
+        update = trained.astype(np.float64) - task.model
         return update if np.isfinite(update).all() else np.zeros(len(update))
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:

@@ -159,7 +159,7 @@ class DPFLBNNClient(Client):
         weights, normalisation = self._mixed(task, task.round - 1)
         self.trainer.load(weights)
         self.trainer.load_buffers(normalisation)
-        self.trainer.train(
+        trained = self.trainer.train(
             data.images,
             data.labels,
             indices=data.indices,
@@ -170,7 +170,6 @@ class DPFLBNNClient(Client):
             optimizer="adam",
             betas=(self.local.beta1, 0.999),
         )
-        trained = self.trainer.parameters()
         statistics = self.trainer.buffers()
         if not (np.isfinite(trained).all() and np.isfinite(statistics).all()):
             trained = weights  # diverged: as if it had not trained

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from clients.base import Canary, Client, ClientSetup, LocalData, Task, TaskError, vector_canary
 from clients.local_training import LocalSgd, LocalTraining
-from murmur.learning.codec import Codec, Parts, WeightCodec, vector_codec
+from murmur.learning.codec import Codec, Parts, vector_codec
 from murmur.learning.training.stack import Share
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -62,13 +62,12 @@ class ProtectedClient(Client):
         return self.protection.release_event()
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
-        """What the protection leaves of it, within what an unprotected answer can carry.
+        """What the protection leaves of it.
 
         Noise is in units of the clipping norm, so that a server that states another norm changes
         the update's scale, not what is proven.
         """
-        finite = WeightCodec(len(update)).bounded(update)
-        return self.protection.release(finite, self._clip(task), noise)
+        return self.protection.release(update, self._clip(task), noise)
 
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """Updates of the clipping norm, as long as a real one can be."""

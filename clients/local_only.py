@@ -61,6 +61,7 @@ class LocalOnlyClient(Client):
             raise TaskError("strategy=local_only needs a test set on the client")
         model = self.training.train(task, data, self.share)
         self.setup.memory.save(task.client, task.round, {"model": model})
+        self.trainer.load(model)
         return np.array([self.trainer.evaluate(*self.setup.test).accuracy], np.float32)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:

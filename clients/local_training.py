@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import LocalData, Task
-from murmur.learning.codec import WeightCodec
 from murmur.learning.training.batches import count_steps
 from murmur.learning.training.stack import Share
 from murmur.learning.training.trainer import Trainer
@@ -86,7 +85,7 @@ class LocalTraining:
         self._ahead: dict[tuple[int, int], NDArray[np.float32]] = {}
 
     def train(self, task: Task, data: LocalData, shares: Shares) -> NDArray[np.float32]:
-        """The parameters (d,) after training, which the trainer then holds, too.
+        """The parameters (d,) after training.
 
         ``shares``: gives this client's part, from its task and data; what it is asked here it must
         have answered to ``train_ahead`` alike. What was trained ahead is used once and dropped.
@@ -95,7 +94,7 @@ class LocalTraining:
         model = self._ahead.pop((task.round, task.client), None)
         if model is None:
             self.trainer.load(share.start)
-            self.trainer.train(
+            model = self.trainer.train(
                 data.images,
                 data.labels,
                 indices=share.indices,
@@ -103,10 +102,8 @@ class LocalTraining:
                 correction=share.correction,
                 **self.how,
             )
-            model = self.trainer.parameters()
         if not np.isfinite(model).all():
-            model = share.start
-        self.trainer.load(model)
+            return share.start
         return model
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]], shares: Shares) -> None:
@@ -179,7 +176,7 @@ class PrivateTraining:
         size: int,
         noise: NoiseGenerator,
     ) -> NDArray[np.float32]:
-        """The parameters (d,) after one round of DP-SGD from ``model``, within ``WeightCodec``.
+        """The parameters (d,) after one round of DP-SGD from ``model``.
 
         ``epsilon`` and ``size`` are those of ``event``: noise and price come from one schedule.
         Lots and noise are drawn from ``noise``, and must stay secret alike.
@@ -197,7 +194,7 @@ class PrivateTraining:
             noise,
             indices=data.indices,
         )
-        return WeightCodec(len(model)).bounded(self.trainer.parameters())
+        return self.trainer.parameters()
 
     def train_openly(
         self, model: NDArray[np.float32], data: LocalData, rng: np.random.Generator
@@ -207,7 +204,7 @@ class PrivateTraining:
         Plain SGD in batches of a lot's size; ``model`` itself where it diverges.
         """
         self.trainer.load(model)
-        self.trainer.train(
+        trained = self.trainer.train(
             data.images,
             data.labels,
             indices=data.indices,
@@ -216,5 +213,6 @@ class PrivateTraining:
             batch_size=self.how.lot_size,
             lr=self.how.learning_rate,
         )
-        trained = self.trainer.parameters()
-        return WeightCodec(len(model)).bounded(trained if np.isfinite(trained).all() else model)
+        if not np.isfinite(trained).all():
+            return model
+        return trained

@@ -82,9 +82,9 @@ class PublicLabels:
             rows = data.images[data.indices].reshape(len(data), -1)
             start = self.client.require_model(task)
             model = self.labeller.fit(start, rows, data.labels[data.indices])
-            self.client.trainer.load(model)
         else:
-            self.training.train(task, data, self.share)
+            model = self.training.train(task, data, self.share)
+        self.client.trainer.load(model)
         return self.labeller.labels(self.client.setup.public[images])
 
     def ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:

@@ -271,7 +271,7 @@ class KdDpfl(CohortStrategy):
                 soft_targets=True,
             )
             return self.trainer.parameters()
-        self.trainer.train(
+        return self.trainer.train(
             images,
             self.targets,
             rng=experiment_rng(self.setup.seed, "special client", number),
@@ -280,7 +280,6 @@ class KdDpfl(CohortStrategy):
             lr=self.special.learning_rate,
             soft_targets=True,
         )
-        return self.trainer.parameters()
 
     # Privacy --------------------------------------------------------------------------------
 

@@ -34,8 +34,7 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.learning.array_file import array_from_bytes
-from murmur.learning.codec import GridCodec
+from murmur.learning.codec import GridCodec, array_from_bytes
 from murmur.privacy.events import Assumption, Release
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian

@@ -1,28 +1,23 @@
-"""Arrays as bytes and in files: untrusted bytes, checksummed files, files for their owner alone.
+"""Arrays in files: with a checksum, for their owner alone.
 
-``array_from_bytes`` parses arrays from the network. ``to_bytes`` and ``from_bytes`` have a form
-that notices damage, and ``replace_file`` writes it so that a kill at any instant leaves the old
-file or the new one. The format is safetensors; what belongs to the arrays and a checksum over both
-are its metadata.
+``to_bytes`` and ``from_bytes`` have a form that notices damage, and ``replace_file`` writes it so
+that a kill at any instant leaves the old file or the new one. The format is safetensors; what
+belongs to the arrays and a checksum over both are its metadata.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
-
-from murmur.learning.codec import MalformedError
 
 
 def private(path: str, flags: int) -> int:
@@ -50,54 +45,6 @@ def private_folder(path: Path) -> None:
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
-
-
-# Format version 1.0, as `numpy.save` writes it: magic, length of the header, header.
-_START = re.compile(rb"\x93NUMPY\x01\x00(?P<length>..)", re.DOTALL)
-_HEADER = re.compile(
-    rb"\{'descr': '(?P<dtype>[<|][biuf][0-9]{1,2})', 'fortran_order': (?P<fortran>True|False), "
-    rb"'shape': \((?P<shape>(?:[0-9]{1,18},(?: [0-9]{1,18},)*(?: [0-9]{1,18})?)?)\), \} *\n"
-)
-_LARGEST_HEADER = 256  # NumPy writes 118 bytes for the arrays that travel here
-
-
-def array_from_bytes(data: bytes) -> NDArray:
-    """The array of booleans, integers or reals that ``numpy.save`` wrote.
-
-    Args:
-        data: from anybody; nothing of it is unpickled, and no room is made before its size is
-            known.
-
-    Returns:
-        A copy, C-contiguous.
-
-    Raises:
-        MalformedError: it is anything else.
-    """
-    start = _START.match(data)
-    length = 0
-    if start:
-        length = int.from_bytes(start["length"], "little")
-    if start is None or length > _LARGEST_HEADER:
-        raise MalformedError("not an array in NumPy's format")
-    header = _HEADER.fullmatch(data, start.end(), start.end() + length)
-    if header is None:
-        raise MalformedError("not an array of plain numbers in NumPy's format")
-    try:
-        dtype = np.dtype(header["dtype"].decode())
-    except TypeError as error:
-        raise MalformedError(f"an array of {header['dtype'].decode()}: no such numbers") from error
-    shape = tuple(int(size) for size in header["shape"].split(b",") if size)
-    if len(data) - header.end() != math.prod(shape) * dtype.itemsize:
-        raise MalformedError(
-            f"an array of {len(data) - header.end()} bytes, where its header states other sizes"
-        )
-    order: Literal["F", "C"] = "F" if header["fortran"] == b"True" else "C"
-    try:
-        values = np.frombuffer(data, dtype, offset=header.end()).reshape(shape, order=order)
-    except ValueError as error:  # nothing along one axis, and too much along another
-        raise MalformedError(f"an array of shape {shape}") from error
-    return values.copy(order="C")
 
 
 _KEY = "facts"  # the one key of the metadata: with several, their order would be arbitrary

@@ -7,14 +7,15 @@ clients over nodes, and what secure aggregation needs anyway.
 A codec is held by both ends. ``pack`` gives the compact form in which one client's release
 travels (labels as bytes, bits packed, weights as float32); ``expand`` turns that form, which may
 come from a hostile client, into the integers that are summed; ``check_total`` says whether an
-already summed array is possible at all.
+already summed array is possible at all. ``array_from_bytes`` parses arrays from the network.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,54 @@ Integers = NDArray[np.int64]
 
 class MalformedError(ValueError):
     """A contribution that no honest client could have sent."""
+
+
+# Format version 1.0, as `numpy.save` writes it: magic, length of the header, header.
+_START = re.compile(rb"\x93NUMPY\x01\x00(?P<length>..)", re.DOTALL)
+_HEADER = re.compile(
+    rb"\{'descr': '(?P<dtype>[<|][biuf][0-9]{1,2})', 'fortran_order': (?P<fortran>True|False), "
+    rb"'shape': \((?P<shape>(?:[0-9]{1,18},(?: [0-9]{1,18},)*(?: [0-9]{1,18})?)?)\), \} *\n"
+)
+_LARGEST_HEADER = 256  # NumPy writes 118 bytes for the arrays that travel here
+
+
+def array_from_bytes(data: bytes) -> NDArray:
+    """The array of booleans, integers or reals that ``numpy.save`` wrote.
+
+    Args:
+        data: from anybody; nothing of it is unpickled, and no room is made before its size is
+            known.
+
+    Returns:
+        A copy, C-contiguous.
+
+    Raises:
+        MalformedError: it is anything else.
+    """
+    start = _START.match(data)
+    length = 0
+    if start:
+        length = int.from_bytes(start["length"], "little")
+    if start is None or length > _LARGEST_HEADER:
+        raise MalformedError("not an array in NumPy's format")
+    header = _HEADER.fullmatch(data, start.end(), start.end() + length)
+    if header is None:
+        raise MalformedError("not an array of plain numbers in NumPy's format")
+    try:
+        dtype = np.dtype(header["dtype"].decode())
+    except TypeError as error:
+        raise MalformedError(f"an array of {header['dtype'].decode()}: no such numbers") from error
+    shape = tuple(int(size) for size in header["shape"].split(b",") if size)
+    if len(data) - header.end() != math.prod(shape) * dtype.itemsize:
+        raise MalformedError(
+            f"an array of {len(data) - header.end()} bytes, where its header states other sizes"
+        )
+    order: Literal["F", "C"] = "F" if header["fortran"] == b"True" else "C"
+    try:
+        values = np.frombuffer(data, dtype, offset=header.end()).reshape(shape, order=order)
+    except ValueError as error:  # nothing along one axis, and too much along another
+        raise MalformedError(f"an array of shape {shape}") from error
+    return values.copy(order="C")
 
 
 class Codec(Protocol):
@@ -191,15 +240,11 @@ class WeightCodec:
         """Four for each real."""
         return 4 * self.size
 
-    def bounded(self, values: NDArray) -> NDArray:
-        """Values (size,) as they can be carried: infinite ones at the bound, NaN as 0."""
-        result = np.clip(values, -self.bound, self.bound)  # twice as fast as ``nan_to_num``
-        np.copyto(result, 0, where=np.isnan(result))
-        return result
-
     def pack(self, release: NDArray) -> NDArray[np.float32]:
-        """Reals (size,) as float32."""
-        return np.ascontiguousarray(release, dtype=np.float32)
+        """Reals (size,) as float32: those beyond the bound at the bound, NaN as 0."""
+        values = np.clip(release, -self.bound, self.bound)  # twice as fast as ``nan_to_num``
+        np.copyto(values, 0, where=np.isnan(values))
+        return np.ascontiguousarray(values, dtype=np.float32)
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """round(value · 2^fraction_bits) · weight."""
@@ -430,25 +475,29 @@ class Rows:
 
     Attributes:
         codec: of each row.
+        weight: of all clients together.
         clients: whose they are, in their order.
     """
 
     codec: Codec
+    weight: int = 0
     clients: list[int] = field(default_factory=list)
     _packed: list[NDArray] = field(default_factory=list)
 
-    def add(self, client: int, packed: NDArray) -> None:
+    def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
         """Take one client's packed release; MalformedError if no honest client sends it."""
         self.codec.expand(packed, 1)
         self._packed.append(packed)
+        self.weight += weight
         self.clients.append(client)
 
-    def add_all(self, clients: list[int], packed: NDArray) -> None:
+    def add_all(self, clients: list[int], packed: NDArray, weight: int) -> None:
         """Take what a node has stacked, all of it or nothing.
 
         Args:
             clients: whose rows they are.
             packed: (clients, ...), a row for each.
+            weight: of these clients together.
 
         Raises:
             MalformedError: a row is malformed, or there are more or fewer of them.
@@ -458,23 +507,17 @@ class Rows:
         for row in packed:
             self.codec.expand(row, 1)
         self._packed.extend(packed)
+        self.weight += weight
         self.clients.extend(clients)
 
     def packed(self) -> NDArray:
         """The rows as they travel (clients, ...), at least one."""
         return np.stack(self._packed)
 
-    def integers(self) -> tuple[list[int], Integers]:
-        """All rows in the order of their clients' ids.
-
-        Returns:
-            Ids, ascending, and integers (clients, ...).
-        """
-        order = np.argsort(self.clients)
-        rows = [self.codec.expand(self._packed[place], 1) for place in order]
-        shape = (0, *self.codec.shape)
-        if rows:
-            stacked = np.stack(rows)
-        else:
-            stacked = np.zeros(shape, np.int64)
-        return [self.clients[place] for place in order], stacked
+    @property
+    def total(self) -> Integers:
+        """Integers (clients, ...), in the order of their clients' ids, ascending."""
+        stacked = np.zeros((len(self.clients), *self.codec.shape), np.int64)
+        for row, place in zip(stacked, np.argsort(self.clients), strict=True):
+            row[...] = self.codec.expand(self._packed[place], 1)
+        return stacked

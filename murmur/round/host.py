@@ -38,6 +38,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -276,11 +277,6 @@ class SeededNoise:
         return NoiseGenerator.seeded("client noise", *parts)
 
 
-def answer_of_client(client: Client, task: Task, data: LocalData, noise: NoiseGenerator) -> NDArray:
-    """What trains unless a host is given something else: the algorithm's client half."""
-    return client.answer(task, data, noise)
-
-
 # The host --------------------------------------------------------------------------------------
 
 
@@ -308,8 +304,8 @@ class Host:
         Answers the purposes of an evaluation, which the client half does not have.
     noise : callable
         Where each release's noise comes from.
-    train : callable
-        What trains; see the head of this file.
+    train : callable or None
+        What trains in place of the client half; see the head of this file.
     parse : callable
         Gives a message's tasks.
     account : callable
@@ -328,7 +324,7 @@ class Host:
     secure: SecureParties
     evaluator: Client | None = None
     noise: Noise = noise_of_this_thread
-    train: Train = answer_of_client
+    train: Train | None = None
     parse: Parse = parse_tasks
     account: Account = int
     stack: int = 1
@@ -350,25 +346,21 @@ class Host:
             request = digest(self.home.run, terms.algorithm, terms.noise, content)
             stored = self.ledger.reply(request, self._allow)
             if stored is None:
-                reply = encode_reply(self._computed(content, request))
+                tasks = self._tasks(content)
+                collector = self._collector(content, self._half(tasks[0]))
+                refused: dict[int, str] = {}
+                admitted = self._charged(tasks, request, collector, refused)
+                self._release_all(admitted, collector, refused)
+                reply = sealed(collector, refused)
                 stored = self.ledger.store_reply(request, reply, self._allow)
-            return decode_reply(stored)
+            return unsealed(stored)
         except (Refusal, LedgerError) as refusal:
             # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
             reason = self.home.reason("everything", refusal)
-            refused = {task.client: reason for task in self._tasks(content)}
-            return _reply(PlainSum(), refused)
+            everybody = {task.client: reason for task in self._tasks(content)}
+            return unsealed(sealed(PlainSum(), everybody))
 
     # Parse
-
-    def _computed(self, content: RecordDict, request: str) -> RecordDict:
-        """The reply to a message that was not answered before; ``request`` is its digest."""
-        tasks = self._tasks(content)
-        collector = self._collector(content, self._half(tasks[0]))
-        refused: dict[int, str] = {}
-        admitted = self._charged(tasks, request, collector, refused)
-        self._release_all(admitted, collector, refused)
-        return _reply(collector, refused)
 
     def _tasks(self, content: RecordDict) -> list[Task]:
         return self.parse(content, len(self.hosted))
@@ -497,24 +489,25 @@ class Host:
                     refused[task.client] = self._reason(task, error)
 
     def _release(self, task: Task, collector: Collector) -> None:
+        """Let one client train, and add its release to ``collector``.
+
+        Where a device's own data cannot be trained on, the release is that of blank records: it was
+        charged, and whether a client answers must not depend on its data.
+        """
         half = self._half(task)
         codec = half.codec(task)
-        release = self._answer_of(half, task)
-        collector.add(task.client, codec, codec.pack(release), half.weight(task.client))
-
-    def _answer_of(self, half: Client, task: Task) -> NDArray:
-        """The release; that of blank records where a device's own cannot be trained on.
-
-        It was charged, and whether a client answers must not depend on its data.
-        """
+        train = half.answer
+        if self.train is not None:
+            train = partial(self.train, half)
         try:
-            return self.train(half, task, self.data.of(task.client), self.noise(task))
+            release = train(task, self.data.of(task.client), self.noise(task))
         except Exception as error:
             blank = self.data.blank(task.client)
             if blank is None:
                 raise
             log_error(self.home.folder, f"round {task.round}, client {task.client}", error)
-            return self.train(half, task, blank, self.noise(task))
+            release = train(task, blank, self.noise(task))
+        collector.add(task.client, codec, codec.pack(release), half.weight(task.client))
 
     def _reason(self, task: Task, error: Exception) -> str:
         return self.home.reason(f"round {task.round}, client {task.client}", error)
@@ -523,32 +516,24 @@ class Host:
 # Seal ------------------------------------------------------------------------------------------
 
 
-def _reply(collector: Collector, refused: dict[int, str]) -> RecordDict:
-    """Who answered, who refused and why, and the contribution of those that answered."""
+def sealed(collector: Collector, refused: dict[int, str]) -> bytes:
+    """A reply as the ledger stores it: bytes that need no unpickling.
+
+    Who answered, who refused and why is the record ``report``, as JSON in the metadata of
+    safetensors; they hold the arrays of ``contribution``, which is that of those who answered.
+    """
     report: dict[str, Any] = {
         "clients": collector.clients,
         "refused": list(refused),
         "reasons": list(refused.values()),
         **collector.report(),
     }
-    content = RecordDict({"report": ConfigRecord(report)})
-    if collector.clients:
-        content["contribution"] = collector.arrays()
-    return content
+    arrays = {name: np.ascontiguousarray(values) for name, values in collector.arrays.items()}
+    return save(arrays, metadata={"report": json.dumps(report)})
 
 
-def encode_reply(reply: RecordDict) -> bytes:
-    """A reply as the ledger stores it: bytes that need no unpickling.
-
-    The arrays of ``contribution`` as safetensors, the record ``report`` as JSON in their metadata.
-    """
-    arrays = reply.array_records.get("contribution")
-    values = {name: np.ascontiguousarray(a.numpy()) for name, a in (arrays or {}).items()}
-    return save(values, metadata={"report": json.dumps(dict(reply.config_records["report"]))})
-
-
-def decode_reply(stored: bytes) -> RecordDict:
-    """The inverse of ``encode_reply``, for bytes that this device has stored itself."""
+def unsealed(stored: bytes) -> RecordDict:
+    """The reply to send, from bytes that this device has stored itself."""
     header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
     report = json.loads(header["__metadata__"]["report"])
     content = RecordDict({"report": ConfigRecord(report)})
@@ -612,19 +597,25 @@ class Collector(Protocol):
     def report(self) -> dict[str, Any]:
         """What the server must know to read the contribution."""
 
-    def arrays(self) -> ArrayRecord:
-        """The contribution of at least one client; ValueError where there is none."""
+    @property
+    def arrays(self) -> dict[str, NDArray]:
+        """The contribution by name of array; none where nobody has answered."""
 
 
 class PlainSum:
     """The node's sum (int64); the release of a single client stays in its compact form.
 
     A server reads it: it hides no client from whoever reads messages, and is charged so.
+
+    Attributes
+    ----------
+    arrays : dict
+        ``sum``: int64 of the codec's shape, or the one client's packed release.
     """
 
     def __init__(self) -> None:
         self._sum: Sum | None = None
-        self._packed: NDArray | None = None
+        self.arrays: dict[str, NDArray] = {}
 
     def event(self, client: int, planned: Planned) -> Event:
         """The server may be told of a single client: nothing is hidden."""
@@ -635,7 +626,9 @@ class PlainSum:
         if self._sum is None:
             self._sum = Sum(codec)
         self._sum.add(client, packed, weight)
-        self._packed = packed
+        self.arrays = {"sum": self._sum.total}
+        if len(self._sum.clients) == 1:
+            self.arrays = {"sum": packed}
 
     @property
     def clients(self) -> list[int]:
@@ -650,14 +643,6 @@ class PlainSum:
         if self._sum is not None:
             weight = self._sum.weight
         return {"weight": weight, "packed": len(self.clients) == 1}
-
-    def arrays(self) -> ArrayRecord:
-        """``sum``: int64 of the codec's shape, or the one client's packed release."""
-        if self._sum is None or self._packed is None:
-            raise ValueError("nothing was added")
-        if len(self._sum.clients) == 1:
-            return ArrayRecord({"sum": Array(self._packed)})
-        return ArrayRecord({"sum": Array(self._sum.total)})
 
 
 class SideBySide:
@@ -687,11 +672,12 @@ class SideBySide:
         """Nothing: a row has no weight."""
         return {}
 
-    def arrays(self) -> ArrayRecord:
+    @property
+    def arrays(self) -> dict[str, NDArray]:
         """``rows``: (clients, ...), each as its codec packs it."""
         if self._rows is None:
-            raise ValueError("nothing was added")
-        return ArrayRecord({"rows": Array(self._rows.packed())})
+            return {}
+        return {"rows": self._rows.packed()}
 
 
 class UnchargedSum(PlainSum):
@@ -772,10 +758,13 @@ class MaskedVectors:
         """Nothing: weights are masked too."""
         return {}
 
-    def arrays(self) -> ArrayRecord:
-        """One row of bytes (clients, bytes) for each client."""
+    @property
+    def arrays(self) -> dict[str, NDArray]:
+        """``masked``: a row of bytes for each client, (clients, bytes)."""
         rows = [np.frombuffer(row, np.uint8) for row in self._rows.values()]
-        return ArrayRecord({"masked": Array(np.stack(rows))})
+        if not rows:
+            return {}
+        return {"masked": np.stack(rows)}
 
     def _load(self, client: int) -> SecureClient:
         if client not in self.request.messages:

@@ -306,15 +306,17 @@ class Phase:
             self._lose(clients, "no answer before the deadline")
         self._waiting.clear()
         self.summation.finish(outcome)
-        outcome.answered = sorted(self.summation.total.clients)
+        added = self.summation.added
+        outcome.answered = sorted(added.clients)
         if self.question.event is not None:
             self.sums.remember(outcome.sizes)
         outcome.counted = self._counts()
         if outcome.counted and self.guests is not None:
             # Canaries are refused where answers are not summed, before a run begins.
-            total = cast(Sum, self.summation.total)
+            total = cast(Sum, added)
             self.guests.join(self.question.task((total.clients or [0])[0]), total)
-        outcome.total, outcome.weight = self.summation.result()
+        outcome.total = added.total
+        outcome.weight = added.weight
         return outcome
 
     def run(self, grid: Grid, timeout: float) -> Outcome:

@@ -29,12 +29,12 @@ from safetensors.numpy import load, save
 
 from murmur.common import experiment_rng
 from murmur.learning.array_file import replace_file
-from murmur.learning.codec import Codec, Integers, MalformedError, Sum
+from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
 from murmur.privacy.events import Event
 from murmur.round.cohorts import Weights, require_weight
 from murmur.round.limits import REPLIES, reply_size, request_size
 from murmur.round.setup import SumSetup
-from murmur.round.summation import Plain, Rows, Summation, contribution
+from murmur.round.summation import Plain, Rows, Summation
 from murmur.round.task import RECORD, printable_line, question
 from murmur.secure_sum import (
     Phase,
@@ -250,7 +250,7 @@ class SecureSummation:
 
     Attributes
     ----------
-    total : Sum
+    added : Sum
         Over all groups that were revealed so far.
     journal : Journal
         From which an interrupted phase goes on.
@@ -262,7 +262,7 @@ class SecureSummation:
         self.sums = sums
         self.release = release
         self.number = number
-        self.total = Sum(release.codec)
+        self.added = Sum(release.codec)
         self.journal = Journal(number, sums.journal)
         self.spoiled: list[tuple[int, ...]] = []  # who was in sums that were impossible
         self._sums: list[SecureServer] = []  # none where no sum could begin
@@ -331,7 +331,7 @@ class SecureSummation:
         A vector of a wrong length accuses its client. SecureSumError for a client that was not
         asked or answers twice, neither of which gets past ``murmur.round.phase.read_report``.
         """
-        masked = contribution(content, "masked")
+        masked = array_from_bytes(content.array_records["contribution"]["masked"].data)
         if masked.dtype != np.uint8 or masked.ndim != 2 or len(masked) != len(clients):
             raise MalformedError("masked contributions must be uint8[clients, bytes]")
         for client, row in zip(clients, masked, strict=True):
@@ -353,10 +353,6 @@ class SecureSummation:
         words = self._next(SecureServer.confirmations, confirmed)
         self._next(self._reveal, self.exchange.ask(Phase.REVEAL, words))
         outcome.accused |= self.sums.blame.add(outcome.accused, self.spoiled)
-
-    def result(self) -> tuple[Integers, int]:
-        """The sum (shape) over all groups that were revealed, and its weight."""
-        return self.total.total, self.total.weight
 
     # Helpers --------------------------------------------------------------------------------
 
@@ -395,7 +391,7 @@ class SecureSummation:
         self.outcome.sizes.append(len(clients))
         try:
             weight = require_weight(int(vector[-1]), clients, self.release.weights.of)
-            self.total.add_total(list(clients), vector[:-1].reshape(codec.shape), weight)
+            self.added.add_total(list(clients), vector[:-1].reshape(codec.shape), weight)
         except MalformedError as error:
             self.spoiled.append(clients)
             raise SecureSumError(

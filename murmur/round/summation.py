@@ -25,13 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from murmur.learning import codec as forms
-from murmur.learning.array_file import array_from_bytes
-from murmur.learning.codec import Codec, Integers, MalformedError
+from murmur.learning.codec import Codec, MalformedError, array_from_bytes
 from murmur.round.cohorts import Weights, require_weight
 
 if TYPE_CHECKING:
@@ -42,13 +40,13 @@ class Summation(Protocol):
     """The server half: what becomes of the answers of one phase.
 
     The phase calls the methods in their order: ``members`` and ``prepare`` once, ``invite`` for
-    each message, ``accept`` for each reply that has a contribution, ``finish`` and ``result`` once.
+    each message, ``accept`` for each reply that has a contribution, and ``finish`` once.
     ``outcome`` is the phase's: a summation notes there who fails, whose data may have been
     released, and what its own messages weigh.
     """
 
     @property
-    def total(self) -> forms.Sum | forms.Rows:
+    def added(self) -> forms.Sum | forms.Rows:
         """What has been added so far; audits' canaries are added to it at the end."""
 
     def members(self, cohort: Sequence[int]) -> list[int]:
@@ -71,10 +69,7 @@ class Summation(Protocol):
         """
 
     def finish(self, outcome: Outcome) -> None:
-        """All have answered that will: complete the total, and ``outcome.sizes``."""
-
-    def result(self) -> tuple[Integers, int]:
-        """The total, and its weight: (shape), or (clients, *shape) with clients ascending."""
+        """All have answered that will: complete ``added``, and ``outcome.sizes``."""
 
 
 class Plain:
@@ -97,7 +92,7 @@ class Plain:
         weights: Weights,
         groups: Callable[[Sequence[int]], Sequence[Sequence[int]]],
     ) -> None:
-        self.total = forms.Sum(codec)
+        self.added = forms.Sum(codec)
         self.weights = weights
         self.groups = groups
 
@@ -119,24 +114,20 @@ class Plain:
         compared with the public ones.
         """
         report = content.config_records["report"]
-        array = contribution(content, "sum")
+        array = array_from_bytes(content.array_records["contribution"]["sum"].data)
         weight = require_weight(report["weight"], clients, self.weights.of)
         if not report["packed"]:
-            self.total.add_total(clients, array, weight)
+            self.added.add_total(clients, array, weight)
         elif len(clients) == 1:
-            self.total.add(clients[0], array, weight)
+            self.added.add(clients[0], array, weight)
         else:
             raise MalformedError("a packed contribution comes from exactly one client")
 
     def finish(self, outcome: Outcome) -> None:
         """Nothing is missing but how many of each group have answered."""
-        answered = set(self.total.clients)
+        answered = set(self.added.clients)
         groups = self.groups(outcome.clients)
         outcome.sizes = [len(answered.intersection(group)) for group in groups]
-
-    def result(self) -> tuple[Integers, int]:
-        """The sum (shape), and the weights of all that are in it."""
-        return self.total.total, self.total.weight
 
 
 class Rows:
@@ -146,7 +137,7 @@ class Rows:
     """
 
     def __init__(self, codec: Codec, weights: Weights) -> None:
-        self.total = forms.Rows(codec)
+        self.added = forms.Rows(codec)
         self.weights = weights
 
     def members(self, cohort: Sequence[int]) -> list[int]:
@@ -162,18 +153,8 @@ class Rows:
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Take a row for each of ``clients``."""
-        self.total.add_all(clients, contribution(content, "rows"))
+        rows = array_from_bytes(content.array_records["contribution"]["rows"].data)
+        self.added.add_all(clients, rows, sum(map(self.weights.of, clients)))
 
     def finish(self, outcome: Outcome) -> None:
         """Nothing is missing, and nothing was summed."""
-
-    def result(self) -> tuple[Integers, int]:
-        """Rows (clients, *shape) in ascending order of clients, and the clients' total weight."""
-        clients, rows = self.total.integers()
-        return rows, sum(map(self.weights.of, clients))
-
-
-def contribution(content: RecordDict, name: str) -> NDArray:
-    """One array of a node's contribution; KeyError or MalformedError if it is not there."""
-    record: ArrayRecord = content.array_records["contribution"]
-    return array_from_bytes(record[name].data)

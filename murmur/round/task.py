@@ -22,8 +22,8 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from murmur.common import framed, printable
-from murmur.learning.array_file import array_from_bytes, private, private_folder
-from murmur.learning.codec import Codec, MalformedError
+from murmur.learning.array_file import private, private_folder
+from murmur.learning.codec import Codec, MalformedError, array_from_bytes
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator

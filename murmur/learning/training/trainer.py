@@ -197,7 +197,7 @@ class Trainer:
         anchor: NDArray[np.float32] | None = None,
         correction: NDArray[np.float32] | None = None,
         soft_targets: bool = False,
-    ) -> None:
+    ) -> NDArray[np.float32]:
         """Minimise the mean cross-entropy from the present parameters, in place.
 
         Each epoch visits the examples in a fresh order; the last batch may be smaller. Optimiser
@@ -222,6 +222,9 @@ class Trainer:
             anchor: (d,); the parameters at the start of the call if None.
             correction: (d,), added to the gradient in every step (SCAFFOLD); nothing if None.
             soft_targets: whether labels are distributions.
+
+        Returns:
+            The parameters (d,) that the model then has.
 
         Raises:
             ValueError: an argument is outside its range or of the wrong shape.
@@ -261,6 +264,7 @@ class Trainer:
                         gradient.add_(added)
                     optimiser.step(vector, gradient, pulled_to, how)
                 backend.after_step(how)
+        return self.parameters()
 
     def logits(self, images: Images, batch_size: int = 128) -> NDArray[np.float32]:
         """The model's outputs (N, num_classes) in inference mode, ``batch_size`` images at a time.

@@ -95,6 +95,7 @@ class Protection(ABC):
         """What leaves the client of ``vector`` (d,): (d + extra,).
 
         ``clip``: the norm that the server states (``arrays``). ValueError if not finite.
+        ``vector`` may hold anything: what clips it takes NaN for 0.
         """
 
     # Server ---------------------------------------------------------------------------------
@@ -283,11 +284,12 @@ class Clipped(Protection):
         ``clip``: the round's norm by the server's word; None for this object's own.
         """
         norm = self.clip if clip is None else clip
-        clipped = clip_l2(vector, norm)
+        finite = np.nan_to_num(vector)
+        clipped = clip_l2(finite, norm)
         steps = truncate(clipped, norm)
         if not self.clipping.adaptive:
             return steps
-        bit = CLIP_STEPS if np.array_equal(clipped, vector) else -CLIP_STEPS
+        bit = CLIP_STEPS if np.array_equal(clipped, finite) else -CLIP_STEPS
         return np.append(steps, bit)
 
     # Server ---------------------------------------------------------------------------------

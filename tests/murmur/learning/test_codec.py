@@ -123,5 +123,5 @@ def test_any_array_is_either_summed_in_bounds_or_rejected(codec, values, weight)
 def test_values_beyond_what_can_be_carried_end_at_the_bound():
     codec = WeightCodec(5, bound=8.0)
     values = np.array([np.nan, np.inf, -np.inf, 9.0, -0.5])
-    assert codec.bounded(values).tolist() == [0.0, 8.0, -8.0, 8.0, -0.5]
+    assert codec.pack(values).tolist() == [0.0, 8.0, -8.0, 8.0, -0.5]
     assert np.isnan(values[0]), "the caller's values stay as they were"
