@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.client.mod.secure_aggregation.secaggplus_mod import secaggplus_mod
 from flwr.common import (
     Code,
@@ -143,13 +143,14 @@ def ours(
         start = time.perf_counter()
         collector = nodes[node - 1].collector(content)
         collector.add(client, codec, codec.pack(vectors[client]), 1)
-        masked = collector.arrays()
+        arrays = {name: Array(values) for name, values in collector.arrays.items()}
+        masked = ArrayRecord(arrays)
         cost.client_seconds += time.perf_counter() - start
         cost.up += len(recorddict_to_proto(RecordDict({"c": masked})).SerializeToString())
         grid.paused += time.perf_counter() - pause
         secure.accept(clients, RecordDict({"contribution": masked}))
     secure.finish(outcome)
-    found = secure.total
+    found = secure.added
     cost.server_seconds = time.perf_counter() - begun - grid.paused
     cost.exact = bool(np.array_equal(found.total, vectors[found.clients].sum(axis=0)))
     return cost

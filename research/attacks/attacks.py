@@ -181,7 +181,7 @@ def overheard(words: list[str]) -> tuple[Experiment, dict[int, NDArray[np.int64]
                 strategy = experiment.strategy
                 summed = Plain(strategy.codec(), strategy.weights(), lambda cohort: [cohort])
                 summed.accept([client], reply.content)
-                told.setdefault(asked["round"], {})[client] = summed.total.total
+                told.setdefault(asked["round"], {})[client] = summed.added.total
             return reply
 
         serve(words, clients, 1, answer)
