@@ -89,7 +89,7 @@ def export(work: Workload, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     people = population(compose(list(work.settings)))
     train, test = people.dataset.train, people.dataset.test
-    shards = [people.shards[client] for client in range(len(people.shards))]
+    shards = list(people.shards)
     rows = np.concatenate(shards)
     private = np.zeros(len(train), bool)
     private[rows] = True

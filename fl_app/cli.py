@@ -251,7 +251,8 @@ def run(overrides: list[str]) -> int:
 
     ready = prepare(overrides)
     folder, experiment = ready.folder, ready.experiment
-    for warning in (*experiment.population.dataset.notes, *experiment.strategy.warnings()):
+    people = experiment.population
+    for warning in (*people.dataset.notes, *people.warnings, *experiment.strategy.warnings()):
         console.print(f"note: {warning}", style="yellow", soft_wrap=True)
     try:
         with LiveProgress(folder, experiment.federation.num_rounds, console):

@@ -167,7 +167,7 @@ class Asked:
             fitted = features.fit(public)
             dataset = with_components(dataset, features, fitted)
             self.seen = functools.partial(features.apply, fitted)
-        people = Population(dataset, self.seen(public), {}, sizes, np.zeros(0, np.int64))
+        people = Population(dataset, self.seen(public), (), sizes, np.zeros(0, np.int64))
         trainer = build_trainer(config, dataset)
         evaluator = build_evaluator(config, people, trainer, folder)
         return evaluator or build_client(config, people, trainer, folder)

@@ -58,7 +58,7 @@ def device_population(
     if terms.sizes is not None:
         sizes = tuple(terms.sizes)
     nowhere = np.zeros(0, np.int64)
-    images = Population(dataset, public_pool(owner, terms), {}, sizes, nowhere)
+    images = Population(dataset, public_pool(owner, terms), (), sizes, nowhere)
     if features is None:
         return images
     return _featured(images, features, owner, terms)

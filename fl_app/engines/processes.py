@@ -49,15 +49,21 @@ def orphaned(parent: int) -> bool:
     return os.getppid() != parent
 
 
-def end_children(ours: Callable[[psutil.Process], bool] = lambda child: True) -> None:
+def end_children(
+    ours: Callable[[psutil.Process], bool] = lambda child: True, at_once: bool = False
+) -> None:
     """End this process's descendants, and kill those that have not ended after three seconds.
 
     Orphans come to this process one after the other, so it looks until there are none.
 
     Args:
         ours: which descendants to end; all of them by default.
+        at_once: kill them without asking, where they have nothing to put in order.
     """
-    for send in ("terminate", "kill", "kill", "kill"):
+    signals = ["kill", "kill", "kill"]
+    if not at_once:
+        signals.insert(0, "terminate")
+    for send in signals:
         family = [child for child in psutil.Process().children(recursive=True) if ours(child)]
         if not family:
             return

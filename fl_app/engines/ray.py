@@ -9,7 +9,8 @@ import os
 from queue import SimpleQueue
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message
+from flwr.common.constant import ErrorCode
 
 from fl_app.config import own_classes
 from fl_app.engines.inline import identify, serve
@@ -142,12 +143,18 @@ class RayPool:
     def answer(self, message: Message, context: Context) -> Message:
         """The reply of a worker that is free; waits for one, so threads may call it at a time.
 
-        An exception of Ray's passes through: a worker that died with a message too often. The grid
-        makes it a node's error (``InlineGrid``).
+        A worker that died with a message too often is a lost node, as in Flower's own simulation;
+        what the ClientApp raises passes through.
         """
         worker = self._idle.get()
+        errors = self._ray.exceptions
         try:
             return self._ray.get(worker.answer.remote(message, context))
+        except errors.RayTaskError:
+            raise
+        except errors.RayError as error:
+            lost = Error(ErrorCode.UNKNOWN, f"{type(error).__name__}: {error}")
+            return Message(lost, reply_to=message)
         finally:
             self._idle.put(worker)
 

@@ -48,7 +48,7 @@ def main(workers: int, parent: int, folder: str) -> None:
         status = 1
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        end_children()
+        end_children(at_once=True)  # Ray's own take seconds to end, and keep nothing of ours
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(status)  # without Ray's own end, which waits
 

@@ -26,6 +26,7 @@ import numpy as np
 import pandas
 
 from fl_app.config.errors import ConfigError, nearest
+from fl_app.report.reading import Held
 from fl_app.report.settings import Grouping, Setting, as_number, short_name
 from fl_app.report.tables import Comparison
 from fl_app.run.progress import show_epsilon
@@ -407,18 +408,19 @@ def spend_figure(grouping: Grouping) -> Figure | None:
     return Figure("spend", title, finding, reading, panels, columns, _records(points, columns))
 
 
-def partition_figure(index: int, label: str, counts: Sequence[Sequence[int]], where: str) -> Figure:
+def partition_figure(index: int, label: str, held: Held, where: str) -> Figure:
     """Who holds how many examples, and of which classes; of many clients an even choice.
 
     Args:
         index: of this partition among those of the page.
         label: whose it is; the figure's title.
-        counts: examples of each client (rows) and class (columns).
+        held: examples by client and class.
         where: data set and partition in words.
     """
-    table = np.array(counts)
-    shown = thin(range(len(table)), MOST_CLIENTS)
-    cells = pandas.DataFrame(table[shown], index=shown).stack().reset_index()
+    table = np.array(held.counts)
+    drawn = thin(range(len(table)), MOST_CLIENTS)
+    names = [held.shown[row] for row in drawn]
+    cells = pandas.DataFrame(table[drawn], index=names).stack().reset_index()
     cells.columns = pandas.Index(["client", "class", "examples"])
     cells["held"] = cells.groupby("client")["examples"].transform("sum")
     cells["share"] = cells["examples"] / cells["held"].clip(lower=1)
@@ -437,10 +439,10 @@ def partition_figure(index: int, label: str, counts: Sequence[Sequence[int]], wh
         _panel("Examples of each client", [bars], 120, zoomed=""),
         _panel("Classes: stronger for a larger share", [squares], 18 * table.shape[1], zoomed=""),
     ]
-    finding = f"{where}, {len(table)} clients, {int(table.sum()):,} examples."
+    finding = f"{where}, {held.clients:,} clients, {held.examples:,} examples."
     reading = "A column is a client: above, how much it holds; below, of which classes."
-    if len(shown) < len(table):
-        reading += f" Every {math.ceil(len(table) / MOST_CLIENTS)}th client is drawn."
+    if len(drawn) < held.clients:
+        reading += f" An even choice of {len(drawn)} clients is drawn."
     columns = {"client": "client", "class": "class", "examples": "examples", "share": "share"}
     return Figure(
         f"partition-{index}",

@@ -206,11 +206,11 @@ def _partitions(grouping: Grouping) -> list[Figure]:
             labels = found.setdefault((run.partition, where), [])
             labels.append(f"{setting.label}, seed {run.seed}")
     drawn: list[Any] = []
-    for (counts, where), labels in list(found.items())[:_MOST_PARTITIONS]:
+    for (held, where), labels in list(found.items())[:_MOST_PARTITIONS]:
         name = labels[0]
         if len(labels) > 1:
             name += f", and {len(labels) - 1} more settings"
-        drawn.append(partition_figure(len(drawn), name, counts, where))
+        drawn.append(partition_figure(len(drawn), name, held, where))
     return drawn
 
 

@@ -27,6 +27,23 @@ _DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLEr
 
 
 @dataclass(frozen=True)
+class Held:
+    """Who holds what, as a run's ``partition.json`` has it.
+
+    Attributes:
+        shown: clients, of many an even choice.
+        counts: examples of each of these (rows) and class (columns).
+        clients: how many there are in all.
+        examples: how many they hold in all.
+    """
+
+    shown: tuple[int, ...]
+    counts: tuple[tuple[NonNegativeInt, ...], ...]
+    clients: int
+    examples: int
+
+
+@dataclass(frozen=True)
 class Run:
     """What one run has left so far.
 
@@ -39,7 +56,7 @@ class Run:
         statement: of its privacy; None: not yet, or it cannot be read.
         statement_text: the same for people; "" without one.
         error: why it failed; None: it did not.
-        partition: examples for each client and class.
+        partition: who holds how many examples of which class.
         provenance: versions, commit and dates.
         problems: files that are there and could not be read.
     """
@@ -52,7 +69,7 @@ class Run:
     statement: Statement | None = None
     statement_text: str = ""
     error: str | None = None
-    partition: tuple[tuple[int, ...], ...] | None = None
+    partition: Held | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -187,7 +204,7 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         statement_text=part("privacy.txt", lambda raw: raw.decode(), ""),
         error=part("error.json", lambda raw: str(_mapping(raw)["error"]), None),
         provenance=part("provenance.json", _mapping, {}),
-        partition=part("partition.json", _counts, None),
+        partition=part("partition.json", _held, None),
         problems=tuple(problems),
     )
 
@@ -234,16 +251,13 @@ def _config(raw: bytes) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
-def _counts(raw: bytes) -> tuple[tuple[int, ...], ...]:
-    """A run's ``partition.json``: a rectangle of counts, clients by classes.
-
-    Raises:
-        ValueError: it is none.
-    """
-    rows = TypeAdapter(list[list[NonNegativeInt]], config={"strict": True}).validate_json(raw)
-    if len({len(row) for row in rows}) != 1 or not rows[0]:
+def _held(raw: bytes) -> Held:
+    """A run's ``partition.json``; ValueError where it holds no counts by client and class."""
+    held = TypeAdapter(Held).validate_json(raw, strict=True)
+    classes = {len(row) for row in held.counts}
+    if len(classes) != 1 or classes == {0} or len(held.counts) != len(held.shown):
         raise ValueError("holds no matrix of clients and classes")
-    return tuple(map(tuple, rows))
+    return held
 
 
 def _mapping(raw: bytes) -> dict[str, Any]:

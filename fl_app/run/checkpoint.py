@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -76,18 +77,17 @@ class Checkpoint:
         Raises:
             OSError: it cannot be written; the old file is still there.
         """
-        clients = np.array(sorted(self.participations), np.int64)
-        counts = [self.participations[int(client)] for client in clients]
+        clients, counts = counted(self.participations)
         arrays = {
             "model": self.model,
             "round": np.array([self.round], np.int64),
             "participation.clients": clients,
-            "participation.counts": np.array(counts, np.int64),
+            "participation.counts": counts,
             **{f"{_STRATEGY}{name}": values for name, values in self.state.items()},
         }
         facts = {
             "format": FORMAT,
-            "versions": {name: version(name) for name in (DISTRIBUTION, "flwr", "torch", "numpy")},
+            "versions": _versions(),
             "settings": self.settings,
             "configs": list(self.configs),
             "rows": len(self.rows),
@@ -174,6 +174,20 @@ class Checkpoint:
         if rounds < done:
             raise ConfigError(f"{_EXTENDABLE}={rounds}: this run has done {done} already")
         return int(old[_EXTENDABLE])
+
+
+def counted(participations: Mapping[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Clients, ascending, and how often each took part."""
+    size = len(participations)
+    clients = np.fromiter(participations.keys(), np.int64, size)
+    counts = np.fromiter(participations.values(), np.int64, size)
+    order = np.argsort(clients)
+    return clients[order], counts[order]
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in (DISTRIBUTION, "flwr", "torch", "numpy")}
 
 
 def digest(text: str) -> str:

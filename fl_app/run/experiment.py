@@ -44,6 +44,7 @@ from murmur.privacy.events import assumptions_of
 from murmur.round.phase import Outcome
 from murmur.round.placement import SimulatedPlacement
 
+PARTITION_CLIENTS = 1000  # whose classes are counted for the report
 SEEDED = "the noise was seeded (privacy.noise=seeded): whoever knows the seed can remove it"
 
 
@@ -295,6 +296,14 @@ class Experiment:
             self.shares,
         )
 
+    def _save_partition(self) -> None:
+        """What the report draws: of many clients an even choice."""
+        sizes = self.population.client_sizes()
+        most = min(len(sizes), PARTITION_CLIENTS)
+        shown = np.linspace(0, len(sizes) - 1, most).astype(int).tolist()
+        counts = self.population.class_counts(shown)
+        self.folder.save_partition(shown, counts, len(sizes), sum(sizes))
+
     def _forget_sums(self, model: np.ndarray) -> None:
         """Leave no raw sum on disk: no round is left that could need one.
 
@@ -361,8 +370,9 @@ class Experiment:
             "seconds": round(time.monotonic() - self.started, 3),
         }
         self.folder.save_statement(statement)
+        self.folder.save_participations(self.strategy.participations)
         if self.population.shards:
-            self.folder.save_partition(self.population.class_counts())
+            self._save_partition()
         tensors = self.trainer.state_dict(model)
         about = describe(self.config, self.population.dataset, statement)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()}, about)

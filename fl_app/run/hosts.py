@@ -83,7 +83,7 @@ class SimulatedHost(Host):
         self.trainer = build_trainer(config, self.population.dataset, compute=compute)
         privacy: PrivacySettings = build(config.privacy, "privacy")
         sums = privacy.secure_sums()
-        people = self.population.shards.keys()
+        people = range(len(self.population.shards))
         parties = SecureParties(home, people, sums.owner_rules(), sums.is_on)
         data = SimulatedData(self.population)
         values = values_of(config, home, self.population, self.trainer, data)

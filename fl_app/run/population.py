@@ -14,7 +14,7 @@ steps, unless ``dataset.split=rows``. All draws follow from the run's seed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
-from murmur.learning.data.partitions import label_counts
+from murmur.learning.data.partitions import Dealt, Drawn, Shares, label_counts
 from murmur.learning.data.splits import split_public
 from murmur.learning.features import Components, Features, Known, Ready, featured
 
@@ -47,7 +47,7 @@ class Population:
         dataset: with features in place of images where ``conf/features`` computes any.
         public: (P, C, H, W), the pool without labels; features likewise.
         shards: rows of ``dataset.train`` by client, of those whose data are here: all clients in a
-            simulation, none on the server of devices.
+            simulation, none (an empty sequence) where clients are on devices.
         sizes: examples of every client of the federation, by id; None where they are not public.
             In a simulation the configuration makes them so.
         public_rows: rows of ``dataset.train`` that everybody may see; none where the pool is a
@@ -59,7 +59,7 @@ class Population:
 
     dataset: Dataset
     public: NDArray[np.float32]
-    shards: Mapping[int, NDArray[np.int64]]
+    shards: Sequence[NDArray[np.int64]]
     sizes: tuple[int, ...] | None
     public_rows: NDArray[np.int64]
     held_out: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -93,13 +93,25 @@ class Population:
             "validation examples or the test set; no figure here covers what these show"
         )
 
-    def class_counts(self) -> NDArray[np.int64]:
-        """Examples of each class at each client, int64 (clients, classes); rows in id order.
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a run and its statement say of who has which data."""
+        if not isinstance(self.shards, Drawn):
+            return ()
+        return (
+            "clients share examples (partition=virtual draws them with replacement): every figure "
+            "is for one simulated client, not for a person whose example several of them have",
+        )
+
+    def class_counts(self, clients: Sequence[int] | None = None) -> NDArray[np.int64]:
+        """Examples of each class at ``clients``, int64 (clients, classes); None: all, in id order.
 
         Reads private labels: for the reports of a simulation only.
         """
-        labels, classes = self.dataset.train.labels, self.dataset.num_classes
-        return label_counts(list(self.shards.values()), labels, classes)
+        if clients is None:
+            clients = range(len(self.shards))
+        shares = (self.shards[client] for client in clients)
+        return label_counts(shares, self.dataset.train.labels, self.dataset.num_classes)
 
 
 def population(config: DictConfig) -> Population:
@@ -196,7 +208,7 @@ def _images(description: str) -> Population:
     terms = federation.device_terms()
     if terms is not None:
         rows = _pool(dataset, size, config.seed)
-        return Population(dataset, dataset.train.images[rows], {}, _sizes(terms), rows)
+        return Population(dataset, dataset.train.images[rows], (), _sizes(terms), rows)
     if size >= len(dataset.train):
         raise ConfigError(
             f"federation.public={federation.public}: must leave private data; the training set "
@@ -207,12 +219,13 @@ def _images(description: str) -> Population:
     name = f"federation.public={federation.public}"
     public, private = _split(name, everybody, size, rng, dataset)
     held_out, private = _held_out(federation, public, private, config.seed, dataset)
-    if federation.num_clients > len(private):
+    partition = build(config.partition, "partition")
+    if federation.num_clients > len(private) and not getattr(partition, "shared", False):
         raise ConfigError(
             f"federation.num_clients={federation.num_clients}: more clients than the "
-            f"{len(private)} private examples; lower it, federation.public or federation.validation"
+            f"{len(private)} private examples; lower it, federation.public or "
+            "federation.validation, or let clients share examples (partition=virtual)"
         )
-    partition = build(config.partition, "partition")
     divided = dataset.owners if getattr(partition, "by_owner", False) else dataset.train.labels
     if divided is None:
         raise ConfigError(
@@ -228,8 +241,10 @@ def _images(description: str) -> Population:
         )
     except ValueError as error:
         raise ConfigError(f"partition: {error}") from error
-    shards = {client: private[share] for client, share in enumerate(shares)}
-    sizes = tuple(len(rows) for rows in shards.values())
+    if not isinstance(shares, Shares):  # of a user's own class
+        shares = Dealt.joined(shares)
+    shards = shares.among(private)
+    sizes = tuple(shares.sizes.tolist())
     pool = dataset.train.images[np.setdiff1d(public, held_out)]
     return Population(dataset, pool, shards, sizes, public, held_out)
 

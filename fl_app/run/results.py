@@ -16,7 +16,9 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights, and what they are |
 | ``provenance.json`` | versions, commit, dates (``fl_app.run.provenance``) |
-| ``partition.json`` | examples for each client and class; `murmur report` draws them |
+| ``partition.json`` | examples for each class, of at most a thousand clients; for the report |
+| ``participations.npz`` | how often each client may have released something: ``clients``, |
+| | ``counts``, ascending; who never did is not in it |
 | ``ledger.sqlite`` | the simulated clients' ledgers |
 | ``tensorboard/`` | the rows once more, as TensorBoard's events (``tracking=``) |
 """
@@ -28,15 +30,17 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save
 
 from fl_app.config.errors import ConfigError
-from fl_app.run.checkpoint import Checkpoint
+from fl_app.run.checkpoint import Checkpoint, counted
 from murmur.learning.array_file import private, private_folder, replace_file
 
 if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
@@ -213,9 +217,31 @@ class RunFolder:
         """``model.safetensors``: named weights, and metadata (``fl_app.run.model_file``)."""
         self._write("model.safetensors", save(dict(tensors), about))
 
-    def save_partition(self, counts: NDArray) -> None:
-        """``partition.json``: ``counts`` of shape (clients, classes)."""
-        self._write("partition.json", json.dumps(counts.tolist()).encode())
+    def save_partition(
+        self, shown: Sequence[int], counts: NDArray, clients: int, examples: int
+    ) -> None:
+        """``partition.json``: who holds what.
+
+        Args:
+            shown: clients.
+            counts: their examples of each class, (shown, classes).
+            clients: how many there are in all.
+            examples: how many they hold in all.
+        """
+        held = {
+            "shown": list(shown),
+            "counts": counts.tolist(),
+            "clients": clients,
+            "examples": examples,
+        }
+        self._write("partition.json", json.dumps(held).encode())
+
+    def save_participations(self, participations: Mapping[int, int]) -> None:
+        """``participations.npz``: from it and the statement anybody finds a client's own ε."""
+        clients, counts = counted(participations)
+        content = BytesIO()
+        np.savez_compressed(content, clients=clients, counts=counts)
+        self._write("participations.npz", content.getvalue())
 
     def save_statement(self, statement: Statement) -> None:
         """``privacy.json`` for programs and ``privacy.txt`` for people."""

@@ -61,6 +61,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
         schedule=schedule,
         metrics=metrics_of(config, population.dataset),
         split=population.split_by_rows,
+        warnings=population.warnings,
         strategy=str(config.strategy.name),
     )
     strategy: CohortStrategy = build(

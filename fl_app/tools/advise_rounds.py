@@ -356,7 +356,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
         return client.train(Task(number, who, weights, {}, {}), data)
 
     start = trainer.initial(experiment_rng(config.seed, "initial model"))
-    data = Shards(train.images, train.labels, list(people.shards.values()))
+    data = Shards(train.images, train.labels, people.shards)
     rng = experiment_rng(config.seed, "pilot noise")
     estimate = EstimatedConstants.run(trainer, data, start, local, rounds, rng)
     return setting, trainer.num_classes, estimate

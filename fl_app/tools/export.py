@@ -73,7 +73,7 @@ def export(folder: Path, overrides: Sequence[str], shards: bool) -> list[Path]:
     if not shards:
         return written
     train = people.dataset.train
-    for client, rows in people.shards.items():
+    for client, rows in enumerate(people.shards):
         written.append(folder / f"client-{client}.npz")
         with open(written[-1], "wb", opener=private) as file:
             np.savez_compressed(file, images=train.images[rows], labels=train.labels[rows])

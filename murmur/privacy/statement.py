@@ -8,8 +8,9 @@ words are a function of the value: ``murmur.privacy.statement_text``.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +18,7 @@ from murmur.privacy.accounting import Adjacency, Spend, Threat, Unit, epsilon
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, assumptions_of
 from murmur.privacy.one_run import CanaryAudit
 
+MOST_NAMED = 1000  # clients that a statement names one by one
 _INFINITY = "infinity"
 
 
@@ -59,6 +61,16 @@ def by_participations(
     return {client: totals[n] for client, n in participations.items()}
 
 
+def _grouped(exposure: Exposure) -> Exposure:
+    """``exposure`` with one name for all clients that released the same."""
+    names: dict[Event, str] = {}
+    sizes: Counter[str] = Counter()
+    for name, event in exposure.clients.items():
+        sizes[names.setdefault(event, name)] += exposure.sizes.get(name, 1)
+    clients = {name: event for event, name in names.items()}
+    return replace(exposure, clients=clients, sizes=sizes)
+
+
 def _total(per_round: Event, participations: int, phases: tuple[Event, ...]) -> Event:
     if participations < 0:
         raise ValueError(f"participations={participations}: must be at least 0")
@@ -72,7 +84,9 @@ class Guarantee:
     """ε against one adversary: claimed, proven, under assumptions, measured.
 
     Proven totals rest on no assumption and are over clients (disjoint data: the maximum is what
-    the run guarantees); ``clients`` holds each one's. ``method`` and ``bounds`` belong to
+    the run guarantees); ``clients`` holds each one's, and of more than ``MOST_NAMED`` those that
+    released the same stand under the name of one of them. ``sizes``: how many clients a name stands
+    for, where it is not 1. ``method`` and ``bounds`` belong to
     the figure that is ``stated``. ``assumed_*``: under all of ``assumptions``, some of which say
     who the adversary is; None without any.
     """
@@ -118,6 +132,8 @@ class Guarantee:
         """
         if not exposure.clients:
             raise ValueError("clients={}: an exposure needs at least one client")
+        if len(exposure.clients) > MOST_NAMED:
+            exposure = _grouped(exposure)
         threat = Threat(exposure.threat)
 
         def proven(event: Event) -> Spend:

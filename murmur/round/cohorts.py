@@ -66,11 +66,17 @@ class Schedule:
         if self.kind == "poisson":
             drawn = poisson_sample(self.size / self.clients, self.clients, noise("cohort", number))
             return np.flatnonzero(drawn)
+        return np.sort(self.drawn(number))
+
+    def drawn(self, number: int) -> NDArray[np.int64]:
+        """The clients of round ``number`` in any order; ValueError for "poisson"."""
+        if self.kind == "poisson":
+            raise ValueError("schedule=poisson: nobody knows its cohorts beforehand")
         if self.kind == "random":
             rng = experiment_rng(self.seed, "cohort", number)
-            return np.sort(rng.choice(self.clients, self.size, replace=False))
+            return rng.choice(self.clients, self.size, replace=False)
         places = np.arange((number - 1) * self.size, number * self.size) % self.clients
-        return np.sort(self._order[places])
+        return self._order[places]
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
@@ -86,11 +92,12 @@ class Schedule:
 
         Noise that is correlated over rounds is calibrated to them. ValueError for "poisson".
         """
-        asked: dict[int, list[int]] = {}
-        for number in range(1, self.rounds + 1):
-            for client in self.cohort(number, _no_noise).tolist():
-                asked.setdefault(client, []).append(number)
-        return {tuple(numbers) for numbers in asked.values()}
+        cohorts = [self.drawn(number) for number in range(1, self.rounds + 1)]
+        clients = np.concatenate(cohorts)
+        rounds = np.repeat(np.arange(1, self.rounds + 1, dtype=np.int32), self.size)
+        by_client = np.argsort(clients, kind="stable")
+        starts = np.flatnonzero(np.diff(clients[by_client])) + 1
+        return {tuple(own.tolist()) for own in np.split(rounds[by_client], starts)}
 
     @property
     def participations(self) -> int:
@@ -102,7 +109,14 @@ class Schedule:
             return self.rounds
         if self.kind == "rotate":
             return min(self.rounds, -(-self.rounds * self.size // self.clients))
-        return max(map(len, self.patterns))
+        return self._most
+
+    @cached_property
+    def _most(self) -> int:
+        asked = np.zeros(self.clients, np.int32)
+        for number in range(1, self.rounds + 1):
+            asked[self.drawn(number)] += 1
+        return int(asked.max())
 
     def cohorts(self) -> Cohorts:
         """What accounting needs to know of them: ``rate`` is set for secret samples only."""
@@ -115,11 +129,7 @@ class Schedule:
 
 @lru_cache(maxsize=4)
 def _members(schedule: Schedule, number: int) -> frozenset[int]:
-    return frozenset(schedule.cohort(number, _no_noise).tolist())
-
-
-def _no_noise(purpose: str, number: int) -> NoiseGenerator:
-    raise ValueError("schedule=poisson: nobody knows its cohorts beforehand")
+    return frozenset(schedule.drawn(number).tolist())
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class PrivacyReport:
         of = self.of
         budget = of.setup.budget
         exposures = of.exposures()
-        warnings = of.warnings()
+        warnings = [*of.setup.warnings, *of.warnings()]
         if of.evaluation is not None:
             exposures = of.evaluation.compose(exposures)
             warnings = [*warnings, *of.evaluation.warnings()]

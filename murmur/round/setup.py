@@ -91,6 +91,8 @@ class ServerSetup:
         Further scores on the test set, by name.
     split : str
         The statement's sentence on owners' rows outside of clients, if there are any.
+    warnings : tuple of str
+        What the statement says beside the strategy's own warnings, of the data.
     strategy : str
         Its name in the configuration, which clients compare with their own.
     query : str
@@ -118,6 +120,7 @@ class ServerSetup:
     schedule: Schedule | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     split: str = ""
+    warnings: tuple[str, ...] = ()
     strategy: str = ""
     query: str = "query"
 

@@ -134,7 +134,7 @@ def labels() -> Iterator[Row]:
         answers = np.concatenate([told[n].reshape(-1, 2, 10).argmax(axis=2) for n in told], axis=1)
         keep = getattr(strategy.answers, "keep", 1.0)
         data = population(experiment.config)
-        shards = [data.dataset.train.labels[data.shards[client]] for client in sorted(data.shards)]
+        shards = [data.dataset.train.labels[rows] for rows in data.shards]
         truth = np.array([np.bincount(shard).argmax() for shard in shards])
         right = np.mean(best_guess(answers, keep, np.full(10, 0.1)) == truth)
         yield (

@@ -116,7 +116,7 @@ def references(name: str, seed: int) -> dict[str, dict[str, float]]:
     """What needs no federation, on the same features and test set, by what it is."""
     config = compose(words_of(name, "1", seed))
     people = population(config)
-    rows = np.concatenate(list(people.shards.values()))
+    rows = np.concatenate(people.shards)
     found = {"all in one place": _fitted(people, rows), "majority": _majority(people)}
     clients = experiment_rng(seed, "owners alone").permutation(len(people.shards))[:ALONE]
     alone = [_fitted(people, people.shards[int(client)]) for client in clients]
@@ -148,7 +148,7 @@ def _fitted(people: Population, rows: NDArray[np.int64]) -> dict[str, float]:
 def _trees(people: Population) -> dict[str, float]:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    rows = np.concatenate(list(people.shards.values()))
+    rows = np.concatenate(people.shards)
     train, test = people.dataset.train, people.dataset.test
     model = HistGradientBoostingClassifier(max_iter=300, random_state=0)
     model.fit(train.images[rows].reshape(len(rows), -1), train.labels[rows])

@@ -37,7 +37,7 @@ def by_hand(experiment, rounds, length=30.0, constant=0.3, clip=0.5):
     weights = np.zeros((65, 10))
     for _ in range(rounds):
         total = np.zeros_like(weights)
-        for rows in people.shards.values():
+        for rows in people.shards:
             flat = images[rows].reshape(len(rows), -1)
             total += clip_l2(gradient(flat, labels[rows], weights, constant, 0.5), clip)
         weights += length / rounds / len(people.shards) * total
@@ -95,7 +95,7 @@ def test_a_centre_is_what_the_clients_features_have_in_common(tmp_path):
     folder, experiment = trained(tmp_path, "model=centred", "privacy.epsilon=inf")
     head = Head(experiment.trainer, "test")
     people = experiment.population
-    rows = [unit(people.dataset.train.images[i]).mean(axis=0) for i in people.shards.values()]
+    rows = [unit(people.dataset.train.images[i]).mean(axis=0) for i in people.shards]
     found = head.centre(folder.load_checkpoint().model)
     np.testing.assert_allclose(found, np.mean(rows, axis=0), atol=1e-5)
     scores = json.loads((folder.path / "metrics.json").read_text())

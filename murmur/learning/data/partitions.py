@@ -1,11 +1,11 @@
 """How the private examples are divided among the clients.
 
 A partition is a frozen value, called with the labels, the number of clients, the number of classes
-and a generator; it returns one sorted array of rows for each client. No example goes to two
-clients; every example goes to some client unless the class says otherwise. The result is a function
-of the arguments alone. A partition that cannot be had raises ValueError, after a bounded number of
-tries where it is drawn at random. Below the partitions stands what they share: a partition decides
-how many examples of each class every client gets, then deals them out.
+and a generator; it returns one sorted array of rows for each client (``Shares``). No example goes
+to two clients; every example goes to some client unless the class says otherwise. The result is a
+function of the arguments alone. A partition that cannot be had raises ValueError, after a bounded
+number of tries where it is drawn at random. Below the partitions stands what they share: a
+partition decides how many examples of each class every client gets, then deals them out.
 
 ``FlowerPartitioner`` is any partitioner of flwr-datasets by its name. Ours are those that it lacks,
 or whose bits published runs rest on: exact shards, mixtures for each client, PrivateKT's own, sizes
@@ -16,29 +16,157 @@ every client an example or say why they cannot.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Protocol
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from murmur.common import require_integer
+from murmur.common import experiment_rng, require_integer
 from murmur.settings import Count, settings
 
 Rows = NDArray[np.int64]
-Shares = list[Rows]
 Rng = np.random.Generator
 # α = 1e-6 is one class for each client to every digit, 1e6 is even; beyond them there is nothing.
 Concentration = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 _TURNS = 16  # in which clients draw their examples
+_BLOCK = 4096  # clients that draw at once
+_NOBODY = -1  # has a row that stays unused
+
+
+class Shares(Sequence[Rows]):
+    """Every client's rows, one sorted array each: client i's are ``shares[i]``.
+
+    Arrays hold them, and no object stands for a client, so that there may be a million.
+    """
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Rows:
+        """How many rows each client has, (clients,)."""
+
+    @abstractmethod
+    def among(self, rows: Rows) -> Shares:
+        """The same shares of ``rows``, whose places these shares number."""
+
+    @abstractmethod
+    def of(self, client: int) -> Rows:
+        """The rows of ``client``, in 0..len − 1."""
+
+    @overload
+    def __getitem__(self, client: int) -> Rows: ...
+    @overload
+    def __getitem__(self, client: slice) -> Sequence[Rows]: ...
+    def __getitem__(self, client: int | slice) -> Rows | Sequence[Rows]:
+        """The rows of ``client``; IndexError where there is no such client."""
+        if isinstance(client, slice):
+            return [self.of(each) for each in range(len(self))[client]]
+        if not 0 <= client < len(self):
+            raise IndexError(f"client={client}: there are {len(self)} clients")
+        return self.of(client)
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt(Shares):
+    """Shares of which no two overlap.
+
+    Attributes:
+        rows: those of client 0, then those of client 1, and so on; sorted within a client.
+        ends: (clients,), where each client's end in ``rows``.
+    """
+
+    rows: Rows
+    ends: Rows
+
+    @classmethod
+    def to(cls, owners: Rows, num_clients: int) -> Dealt:
+        """From ``owners`` (N,): which client has each row, ``_NOBODY`` where none has it."""
+        sizes = np.bincount(owners[owners != _NOBODY], minlength=num_clients)
+        ends = np.cumsum(sizes)
+        unused = len(owners) - ends[-1]
+        return cls(np.argsort(owners, kind="stable")[unused:], ends)
+
+    @classmethod
+    def joined(cls, shares: Sequence[Rows]) -> Dealt:
+        """From one sorted array for each client."""
+        return cls(np.concatenate(shares), np.cumsum([len(rows) for rows in shares]))
+
+    @property
+    def sizes(self) -> Rows:
+        """See ``Shares``."""
+        return np.diff(self.ends, prepend=0)
+
+    def among(self, rows: Rows) -> Dealt:
+        """See ``Shares``."""
+        return Dealt(rows[self.rows], self.ends)
+
+    def of(self, client: int) -> Rows:
+        """See ``Shares``."""
+        start = self.ends[client - 1] if client else 0
+        return self.rows[start : self.ends[client]]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn(Shares):
+    """Shares that are drawn whenever they are asked for, and kept nowhere; they overlap.
+
+    Attributes:
+        rows: all that can be drawn, class by class.
+        ends: (classes,), where each class ends in ``rows``.
+        clients: how many there are.
+        size: rows of each; one that is drawn twice is there twice.
+        alpha: concentration of the clients' mixtures of classes; None: as the data are mixed.
+        seed: from which, with a client's number, its rows follow.
+    """
+
+    rows: Rows
+    ends: Rows
+    clients: int
+    size: int
+    alpha: float | None
+    seed: int
+
+    @property
+    def sizes(self) -> Rows:
+        """See ``Shares``."""
+        return np.full(self.clients, self.size)
+
+    def among(self, rows: Rows) -> Drawn:
+        """See ``Shares``."""
+        return replace(self, rows=rows[self.rows])
+
+    def of(self, client: int) -> Rows:
+        """See ``Shares``."""
+        rng = experiment_rng(self.seed, "owner", client=client)
+        if self.alpha is None:
+            return np.sort(rng.choice(self.rows, self.size))
+        available = np.diff(self.ends, prepend=0)
+        present = np.flatnonzero(available)
+        mixture = symmetric_dirichlet(rng, self.alpha, 1, len(present))[0]
+        classes = present.repeat(rng.multinomial(self.size, mixture))
+        starts = self.ends - available
+        return np.sort(self.rows[starts[classes] + rng.integers(available[classes])])
+
+    def __len__(self) -> int:
+        return self.clients
 
 
 class Partition(Protocol):
     """Divides examples among clients."""
 
-    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
-        """One sorted array of rows of ``labels`` (N,) for each client, pairwise disjoint.
+    def __call__(
+        self, labels: Rows, num_clients: int, num_classes: int, rng: Rng
+    ) -> Sequence[Rows]:
+        """One sorted array of rows of ``labels`` (N,) for each client: a list, or ``Shares``.
+
+        Disjoint, unless the class says ``shared``.
 
         Args:
             labels: each example's class, (N,); whose it is, where the class says ``by_owner``.
@@ -52,7 +180,7 @@ class Partition(Protocol):
         """
 
 
-def label_counts(shares: Shares, labels: Rows, num_classes: int) -> Rows:
+def label_counts(shares: Iterable[Rows], labels: Rows, num_classes: int) -> Rows:
     """How many examples of each class each client has, shape (clients, classes)."""
     return np.stack([np.bincount(labels[share], minlength=num_classes) for share in shares])
 
@@ -97,6 +225,34 @@ class Dirichlet:
 
 
 @settings
+class Virtual:
+    """Simulated owners who share examples: each draws its own, with replacement.
+
+    A client's examples follow from the run's seed and its number whenever they are asked for, and
+    nothing is kept, so there may be any number of clients over any data. An example may be with
+    many of them: what a run says of a client's privacy holds for that simulated client, and not
+    for the person whose example it was.
+
+    Attributes:
+        size: examples of each client.
+        alpha: concentration of each client's mixture of classes, in [1e-6, 1e6], as in
+            ``Dirichlet``; None: as the data are mixed.
+    """
+
+    shared: ClassVar[bool] = True
+
+    size: Count = 50
+    alpha: Concentration | None = None
+
+    def __call__(self, labels: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
+        """See ``Partition``."""
+        ends = np.cumsum(count_classes(labels, 1, num_classes))
+        rows = np.argsort(labels, kind="stable")
+        seed = int(rng.integers(2**63))
+        return Drawn(rows, ends, num_clients, self.size, self.alpha, seed)
+
+
+@settings
 class Natural:
     """Each client is one owner of examples, as the data set says (``Dataset.owners``).
 
@@ -108,17 +264,16 @@ class Natural:
 
     def __call__(self, owners: Rows, num_clients: int, num_classes: int, rng: Rng) -> Shares:
         """See ``Partition``."""
-        present = np.unique(owners)
+        present, whose = np.unique(owners, return_inverse=True)
         if num_clients > len(present):
             raise ValueError(
                 f"num_clients={num_clients}: the data have {len(present)} owners for clients; "
                 "lower federation.num_clients to that"
             )
         chosen = np.sort(rng.permutation(present)[:num_clients])
-        by_owner = np.argsort(owners, kind="stable")
-        starts = np.searchsorted(owners, present[1:], sorter=by_owner)
-        rows = dict(zip(present, np.split(by_owner, starts), strict=True))
-        return [rows[owner] for owner in chosen]
+        clients = np.full(len(present), _NOBODY)
+        clients[np.searchsorted(present, chosen)] = np.arange(num_clients)
+        return Dealt.to(clients[whose], num_clients)
 
 
 @settings
@@ -146,12 +301,18 @@ class Shards:
                 "the number of classes in the data"
             )
         holds = np.zeros((num_clients, num_classes), dtype=bool)
-        num_holders = np.zeros(len(present), dtype=np.int64)
-        for client in range(num_clients):
+        ties = rng.random((num_clients, len(present)))
+        # After so many clients all classes have as many holders again, and the next such turn is
+        # independent of this one: one client of each turn at a time.
+        turn = len(present) // math.gcd(len(present), self.classes_per_client)
+        num_holders = np.zeros((-(-num_clients // turn), len(present)), dtype=np.int64)
+        for first in range(min(turn, num_clients)):
+            clients = np.arange(first, num_clients, turn)[:, None]
+            before = num_holders[: len(clients)]
             # The classes with the fewest holders so far, ties at random.
-            chosen = np.lexsort((rng.random(len(present)), num_holders))[: self.classes_per_client]
-            num_holders[chosen] += 1
-            holds[client, present[chosen]] = True
+            chosen = np.lexsort((ties[first::turn], before))[:, : self.classes_per_client]
+            before[np.arange(len(clients))[:, None], chosen] += 1
+            holds[clients, present[chosen]] = True
         counts = np.zeros((num_clients, num_classes), dtype=np.int64)
         for category in present:
             holders = np.flatnonzero(holds[:, category])
@@ -213,14 +374,10 @@ class Legacy:
 
     def _draw(self, available: Rows, size: int, num_clients: int, rng: Rng) -> Rows:
         """Counts (clients, classes) of one draw, out of ``available`` (classes,) examples."""
-        left = available.copy()
-        counts = np.zeros((num_clients, len(available)), dtype=np.int64)
         mixtures = symmetric_dirichlet(rng, self.alpha, num_clients - 1, len(available))
-        for client, mixture in enumerate(mixtures):
-            counts[client] = np.minimum(apportion(size, mixture), left)
-            left -= counts[client]
-        counts[-1] = left
-        return counts
+        wanted = np.cumsum(apportion(size, mixtures), axis=0)
+        taken = np.concatenate([np.minimum(wanted, available), available[None]])
+        return np.diff(taken, axis=0, prepend=0)
 
 
 @settings
@@ -348,7 +505,7 @@ class FlowerPartitioner:
         shares = [np.sort(np.asarray(part, np.int64)) for part in parts]
         if empty := [client for client, share in enumerate(shares) if not len(share)]:
             raise ValueError(f"settings={self.settings}: leaves client {empty[0]} without examples")
-        return shares
+        return Dealt.joined(shares)
 
 
 def even_sizes(total: int, clients: int) -> Rows:
@@ -361,13 +518,17 @@ def even_sizes(total: int, clients: int) -> Rows:
 def apportion(total: int, weights: NDArray[np.float64]) -> Rows:
     """``total`` cut in proportion to ``weights`` (sum above 0) by the largest remainder.
 
-    The counts sum to ``total`` and each differs from its exact share by less than one.
+    Along the last axis: several rows of weights cut ``total`` each by itself. The counts sum to
+    ``total`` and each differs from its exact share by less than one.
     """
-    exact = total * (weights / weights.sum())
+    exact = total * (weights / weights.sum(axis=-1, keepdims=True))
     counts = np.floor(exact).astype(np.int64)
-    by_remainder = np.argsort(counts - exact, kind="stable")
-    counts[by_remainder[: total - counts.sum()]] += 1
-    return counts
+    by_remainder = np.argsort(counts - exact, axis=-1, kind="stable")
+    missing = total - counts.sum(axis=-1, keepdims=True)
+    more = np.broadcast_to(np.arange(weights.shape[-1]) < missing, counts.shape)
+    raised = np.zeros_like(counts)
+    np.put_along_axis(raised, by_remainder, more, axis=-1)
+    return counts + raised
 
 
 def symmetric_dirichlet(rng: Rng, alpha: float, rows: int, columns: int) -> NDArray[np.float64]:
@@ -406,35 +567,88 @@ def draw_counts(
     counts = np.zeros(proportions.shape, dtype=np.int64)
     for turn in range(_TURNS):
         portions = (turn + 1) * sizes // _TURNS - turn * sizes // _TURNS
-        for client in np.flatnonzero(portions):
-            missing = int(portions[client])
-            while missing:  # another draw means that a class ran out, so there are few
-                weights = np.where(left > 0, proportions[client], 0.0)
-                if weights.sum() == 0:
-                    weights = left.astype(np.float64)
-                drawn = np.minimum(rng.multinomial(missing, weights / weights.sum()), left)
+        clients = np.flatnonzero(portions)
+        length = _BLOCK
+        while len(clients):
+            block = clients[:length]
+            drawn = _draw_block(portions[block], proportions[block], left, rng)
+            counts[block[: len(drawn)]] += drawn
+            left -= drawn.sum(axis=0)
+            clients = clients[len(drawn) :]
+            length = min(2 * len(drawn) + 16, _BLOCK)
+            if len(drawn) < len(block):
+                client = clients[0]
+                drawn = _draw_rest(int(portions[client]), proportions[client], left, rng)
                 counts[client] += drawn
                 left -= drawn
-                missing -= int(drawn.sum())
+                clients = clients[1:]
+    return counts
+
+
+def _draw_block(portions: Rows, proportions: NDArray[np.float64], left: Rows, rng: Rng) -> Rows:
+    """What the first of these clients draw, one after the other, while no class runs out.
+
+    Args:
+        portions: how many examples each draws, (clients,).
+        proportions: (clients, classes).
+        left: examples of each class, (classes,).
+        rng: is then where these draws leave it, whatever was tried beyond them.
+
+    Returns:
+        (k, classes) for the first k clients; where k is below their number, the next one meets the
+        end of a class.
+    """
+    weights = np.where(left > 0, proportions, 0.0)
+    totals = weights.sum(axis=1, keepdims=True)
+    sound = _until((totals == 0).any(axis=1))
+    state = rng.bit_generator.state
+    drawn = rng.multinomial(portions[:sound], weights[:sound] / totals[:sound])
+    # A class that has run out before is no matter: nobody draws from it.
+    ends = (np.cumsum(drawn, axis=0) >= left) & (left > 0)
+    within = _until(ends.any(axis=1))
+    if within == len(drawn):
+        return drawn
+    rng.bit_generator.state = state
+    return rng.multinomial(portions[:within], weights[:within] / totals[:within])
+
+
+def _until(found: NDArray[np.bool_]) -> int:
+    """How many stand before the first that is true."""
+    return int(found.argmax()) if found.any() else len(found)
+
+
+def _draw_rest(missing: int, proportions: NDArray[np.float64], left: Rows, rng: Rng) -> Rows:
+    """One client's draw of ``missing`` examples, (classes,), where a class may run out."""
+    left = left.copy()
+    counts = np.zeros(len(left), dtype=np.int64)
+    while missing:
+        weights = np.where(left > 0, proportions, 0.0)
+        if weights.sum() == 0:
+            weights = left.astype(np.float64)
+        drawn = np.minimum(rng.multinomial(missing, weights / weights.sum()), left)
+        counts += drawn
+        left -= drawn
+        missing -= int(drawn.sum())
     return counts
 
 
 def deal(labels: Rows, counts: Rows, rng: Rng) -> Shares:
     """Each client's sorted indices: of class c, client i gets ``counts[i, c]``, at random."""
-    shares: list[Shares] = [[] for _ in counts]
+    clients = np.arange(len(counts))
+    owners = np.full(len(labels), _NOBODY)
     for category in range(counts.shape[1]):
         pool = rng.permutation(np.flatnonzero(labels == category))
-        ends = np.cumsum(counts[:, category])
-        for client, (start, end) in enumerate(zip(ends - counts[:, category], ends, strict=True)):
-            shares[client].append(pool[start:end])
-    return [np.sort(np.concatenate(share)) for share in shares]
+        holders = np.repeat(clients, counts[:, category])
+        owners[pool[: len(holders)]] = holders
+    return Dealt.to(owners, len(counts))
 
 
 def deal_sizes(total: int, sizes: Rows, rng: Rng) -> Shares:
     """Sorted indices below ``total``, ``sizes[i]`` for client i, whatever their labels."""
-    order = rng.permutation(total)
-    ends = np.cumsum(sizes)
-    return [np.sort(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    holders = np.repeat(np.arange(len(sizes)), sizes)
+    owners = np.full(total, _NOBODY)
+    owners[rng.permutation(total)[: len(holders)]] = holders
+    return Dealt.to(owners, len(sizes))
 
 
 def count_classes(labels: Rows, num_clients: int, num_classes: int, min_size: int = 1) -> Rows:

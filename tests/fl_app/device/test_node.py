@@ -1,11 +1,13 @@
 """A node keeps its clients' promises whatever the server asks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fl_app.config.composition import compose
-from fl_app.run.hosts import SimulatedHost
+from fl_app.run.hosts import SimulatedData, SimulatedHost
 from murmur.privacy.events import Hiding
 from murmur.privacy.mechanisms import RandomizedResponse
 from murmur.round.host import PlainSum, SimulatedHome, sealed, unsealed
@@ -122,12 +124,10 @@ def test_hostile_task_is_refused_by_name_and_free(tmp_path, changed, word):
 
 def test_one_failing_client_costs_the_others_nothing(tmp_path):
     node = make_node(tmp_path)
-    shards = node.population.shards  # other tests' too
-    own, shards[1] = shards[1], np.array([], np.int64)
-    try:
-        reply = node.answer(ask(node))
-    finally:
-        shards[1] = own
+    shards = list(node.population.shards)
+    shards[1] = np.array([], np.int64)
+    node.data = SimulatedData(replace(node.population, shards=shards))
+    reply = node.answer(ask(node))
     assert report(reply)["clients"] == [0, 2]
     assert report(reply)["refused"] == [1]
     assert (reply.array_records["contribution"]["sum"].numpy().sum(axis=1) == 2).all()

@@ -43,7 +43,7 @@ def write_run(
     }
     folder.save_config(OmegaConf.create(config))
     folder.save_overrides([*overrides, f"run_dir={path}"])
-    folder.save_partition(np.ones((clients, 3), np.int64))
+    folder.save_partition(range(clients), np.ones((clients, 3), np.int64), clients, 3 * clients)
     per_round = NonPrivateEvent() if np.isinf(budget) else RandomizedResponseEvent(budget, 10)
     for number in range(done + 1):
         folder.append_row(

@@ -20,7 +20,7 @@ from fl_app.report.figures import (
     swept_figure,
     thin,
 )
-from fl_app.report.reading import Run, read
+from fl_app.report.reading import Held, Run, read
 from fl_app.report.settings import group
 from fl_app.report.tables import references
 from tests.fl_app.report.folders import write_run
@@ -148,10 +148,11 @@ def test_a_saved_figure_holds_numbers_and_colours_and_needs_no_page(sweep):
 
 
 def test_of_many_clients_an_even_choice_is_drawn():
-    figure = partition_figure(0, "run", [[1, 3]] * 1000, "digits, IID")
+    held = Held(tuple(range(1000)), ((1, 3),) * 1000, 1000, 4000)
+    figure = partition_figure(0, "run", held, "digits, IID")
     assert len({n["client"] for n in figure.numbers}) <= 121
-    assert figure.numbers[1]["share"] == 0.75 and "1000 clients, 4,000 examples" in figure.finding
-    assert "Every 9th client" in figure.reading
+    assert figure.numbers[1]["share"] == 0.75 and "1,000 clients, 4,000 examples" in figure.finding
+    assert "An even choice of 112 clients" in figure.reading
 
 
 def test_a_figure_of_a_key_that_was_not_swept_is_refused(tmp_path, capsys):

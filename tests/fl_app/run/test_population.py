@@ -19,7 +19,7 @@ def of(*words):
 
 
 def rows_of(people):
-    return np.concatenate(list(people.shards.values()))
+    return np.concatenate(people.shards)
 
 
 def test_validation_examples_are_nobodys_and_models_are_scored_on_them_only_when_asked():
@@ -31,7 +31,7 @@ def test_validation_examples_are_nobodys_and_models_are_scored_on_them_only_when
     chosen = of("federation.validation=100", "federation.score=validation")
     train = people.dataset.train
     assert np.array_equal(chosen.dataset.test.images, train.images[people.held_out])
-    assert all(map(np.array_equal, chosen.shards.values(), people.shards.values()))
+    assert all(map(np.array_equal, chosen.shards, people.shards))
 
 
 def test_a_pilot_holds_public_examples_alone_and_is_scored_on_others():
@@ -100,7 +100,7 @@ def test_nobody_is_on_two_sides_of_a_split(visits, words):
     sides.append(patients_of(data.train.images[people.held_out]))
     if not is_pilot:
         sides.append(patients_of(data.train.images[rows_of(people)]))
-        assert all(len(rows) == VISITS for rows in people.shards.values())
+        assert all(len(rows) == VISITS for rows in people.shards)
         assert len(people.public) == 360
     assert all(sides)
     assert sum(map(len, sides)) == len(set().union(*sides))
@@ -149,10 +149,10 @@ def test_owners_of_real_tables_stay_whole_and_are_as_many_as_pandas_counts(data_
     kept = np.bincount(owners)
     assert len(owners) + len(people.dataset.test) == sizes.sum()
     assert Counter(kept.tolist()) <= Counter(sizes.tolist())  # whole, each of them
-    rows = [people.public_rows, people.held_out, *people.shards.values()]
+    rows = [people.public_rows, people.held_out, *people.shards]
     met = [owner for part in rows for owner in np.unique(owners[part]).tolist()]
     assert len(met) == len(set(met))
-    assert all(kept[owners[part[0]]] == len(part) for part in people.shards.values())
+    assert all(kept[owners[part[0]]] == len(part) for part in people.shards)
     assert abs(len(people.public) - 2000) < 50
 
 
@@ -175,3 +175,17 @@ def test_a_model_that_remembers_patients_scores_as_a_coin_on_labels_that_are_coi
         model.fit(data.train.images[rows, :, 0, 0], data.train.labels[rows])
         scores.append(model.score(data.test.images[:, :, 0, 0], data.test.labels))
     assert low < np.mean(scores) <= high, scores
+
+
+def test_too_many_clients_are_told_of_virtual_ones():
+    with pytest.raises(ConfigError, match=r"num_clients=5000: more clients .*partition=virtual"):
+        of("federation.num_clients=5000")
+
+
+def test_virtual_clients_share_private_rows_and_the_run_says_so():
+    people = of("partition=virtual", "federation.num_clients=5000", "partition.size=3")
+    assert people.sizes == (3,) * 5000
+    private = np.setdiff1d(np.arange(len(people.dataset.train)), people.public_rows)
+    assert np.array_equal(np.unique(np.concatenate(people.shards[:3000])), private)
+    assert "clients share examples" in people.warnings[0]
+    assert of().warnings == ()

@@ -31,8 +31,10 @@ def test_finished_run_leaves_every_file(tmp_path):
         "ledger.sqlite",
     } <= names
     assert [row["round"] for row in run.rows()] == [0, 1, 2]
-    counts = np.array(json.loads((run.path / "partition.json").read_text()))
-    assert counts.shape == (6, 10) and counts.sum() > 0
+    held = json.loads((run.path / "partition.json").read_text())
+    counts = np.array(held["counts"])
+    assert counts.shape == (6, 10) and counts.sum() == held["examples"] > 0
+    assert held["shown"] == list(range(6)) and held["clients"] == 6
 
 
 def test_statement_reads_back_and_names_claimed_and_proven(tmp_path):

@@ -4,12 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.common import experiment_rng
+from murmur.learning.data import partitions
 from murmur.learning.data.partitions import (
     IID,
     Dirichlet,
     Legacy,
     QuantitySkew,
     Shards,
+    Virtual,
     apportion,
     draw_counts,
     label_counts,
@@ -213,6 +215,49 @@ def test_sizes_are_given_one_by_one():
     assert [len(share) for share in shares] == [7, 1, 30]
 
 
+def test_a_million_virtual_clients_are_drawn_when_they_are_asked():
+    shares = draw(Virtual(size=20), MNIST_LIKE[:300], 10**6)
+    assert len(shares) == 10**6
+    assert shares.sizes.tolist() == [20] * 10**6
+    last = shares[999_999]
+    assert len(last) == 20 and np.all(np.diff(last) >= 0)
+    assert np.array_equal(last, draw(Virtual(size=20), MNIST_LIKE[:300], 10**6)[999_999])
+    assert not np.array_equal(last, shares[999_998])
+    assert not np.array_equal(last, draw(Virtual(size=20), MNIST_LIKE[:300], 10**6, 10, 1)[999_999])
+    with pytest.raises(IndexError, match="client=1000000"):
+        shares[10**6]
+
+
+def test_virtual_clients_draw_every_example_alike_or_by_their_own_mixture():
+    labels = np.repeat(np.arange(3), [10, 30, 60])
+    even = draw(Virtual(size=10), labels, 3000, num_classes=4)
+    held = np.bincount(np.concatenate(even), minlength=100)
+    assert abs(held - 300).max() < 5 * np.sqrt(300)
+    skewed = draw(Virtual(size=10, alpha=0.05), labels, 500, num_classes=4)
+    counts = label_counts(skewed, labels, 4)
+    assert np.all(counts.sum(axis=1) == 10) and not counts[:, 3].any()
+    assert counts.max(axis=1).mean() > 9
+    # Each of the three classes present is as likely as the others, however rare it is.
+    assert np.allclose(counts[:, :3].mean(axis=0), 10 / 3, atol=1)
+
+
+def test_virtual_clients_number_their_rows_as_all_others_do():
+    shares, places = draw(Virtual(size=5), MNIST_LIKE[:50], 4), np.arange(100, 150)
+    for own, moved in zip(shares, shares.among(places), strict=True):
+        assert np.array_equal(own + 100, moved)
+
+
+def test_classes_run_out_alike_in_blocks_and_one_client_at_a_time(monkeypatch):
+    rng = experiment_rng(3, "x")
+    labels = rng.choice(CLASSES, 5000, p=np.arange(1, 11) / 55)
+    cases = [(Dirichlet(alpha), clients) for alpha in (1e-3, 0.3, 50) for clients in (7, 900)]
+    whole = [draw(partition, labels, clients) for partition, clients in cases]
+    monkeypatch.setattr(partitions, "_BLOCK", 1)
+    for (partition, clients), shares in zip(cases, whole, strict=True):
+        again = draw(partition, labels, clients)
+        assert all(map(np.array_equal, shares, again))
+
+
 def test_settings_from_hydra_work_as_they_are():
     from omegaconf import OmegaConf
 
@@ -253,6 +298,8 @@ def test_what_cannot_be_had_is_refused_with_the_reason(partition, num_clients, s
         (Legacy, {"local_size": 0}),
         (Shards, {"classes_per_client": 0}),
         (Shards, {"classes_per_client": 1.5}),
+        (Virtual, {"size": 0}),
+        (Virtual, {"alpha": 0}),
         (QuantitySkew, {"exponent": -1}),
         (QuantitySkew, {"exponent": None}),
         (QuantitySkew, {"groups": {"large": 5}}),
