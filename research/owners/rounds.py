@@ -97,8 +97,8 @@ class Direct:
     def __init__(self, experiment: Experiment, held: bool) -> None:
         people = experiment.population
         train = people.dataset.train
-        rows = np.concatenate(list(people.shards.values()))
-        whose = np.repeat(np.arange(len(people.shards)), [len(r) for r in people.shards.values()])
+        rows = np.concatenate(people.shards)
+        whose = np.repeat(np.arange(len(people.shards)), [len(r) for r in people.shards])
         flat = train.images.reshape(len(train), -1)
         flat = flat[rows]
         if (flat[:100] != 0).mean() < 0.1:  # bins

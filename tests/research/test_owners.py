@@ -55,7 +55,7 @@ def test_held_owners_are_no_clients():
     direct = Direct(experiment, held=True)
     assert direct.owners.count == 18
     together = len(direct.owners.labels) + len(direct.test.labels)
-    assert together == sum(map(len, experiment.population.shards.values()))
+    assert together == sum(map(len, experiment.population.shards))
 
 
 def test_a_grid_is_every_combination():

@@ -600,12 +600,12 @@ def _draw_block(portions: Rows, proportions: NDArray[np.float64], left: Rows, rn
     """
     weights = np.where(left > 0, proportions, 0.0)
     totals = weights.sum(axis=1, keepdims=True)
-    sound = _until((totals == 0).any(axis=1))
+    sound = _until(np.logical_or.reduce(totals == 0, axis=1))
     state = rng.bit_generator.state
     drawn = rng.multinomial(portions[:sound], weights[:sound] / totals[:sound])
     # A class that has run out before is no matter: nobody draws from it.
     ends = (np.cumsum(drawn, axis=0) >= left) & (left > 0)
-    within = _until(ends.any(axis=1))
+    within = _until(np.logical_or.reduce(ends, axis=1))
     if within == len(drawn):
         return drawn
     rng.bit_generator.state = state
