@@ -254,6 +254,10 @@ class CohortStrategy(Strategy, ABC):
         """
         return {}
 
+    def model_noise(self) -> float | None:
+        """σ of the noise in each weight of the last model, for its drawing; None: not known."""
+        return None
+
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """What the paper's theorem states: ε of one round and of the whole run.
 

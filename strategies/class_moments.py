@@ -17,13 +17,21 @@ from pydantic import Field
 
 from murmur.learning.codec import Codec, Integers
 from murmur.learning.linear_model import Head
-from murmur.papers.class_moments import Releases, centre, discriminants
+from murmur.papers.class_moments import (
+    LEAST_SIGNAL,
+    Releases,
+    centre,
+    discriminants,
+    kept_share,
+    signal_to_noise,
+)
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
 from murmur.settings import Positive
 from strategies.base import CohortStrategy, Parameters
+from strategies.foretold import Foretold
 from strategies.gradient_rounds import centre_question
 
 
@@ -139,6 +147,41 @@ class ClassMoments(CohortStrategy):
         """
         moments, clients = self.releases.moments, self.setup.cohort_size
         return {"noise": moments.deviation(clients), "units": self._units(range(clients))}
+
+    def warnings(self) -> list[str]:
+        """Where the noise drowns the classes' moments: that it does, and what helps."""
+        said = self.foretold()
+        if said is None or said.share is not None:
+            return super().warnings()
+        return [*super().warnings(), said.text()]
+
+    def foretold(self) -> Foretold | None:
+        """What is left of the score without noise, by public numbers alone; None: nothing is lost.
+
+        (``murmur.papers.class_moments.kept_share``).
+        """
+        facts = self.noise_facts()
+        if not facts["noise"]:
+            return None
+        units = int(facts["units"])
+        classes = self.head.classes
+        ratio = signal_to_noise(units, classes, self.head.features, facts["noise"])
+        share = None
+        if ratio >= LEAST_SIGNAL:
+            share = kept_share(ratio)
+        name = "records"
+        if self.unit is Unit.CLIENT:
+            name = "owners"
+        return Foretold(
+            ratio,
+            share,
+            self.setup.budget,
+            units=units,
+            unit=name,
+            classes=classes,
+            fall=1.0,
+            wanted=13.0,
+        )
 
     def _units(self, clients: Sequence[int]) -> int:
         """How many records ``clients`` have, or how many clients they are; at least 1.

@@ -21,15 +21,17 @@ from pydantic import Field
 from murmur.learning.codec import Integers, Parts
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import CENTRE, CentreSum, centre
+from murmur.papers.gradient_rounds import LEAST_SIGNAL, kept_share
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.protection import Protection
 from murmur.round.phase import Outcome, Question
-from murmur.round.server_step import Sgd
+from murmur.round.server_step import Momentum, Sgd
 from murmur.round.setup import ServerSetup
 from murmur.settings import Positive
 from strategies.base import Parameters
 from strategies.fedavg import FedAvg
+from strategies.foretold import Foretold
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -179,6 +181,68 @@ class GradientRounds(FedAvg):
             "noise in clipping norms": noise,
             "signal to noise": clients / (once * math.sqrt(self.head.size)),
         }
+
+    def model_noise(self) -> float | None:
+        """σ of the noise in each weight of the result, that of all clients; None: not known.
+
+        It is known where the result is linear in what clients send, but for what they compute on
+        the way: with plain or momentum steps.
+        """
+        step = self.server_step
+        if type(step) not in (Sgd, Momentum):
+            return None
+        budget = self.setup.budget
+        once = self.protection.clip * self.protection.noise_on_a_sum()
+        once *= math.sqrt(self.setup.cohort_size / budget.honest_clients) / self.setup.cohort_size
+        squares = 0.0
+        for asked in range(budget.rounds):
+            answer = self._answer_to_one(asked)
+            squares += answer**2
+        return float(self.rates[0]) * once * math.sqrt(squares)
+
+    def _answer_to_one(self, asked: int) -> float:
+        """How far a 1 in round ``asked`` (from 0) moves the result."""
+        decay = getattr(self.server_step, "momentum", 0.0)
+        rounds = self.setup.budget.rounds
+        place = 0.0
+        speed = self.server_step.learning_rate
+        total = 0.0
+        for number in range(asked, rounds):
+            place += speed
+            speed *= decay
+            if number >= rounds - self.last:
+                total += place
+        return total / self.last
+
+    def warnings(self) -> list[str]:
+        """Where the noise drowns what clients could say together: that it does, and what helps."""
+        said = self.foretold()
+        if said is None or said.share is not None:
+            return super().warnings()
+        return [*super().warnings(), said.text()]
+
+    def foretold(self) -> Foretold | None:
+        """What is left of the score without noise, by public numbers alone; None: nothing is lost.
+
+        (``murmur.papers.gradient_rounds.kept_share``).
+        """
+        facts = self.noise_facts()
+        if not facts:
+            return None
+        ratio = facts["signal to noise"]
+        share = None
+        if ratio >= LEAST_SIGNAL:
+            share = kept_share(ratio)
+        return Foretold(
+            ratio,
+            share,
+            self.setup.budget,
+            units=self.setup.cohort_size,
+            unit="owners",
+            classes=self.head.classes,
+            fall=0.5,
+            wanted=2.0,
+        )
 
     # Checkpoint -----------------------------------------------------------------------------
 

@@ -258,7 +258,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
     panels = []
     for title, own in points.groupby("panel", sort=False):
         looks = _looks(own, grouping)
-        base = _base("panel", title).encode(x=axis.x("ε of the whole run"), y=y)
+        base = numbers_of("panel", title).encode(x=axis.x("ε of the whole run"), y=y)
         base = base.encode(color=looks["color"], tooltip=_tips("setting", "kind", "epsilon", score))
         claim = base.transform_filter("datum.kind == 'claimed' || datum.kind == 'proven'")
         canaries = base.transform_filter("indexof(datum.kind, 'measured') == 0")
@@ -273,7 +273,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
             claimed.mark_point(filled=False, size=150, opacity=1),
             measured.mark_point(filled=True, size=25, opacity=1),
         ]
-        panels.append(_panel(title, layers))
+        panels.append(panel_of(title, layers))
     reading = (
         "Hollow: the ε that the paper claims; filled: the ε that is proven for what left the "
         "clients against the adversary named; a line joins the two, and one within the other says "
@@ -388,7 +388,7 @@ def spend_figure(grouping: Grouping) -> Figure | None:
         y = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelLimit=130))
         size = alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[30, 400]))
         discs = (
-            _base("panel", title)
+            numbers_of("panel", title)
             .mark_circle(opacity=0.6)
             .encode(
                 x=axis.x("proven ε of a client over the run"),
@@ -398,7 +398,7 @@ def spend_figure(grouping: Grouping) -> Figure | None:
                 tooltip=_tips("setting", "epsilon", "clients"),
             )
         )
-        panels.append(_panel(title, [discs], ROW * own["key"].nunique(), zoomed="x"))
+        panels.append(panel_of(title, [discs], ROW * own["key"].nunique(), zoomed="x"))
     counts = points.groupby("setting", sort=False)["epsilon"].count()
     finding = "Within every setting all clients have spent the same."
     if counts.max() > 1:
@@ -436,8 +436,8 @@ def partition_figure(index: int, label: str, held: Held, where: str) -> Figure:
         tooltip=["client:O", "class:O", "examples:Q", alt.Tooltip("share:Q", format=".3f")],
     )
     panels = [
-        _panel("Examples of each client", [bars], 120, zoomed=""),
-        _panel("Classes: stronger for a larger share", [squares], 18 * table.shape[1], zoomed=""),
+        panel_of("Examples of each client", [bars], 120, zoomed=""),
+        panel_of("Classes: stronger for a larger share", [squares], 18 * table.shape[1], zoomed=""),
     ]
     finding = f"{where}, {held.clients:,} clients, {held.examples:,} examples."
     reading = "A column is a client: above, how much it holds; below, of which classes."
@@ -513,7 +513,7 @@ def measured_text(audit: CanaryAudit) -> str:
     return f"about {show(audit.estimate)} ({show(audit.low)} to {show(audit.high)})"
 
 
-def _base(field: str, value: str) -> alt.Chart:
+def numbers_of(field: str, value: str) -> alt.Chart:
     """The numbers of one panel, without settings that are switched off in the page.
 
     Args:
@@ -524,7 +524,7 @@ def _base(field: str, value: str) -> alt.Chart:
     return alt.Chart(alt.NamedData("numbers")).transform_filter(seen)
 
 
-def _panel(
+def panel_of(
     title: str, layers: Sequence[alt.Chart], height: int = HEIGHT, zoomed: str = "xy"
 ) -> Panel:
     """The layers on common axes; a drag moves them, a wheel with Ctrl (or two fingers) zooms.
@@ -570,7 +570,7 @@ def _line_panels(
         looks = _looks(own, grouping)
         stroke = {name: looks[name] for name in ("color", "strokeDash")}
         marks = {name: looks[name] for name in ("color", "shape")}
-        base = _base("panel", title).encode(x=x, y=y)
+        base = numbers_of("panel", title).encode(x=x, y=y)
         low = _y(points, score, "low")
         dots = base.mark_point(filled=True, size=35, opacity=1)
         layers = [
@@ -581,7 +581,7 @@ def _line_panels(
         promise = own["promise"].iloc[0]
         if is_frontier and points["line"][points["promise"] == promise].nunique() > 1:
             best = (
-                _base("promise", promise)
+                numbers_of("promise", promise)
                 .encode(x=x, y=y)
                 .transform_window(mean="max(mean)", sort=[alt.SortField("place")], frame=[None, 0])
             )
@@ -591,7 +591,7 @@ def _line_panels(
                 "color": TONES[-1],
             }
             layers.append(best.mark_line(**step))
-        panels.append(_panel(title, layers))
+        panels.append(panel_of(title, layers))
     return panels
 
 

@@ -24,6 +24,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import fl_app
+from fl_app.report.additive import additive_figure
 from fl_app.report.figures import (
     ASSETS,
     COLOURS,
@@ -74,6 +75,7 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
     others = [rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
     partitions = _partitions(grouping)
+    additive = _additive(grouping)
     kind = "Run"
     if source.is_sweep:
         kind = "Sweep"
@@ -99,7 +101,8 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
         figures=shown,
         more=more,
         partitions=partitions,
-        drawn=_drawn([*shown, *more, *partitions]),
+        additive=additive,
+        drawn=_drawn([*shown, *more, *additive, *partitions]),
         budget=budget_records(grouping),
         statements=_statements(grouping),
         common=_common(source.runs),
@@ -211,6 +214,18 @@ def _partitions(grouping: Grouping) -> list[Figure]:
         if len(labels) > 1:
             name += f", and {len(labels) - 1} more settings"
         drawn.append(partition_figure(len(drawn), name, held, where))
+    return drawn
+
+
+def _additive(grouping: Grouping) -> list[Figure]:
+    """The fitted model of each setting's first finished run that has one of bins."""
+    drawn: list[Figure] = []
+    for setting in grouping.settings:
+        for run in [r for r in setting.runs if r.layer is not None][:1]:
+            label = f"{setting.label}, seed {run.seed}"
+            figure = additive_figure(len(drawn), label, run)
+            if figure is not None and len(drawn) < _MOST_PARTITIONS:
+                drawn.append(figure)
     return drawn
 
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from pydantic import NonNegativeInt, TypeAdapter
 
@@ -59,6 +61,7 @@ class Run:
         partition: who holds how many examples of which class.
         provenance: versions, commit and dates.
         problems: files that are there and could not be read.
+        layer: weights (classes, bins) of a finished linear model whose features are a table's bins.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Run:
     partition: Held | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    layer: NDArray[np.float32] | None = None
 
     @property
     def state(self) -> str:
@@ -193,11 +197,15 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
     last = max((row["round"] for row in rows), default=0)
     if metrics is not None and last != metrics["rounds"] and len(problems) == before:
         problems.append(f"rounds.jsonl: ends with round {last} of {metrics['rounds']}")
+    config = part("config.yaml", _config, {})
+    layer = None
+    if str(config.get("features", {}).get("_target_", "")).endswith(".bins"):
+        layer = part("model.safetensors", _layer, None)
     typed = part("overrides.json", lambda raw: tuple(map(str, json.loads(raw))), ())
     return Run(
         name=path.name,
         overrides=tuple(overrides) or typed,
-        config=part("config.yaml", _config, {}),
+        config=config,
         rows=rows,
         metrics=metrics,
         statement=part("privacy.json", lambda raw: Statement.from_dict(json.loads(raw)), None),
@@ -206,6 +214,7 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         provenance=part("provenance.json", _mapping, {}),
         partition=part("partition.json", _held, None),
         problems=tuple(problems),
+        layer=layer,
     )
 
 
@@ -266,6 +275,16 @@ def _mapping(raw: bytes) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise ValueError("is no mapping")
     return plain
+
+
+def _layer(raw: bytes) -> NDArray[np.float32] | None:
+    """The one matrix of a linear model; None where there are several."""
+    from safetensors.numpy import load
+
+    found = [values for values in load(raw).values() if values.ndim == 2]
+    if len(found) != 1:
+        return None
+    return found[0]
 
 
 def _metrics(raw: bytes) -> dict[str, Any]:

@@ -369,6 +369,9 @@ class Experiment:
             "failed": sum(len(row["failed"]) for row in rows),
             "seconds": round(time.monotonic() - self.started, 3),
         }
+        noise = self.strategy.model_noise()
+        if noise is not None:
+            final["model_noise"] = noise
         self.folder.save_statement(statement)
         self.folder.save_participations(self.strategy.participations)
         if self.population.shards:

@@ -4,10 +4,12 @@
 |---|---|
 | ``settings`` | which of a strategy's settings to take, and the accuracy to expect: by pilots |
 | ``rounds`` | how many rounds and clients per round NbAFL's convergence bound asks for |
+| ``signal`` | what gradient rounds or class moments keep of their score under noise |
 | ``budget`` | who gets which part of a KD-DPFL budget, and why |
 | ``epsilon`` | the ε at which a protected evaluation result stays close to the true one |
 
-The first and the last are in this file, the others in ``advise_rounds`` and ``advise_budget``.
+The first and the last are in this file, the others in ``advise_rounds``, ``advise_signal`` and
+``advise_budget``.
 Their words are settings as for a run. The exit status is 0, or 2 where the settings cannot be.
 
 **Pilots.** Every candidate that conf/strategy/X.yaml lists under ``advise`` is tried in a run of
@@ -253,6 +255,12 @@ def _rounds(argv: list[str]) -> int:
     return rounds(argv)
 
 
+def _signal(argv: list[str]) -> int:
+    from fl_app.tools.advise_signal import main as signal
+
+    return signal(argv)
+
+
 def _budget(argv: list[str]) -> int:
     from fl_app.tools.advise_budget import main as budget
 
@@ -263,6 +271,7 @@ def _budget(argv: list[str]) -> int:
 QUESTIONS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "settings": (settings, "which settings of a strategy, by pilots on public data"),
     "rounds": (_rounds, "how many rounds and clients per round, by NbAFL's bound"),
+    "signal": (_signal, "what gradient rounds or class moments keep of their score under noise"),
     "budget": (_budget, "who gets which part of a KD-DPFL budget, and why"),
     "epsilon": (epsilon, "the ε at which protected evaluation results stay close to the true ones"),
 }

@@ -86,6 +86,19 @@ def start_from_rates(
     return start
 
 
+LEAST_SIGNAL = 1.0  # of R: below it nothing is foretold
+
+
+def kept_share(ratio: float) -> float:
+    """What is left of the same algorithm's score without noise, at R = ``ratio`` ≥ LEAST_SIGNAL.
+
+    1 − 0.2/R, a rule found on MNIST and Fashion-MNIST and checked on others
+    (``python -m research.planner.owners``). It supposes a length and a clipping norm that suit the
+    budget.
+    """
+    return 1 - 0.2 / ratio
+
+
 def signal_to_noise(clients: int, mu: float, parameters: int) -> float:
     """R = N·C/(σ₁√p), how far the sum of N clients that agree stands above its noise.
 

@@ -152,3 +152,37 @@ def test_the_centre_is_kept_with_the_run():
     assert np.array_equal(again.middle, strategy.middle)
     assert again.middle[0] == 0.5
     assert replace(again.setup.budget).aside == 0.1
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ([], 1.0),
+        (["strategy.average=0.67"], np.sqrt((1 + 1 + 0.25) / 3)),
+        (["server_step=momentum", "server_step.momentum=0.5"], np.sqrt((1.75**2 + 1.5**2 + 1) / 3)),
+    ],
+)
+def test_the_noise_in_the_model_is_that_of_its_sums(words, wanted):
+    strategy = Experiment(compose([*SMALL, "privacy.epsilon=1", *words])).strategy
+    plain = strategy.protection.clip * strategy.protection.noise_on_a_sum() / 20
+    plain *= np.sqrt(20 / strategy.setup.budget.honest_clients)
+    length = strategy.rates[0] * np.sqrt(3)
+    assert strategy.model_noise() == pytest.approx(wanted * plain * length, rel=1e-6)
+
+
+def test_what_the_planner_says_beforehand():
+    drowned = Experiment(compose([*SMALL, "privacy.epsilon=0.1"])).strategy
+    assert "not at this budget" in drowned.warnings()[0]
+    assert drowned.foretold().share is None
+    told = Experiment(compose([*SMALL, "privacy.epsilon=60"])).strategy.foretold()
+    assert told.share == pytest.approx(1 - 0.2 / told.ratio)
+    assert not Experiment(compose([*SMALL, "privacy.epsilon=inf"])).strategy.warnings()
+
+
+def test_what_would_help_does():
+    said = Experiment(compose([*SMALL, "privacy.epsilon=1"])).strategy.foretold()
+    words = [f"federation.num_clients={said.more_units()}", "privacy.epsilon=1"]
+    more = Experiment(compose([*SMALL, *words])).strategy.foretold()
+    assert more.ratio == pytest.approx(2, rel=0.02)
+    larger = Experiment(compose([*SMALL, f"privacy.epsilon={said.larger_epsilon()}"])).strategy
+    assert larger.foretold().ratio == pytest.approx(2, rel=0.02)
