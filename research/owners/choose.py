@@ -36,10 +36,9 @@ GRIDS: dict[tuple[str, str], Grid] = {
     ("fashion_no_pool", "1"): {
         "federation.num_rounds": (30,),
         "strategy.length": (150, 300, 600),
-        "strategy.average": (0.0, 0.5),
     },
     ("fashion_no_pool", "8"): {
-        "strategy.length": (1000, 2000, 4000),
+        "strategy.length": (1000, 2000),
         "strategy.average": (0.5,),
     },
     ("flights", "1"): {"strategy.length": (40, 80, 160)},

@@ -9,8 +9,10 @@ seconds, so that settings can be chosen with it (``research.owners.choose``).
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +39,7 @@ class Owners:
     Attributes:
         features: of all their rows, (N, d), sparse where most of it is 0.
         labels: (N,).
-        whose: (N,), numbers of owners from 0 on.
+        whose: (N,), numbers of owners from 0 on, ascending.
     """
 
     features: NDArray[np.float32] | csr_matrix
@@ -48,6 +50,17 @@ class Owners:
     def count(self) -> int:
         """How many owners there are."""
         return int(self.whose.max()) + 1
+
+    @cached_property
+    def rows(self) -> list[slice]:
+        """Where each owner's rows are."""
+        ends = np.cumsum(np.bincount(self.whose)).tolist()
+        return [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
+
+    @cached_property
+    def blocks(self) -> list[NDArray[np.float32] | csr_matrix]:
+        """The owners' features, one by one."""
+        return [self.features[rows] for rows in self.rows]
 
     def centre(self) -> NDArray[np.float64]:
         """The sum over owners of the means of their directions, (d,)."""
@@ -65,25 +78,13 @@ class Owners:
         """The sum of the owners' clipped gradients, (1 + d, classes), constant first."""
         residuals = -softmax(self.features @ weights.astype(np.float32) + biases)
         residuals[np.arange(len(self.labels)), self.labels] += 1
-        sizes = np.bincount(self.whose)
-        residuals /= (sizes**balance)[self.whose, None]
-        factors = np.minimum(1, clip / np.maximum(self._lengths(residuals, constant), 1e-12))
-        residuals *= factors[self.whose, None]
-        slopes = self.features.T @ residuals.astype(np.float32)
-        return np.vstack([constant * residuals.sum(axis=0), slopes])
-
-    def _lengths(self, residuals: NDArray, constant: float) -> NDArray[np.float64]:
-        """‖g_i‖ of each owner, one class after the other."""
-        starts = np.arange(len(self.labels))
-        squares = np.zeros(self.count)
-        for column in residuals.T.astype(np.float32):
-            sums = csr_matrix((column, (self.whose, starts))) @ self.features
-            if isinstance(sums, csr_matrix):
-                squares += np.asarray(sums.multiply(sums).sum(axis=1)).ravel()
-            else:
-                squares += np.einsum("ij,ij->i", sums, sums, dtype=np.float64)
-            squares += (constant * np.bincount(self.whose, column)) ** 2
-        return np.sqrt(squares)
+        total = np.zeros((1 + weights.shape[0], weights.shape[1]))
+        for block, rows in zip(self.blocks, self.rows, strict=True):
+            own = residuals[rows].astype(np.float32)
+            found = np.vstack([constant * own.sum(axis=0), block.T @ own])
+            found /= len(own) ** balance
+            total += found * min(1.0, clip / max(float(np.linalg.norm(found)), 1e-12))
+        return total
 
 
 class Direct:
