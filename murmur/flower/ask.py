@@ -319,11 +319,19 @@ class Layout:
         for name, dtype in self.trained.items():
             end = start + base[name].size
             values = base[name].astype(np.float64) + mean[start:end].reshape(base[name].shape)
-            if name.endswith("running_var"):
-                values = np.maximum(values, 0.0)
-            moved[name] = values.astype(dtype)
+            moved[name] = non_negative(name, values).astype(dtype)
             start = end
         return moved
+
+
+def non_negative(name: str, values: NDArray) -> NDArray:
+    """``values`` of the array ``name``; running variances at 0 or above, where noise led below.
+
+    They are known by the name that PyTorch gives to those of a normalisation.
+    """
+    if name.endswith("running_var"):
+        return np.maximum(values, 0)
+    return values
 
 
 def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:

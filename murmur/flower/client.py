@@ -391,7 +391,7 @@ class _Asked:
         vector = np.zeros(self.codec(task).size)
         try:
             vector = self._vector(self.app.reply())
-        except Exception as error:
+        except BaseException as error:  # also an interrupt: it may be the app's own
             if not self.device.owned:
                 raise
             log_error(self.device.home.folder, f"round {task.round}, the app", error)

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -56,12 +56,11 @@ from murmur.flower.ask import (
     Layout,
     array_record,
     arrays_of,
+    non_negative,
 )
 from murmur.learning.array_file import private_folder, replace_file
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
-from murmur.privacy.statement import Exposure, Statement
 from murmur.round.grid import GridAround, with_redelivery, with_tokens
 from murmur.round.limits import limit_replies
 from murmur.round.phase import Outcome, Phase, Question
@@ -70,12 +69,17 @@ from murmur.round.secure_summation import Sums
 from murmur.round.task import RunError, printable_line, question
 from murmur.secure_sum import SecureSumSettings
 
+if TYPE_CHECKING:
+    from murmur.privacy.statement import Statement
+
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
 COLLUDERS = 1  # clients that may side with the server
-_MINIMUM = 0.67  # the share of a cohort that must be in a sum
+# At least 67% of a cohort must be in its sum.
+_SUMS = SecureSumSettings("on", threshold=None, minimum=0.67, colluders=COLLUDERS)
 _EVALUATION = 2.0  # the noise on evaluations, in that on trainings
 _MOST_SIMULATED = 100
 _LOUD = 3.0  # noise of so many longest updates is warned of
+_MOST_ADVISED = 10**7  # clients
 _MEAN_ONLY = "FedAvg, FedAvgM, FedProx, FedAdam, FedYogi or FedAdagrad"
 _FOLDER = "murmur-results"
 _NO_FUNCTION = "No query function registered"  # Flower's words, of an app without Murmur
@@ -195,6 +199,8 @@ class _Terms:
         client is taken to be asked in every round, whatever the strategy samples: nothing is gained
         from sampling.
         """
+        from murmur.privacy.accounting.calibrate import discrete_noise_multiplier  # loads SciPy
+
         releases = self.rounds
         share = 1.0
         if self.metrics["evaluate"]:
@@ -211,10 +217,9 @@ class _Terms:
     @property
     def sums(self) -> SecureSumSettings:
         """How a cohort sums: one group, in which each client shares its secrets with all others."""
-        sums = SecureSumSettings("on", threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
         if self.simulated:
-            return replace(sums, mode="simulated")
-        return sums
+            return replace(_SUMS, mode="simulated")
+        return _SUMS
 
     def ask(self, purpose: str, number: int, minimum: int) -> Ask:
         """What round ``number`` asks of each client.
@@ -326,7 +331,8 @@ class _Model:
         """``arrays`` as the run began: in its types, and with what is fixed as it was.
 
         A strategy that averages turns integers into floats, and an adaptive one may move what
-        nobody trained by a rounding error. RunError for an array that the model did not begin with.
+        nobody trained by a rounding error, or a variance below 0. RunError for an array that the
+        model did not begin with.
         """
         found = {}
         for name, array in arrays.items():
@@ -336,9 +342,7 @@ class _Model:
             dtype = self.layout.trained.get(name)
             if dtype is None:
                 raise RunError(f"{name}: an array that the model did not begin with")
-            found[name] = array
-            if array.dtype != dtype.name:
-                found[name] = Array(array.numpy().astype(dtype))
+            found[name] = Array(non_negative(name, array.numpy()).astype(dtype))
         return ArrayRecord(found)
 
 
@@ -528,10 +532,10 @@ class PrivateGrid(GridAround):
         content = self._content(asked)
         nodes = [message.metadata.dst_node_id for message in asked]
         self._require_cohort(nodes)
-        self._greet(nodes)
         ask = self.terms.ask(purpose, number, self.terms.minimum(len(nodes)))
         if number == 1 and purpose == "train":
             self._foretell(ask, len(nodes))
+        self._greet(nodes)
         return self._summed(ask, kind, content, asked, timeout)
 
     def _content(self, asked: Sequence[Message]) -> RecordDict:
@@ -575,9 +579,12 @@ class PrivateGrid(GridAround):
             )
 
     def _foretell(self, ask: Ask, clients: int) -> None:
-        """Say in the log what the noise does to the model, before anybody trains."""
-        for line in forecast(ask, self.model.layout.size, clients):
-            log(WARNING if "about" in line else INFO, line)
+        """Say in the log what the noise does to the model, before anybody is asked."""
+        loud, line = forecast(ask, self.model.layout.size, clients)
+        level = INFO
+        if loud > _LOUD:
+            level = WARNING
+        log(level, line)
         normalised = [name for name in self.model.layout.shapes if name.endswith("running_var")]
         if normalised:
             log(
@@ -797,7 +804,7 @@ def _lost(ask: Ask, outcome: Outcome) -> str:
 # What it costs, and what it does ----------------------------------------------------------------
 
 
-def forecast(ask: Ask, size: int, clients: int) -> list[str]:
+def forecast(ask: Ask, size: int, clients: int) -> tuple[float, str]:
     """The noise on a mean of ``clients`` changes of ``size`` numbers, and what would lessen it.
 
     As a multiple of the longest possible mean change, C: sqrt(d) 2 z r / (C sqrt(h n)), with d =
@@ -806,34 +813,31 @@ def forecast(ask: Ask, size: int, clients: int) -> list[str]:
 
     Returns
     -------
-    list of str
-        One line for the log. Above three times C it also says how many clients, or how few numbers,
-        would bring the noise down to that.
+    float, str
+        The multiple, and a line for the log. Above three the line also says how many clients, or
+        how few numbers, would bring the noise down to that.
     """
-    honest = ask.minimum - ask.colluders
     per_number = 2 * ask.noise_multiplier * ask.radius / ask.clip
-    loud = math.sqrt(size / (honest * clients)) * per_number
+
+    def noise(cohort: int) -> float:
+        honest = _SUMS.least_survivors(cohort) - COLLUDERS
+        return per_number * math.sqrt(size / (honest * cohort))
+
+    loud = noise(clients)
     line = (
         f"noise of {loud:.2g} times the longest possible mean update ({clients} clients a round, "
         f"{size} numbers to train)"
     )
     if loud <= _LOUD:
-        return [line]
+        return loud, line
     needed = clients
-    while needed < 10**7:
-        settings = SecureSumSettings("on", threshold=None, minimum=_MINIMUM, colluders=COLLUDERS)
-        if (
-            math.sqrt(size / ((settings.least_survivors(needed) - COLLUDERS) * needed))
-            * (per_number)
-            <= _LOUD
-        ):
-            break
+    while needed < _MOST_ADVISED and noise(needed) > _LOUD:
         needed += max(1, needed // 500)
-    numbers = int((_LOUD / per_number) ** 2 * honest * clients)
-    return [
+    numbers = int(size * (_LOUD / loud) ** 2)
+    return loud, (
         f"{line}: above {_LOUD:g} little is learnt; below would be about {needed} clients a round, "
         f"or {numbers} numbers to train (frozen=[...])"
-    ]
+    )
 
 
 def state(
@@ -859,6 +863,8 @@ def state(
     known : mapping
         What nodes have said of themselves; what one does not say becomes a warning (``FACTS``).
     """
+    from murmur.privacy.statement import Exposure, Statement  # loads SciPy
+
     own: dict[str, Event] = {}
     summed: dict[str, Event] = {}
     least = ask.minimum

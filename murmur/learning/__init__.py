@@ -16,8 +16,8 @@ its arguments. Nothing here knows privacy's budgets, Flower, Hydra or Ray.
 ...     for client, indices in enumerate(shares):
 ...         trainer.load(model)
 ...         rng = experiment_rng(seed, "local training", number, client)
-...         trainer.train(images, labels, indices=indices, rng=rng, batch_size=8, lr=0.3, epochs=1)
-...         models.append(trainer.parameters())
+...         settings = {"rng": rng, "batch_size": 8, "lr": 0.3, "epochs": 1}
+...         models.append(trainer.train(images, labels, indices=indices, **settings))
 ...     model = np.mean(models, axis=0)
 >>> trainer.load(model)
 >>> trainer.evaluate(data.test.images, data.test.labels).accuracy > 0.8

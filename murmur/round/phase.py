@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
@@ -27,12 +27,14 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Codec, Integers, MalformedError, Sum
 from murmur.privacy.events import Event
-from murmur.privacy.statement import Exposure
 from murmur.round.cohorts import ALIKE, Weights
 from murmur.round.limits import REPLIES, reply_size, request_size
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import SumSetup
 from murmur.round.task import Task, printable_line
+
+if TYPE_CHECKING:
+    from murmur.privacy.statement import Exposure  # loads SciPy
 
 # A node's errors: before the code of its clients has begun, and once that code has ended. All
 # others are not the node's own words: it may still be at work, and answer late.

@@ -227,7 +227,7 @@ def error_log(folder: Path) -> Path:
     return folder / "errors.log"
 
 
-def log_error(folder: Path, about: str, error: Exception) -> None:
+def log_error(folder: Path, about: str, error: BaseException) -> None:
     """Write an error with its traceback to this machine's own log, ``errors.log`` in ``folder``.
 
     Errors repeat what a server has sent: nothing of it may move the reader's cursor. From 1 MiB on

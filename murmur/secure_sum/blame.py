@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 DEDUCED = (
     "no few other clients explain all the sums that were impossible, and shares that did not arrive"
@@ -80,6 +79,8 @@ def fewest_liars(sums: Sequence[Sequence[int]], honest: int | None = None) -> fl
 
     Infinity where there is none.
     """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # slow to load, and seldom needed
+
     clients = sorted(set().union(*sums) - {honest})
     if not sums or not clients:
         if sums:

@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,9 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_SECONDS),
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(_patience(self.folder)),
+            "PYTHONPATH": os.pathsep.join(
+                [str(_patience(self.folder)), os.environ.get("PYTHONPATH", "")]
+            ),
             "OMP_NUM_THREADS": "1",
         }
 
@@ -149,11 +151,12 @@ class Federation:
         port: int | None = None,
         ca: Path | None = None,
         runs_sent_code: bool = False,
+        device: Sequence[str] = ("murmur", "device"),
     ) -> subprocess.Popen:
         """Start SuperNode ``number`` and the device beside it; the SuperNode's process.
 
         ``port``: of the SuperLink, or of what stands before it. ``runs_sent_code``: without a
-        device, as Flower starts a SuperNode by default.
+        device, as Flower starts a SuperNode by default. ``device``: the command of another one.
         """
         pairs = {k: f'"{v}"' if isinstance(v, str) else v for k, v in config.items()}
         words = " ".join(f"{key}={value}" for key, value in pairs.items())
@@ -165,8 +168,8 @@ class Federation:
         if runs_sent_code:
             return self._start(name, ["flower-supernode", *command, "--node-config", words])
         shared = ["--superexec-auth-secret-file", secret]
-        device = ["murmur", "device", "--runtime-api-address", f"127.0.0.1:{runtime}", *shared]
-        self._start(name, [*device, "--node-config", words], log=f"device-{number}")
+        beside = [*device, "--runtime-api-address", f"127.0.0.1:{runtime}", *shared]
+        self._start(name, [*beside, "--node-config", words], log=f"device-{number}")
         return self._start(name, ["murmur", "supernode", *command, *shared])
 
     def online(self) -> int:
@@ -180,7 +183,11 @@ class Federation:
 
     def murmur(self, *words: str) -> subprocess.Popen:
         """`murmur` with these words, started; its output is in murmur.log."""
-        return self._start("murmur", ["murmur", *words])
+        return self.start("murmur", *words)
+
+    def start(self, command: str, *words: str) -> subprocess.Popen:
+        """A command, started; its output is in a log of its name."""
+        return self._start(command, [command, *words])
 
     def kill(self, name: str) -> None:
         """End all processes of ``name`` (superlink, node-0) at once, as a power cut does.
@@ -250,6 +257,65 @@ class Federation:
             )
         self.started.append(process)
         return process
+
+
+class SimulatedRuns:
+    """`flwr run` on simulated SuperNodes, with a SuperLink of its own.
+
+    Its files are in ``folder``. It stays between runs, and ``close`` ends it by its process id.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._port = str(free_port())
+        self._environment = {
+            **os.environ,
+            "FLWR_HOME": str(folder),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": self._port,
+            "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def run(self, app: Path, nodes: int, config: str = "", folder: Path | None = None) -> str:
+        """All that ``lines`` gives."""
+        return "".join(self.lines(app, nodes, config, folder))
+
+    def lines(
+        self, app: Path, nodes: int, config: str = "", folder: Path | None = None
+    ) -> Iterator[str]:
+        """What ``app`` prints on ``nodes`` simulated nodes, as it comes.
+
+        ``config``: as after ``--run-config``. ``folder``: where it is typed; ``app`` if not said.
+        """
+        command = ["flwr", "run", str(app), "--stream"]
+        if config:
+            command += ["--run-config", config]
+        command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
+        yield from lines_of(command, self._environment, folder or app)
+
+    def close(self) -> None:
+        """End the SuperLink."""
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+                command = (place / "cmdline").read_bytes().decode(errors="replace")
+                if self._port in command and int(place.name) != os.getpid():
+                    os.kill(int(place.name), signal.SIGTERM)
+
+
+def lines_of(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """What a command prints, line by line as it comes."""
+    with subprocess.Popen(
+        list(command),
+        env=dict(environment),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield from process.stdout
 
 
 def _patience(folder: Path) -> Path:

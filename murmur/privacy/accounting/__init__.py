@@ -8,11 +8,19 @@ goes the other way, from ε to noise.
 dp-accounting is what tests compare with. Nothing here is left to it, and docs/accounting.md has the
 measurements: at small δ its ε is below the truth, its lattice makes many small releases cost too
 much, and importing it takes a tenth of a short run.
+
+``compose`` and with it SciPy are loaded when something is composed: a device that admits a release
+of Gaussian noise, with nothing else in its ledger, does without (``gaussian.costs_at_most``).
 """
 
-from murmur.privacy.accounting.compose import Spend, delta, epsilon, parallel
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from murmur.privacy.accounting.flatten import Threat, UnsupportedEventError, View
 from murmur.privacy.events import Adjacency, Unit
+
+if TYPE_CHECKING:
+    from murmur.privacy.accounting.compose import Spend, delta, epsilon, parallel
 
 __all__ = [
     "Adjacency",
@@ -25,3 +33,10 @@ __all__ = [
     "epsilon",
     "parallel",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What ``compose`` has of ``__all__``; AttributeError for any other name."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("murmur.privacy.accounting.compose"), name)

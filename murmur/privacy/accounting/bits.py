@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 from murmur.privacy.accounting.gaussian import Floats
 
@@ -52,6 +51,8 @@ def binomial(trials: int, success: float) -> Floats:
     Each value is accurate relative to itself, however small it is.
     """
     k = np.arange(trials + 1, dtype=np.float64)
+    from scipy.special import gammaln  # here, since devices read events without SciPy
+
     log_choose = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
     log_probability = k * math.log(success) + (trials - k) * math.log1p(-success)
     return np.asarray(np.exp(log_choose + log_probability))

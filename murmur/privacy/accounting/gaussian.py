@@ -41,7 +41,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 from murmur.privacy.events import (
     LONGEST_VECTOR,
@@ -65,6 +64,10 @@ _TAIL = 20_000.0  # t above
 LARGEST_EPSILON = 10_000.0
 """The largest ε for which fine noise counts as continuous."""
 
+# e to more than this overflows. So exact are differences of tails, relative to the larger one.
+_LARGEST_EXPONENT = 700.0
+_ROUNDED = 1e-11
+
 # Points of a law of a sum, and standard deviations that it covers: beyond is a mass below 1e-105,
 # which no float δ shows. Convolutions are direct, so that tails keep their digits: a wide law would
 # take long.
@@ -80,6 +83,8 @@ def log_delta(epsilon: Floats | float, mu: float) -> Floats:
     Balle & Wang 2018, theorem 8: δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ). Shape of ``epsilon``. In
     logarithms, for any δ that a float can hold; −inf where none can.
     """
+    from scipy.special import log_ndtr  # here, since ``costs_at_most`` does without SciPy
+
     epsilon = np.asarray(epsilon, dtype=np.float64)
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
@@ -123,6 +128,29 @@ def delta(noise_multiplier: float, epsilon: float, count: int = 1) -> float:
     """
     mu = math.sqrt(count) / noise_multiplier
     return math.exp(min(0.0, float(log_delta(epsilon, mu))))
+
+
+def costs_at_most(leaves: Mapping[Event, int], epsilon: float, delta: float) -> bool:
+    """Whether ``leaves`` are Gaussian noise that surely costs at most ``epsilon`` at ``delta``.
+
+    ``log_delta``'s formula by the standard library alone, for a device that has no other releases
+    and is spared the accountant. False says nothing: other noise, too much of it, an ε of 700 or
+    more, or so close to the limit that rounding could decide.
+    """
+    squared = 0.0
+    others: dict[Event, int] = {}
+    for leaf, count in leaves.items():
+        if isinstance(leaf, GaussianEvent):
+            squared += count / leaf.noise_multiplier**2
+        else:
+            others[leaf] = count
+    mu, slack, rest = as_continuous_gaussians(math.sqrt(squared), others)
+    left = min(epsilon, _LARGEST_EXPONENT) - 2 * slack
+    if rest or not mu or not delta > 0 or not left >= 0:
+        return False
+    above = math.erfc((left / mu - mu / 2) / math.sqrt(2)) / 2
+    below = math.exp(left) * math.erfc((left / mu + mu / 2) / math.sqrt(2)) / 2
+    return above - below + _ROUNDED * above <= delta * math.exp(-slack)
 
 
 def classical_constant(delta: float) -> float:

@@ -1,62 +1,18 @@
 """Flower's own runtime: `flwr run` reaches the same code and gives the inline engine's bits."""
 
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from safetensors.numpy import load_file
 
 from fl_app.run.results import RunFolder
-from tests.federation.loopback import free_port
+from tests.federation.loopback import PROJECT, SimulatedRuns
 from tests.fl_app.running import SMALL, run_inline
-
-PROJECT = Path(__file__).resolve().parents[3]
-BIN = Path(sys.executable).parent
-
-
-def processes_mentioning(word):
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if word in command and int(folder.name) != os.getpid():
-            yield int(folder.name)
 
 
 @pytest.fixture(scope="module")
 def flwr(tmp_path_factory):
-    """`flwr run` with an environment of its own; the SuperLink that it leaves is ended by pid."""
-    port = str(free_port())
-    environment = {
-        **os.environ,
-        "FLWR_HOME": str(tmp_path_factory.mktemp("flower")),
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port,
-        "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-    }
-
-    def run(folder, run_config, nodes):
-        federation = f"num-supernodes={nodes} client-resources-num-cpus=1"
-        command = [BIN / "flwr", "run", PROJECT, "--stream", "--run-config", run_config]
-        done = subprocess.run(
-            [*command, "--federation-config", federation],
-            env=environment,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        return done.stdout + done.stderr
-
-    yield run
-    for pid in processes_mentioning(port):
-        os.kill(pid, signal.SIGTERM)
+    runs = SimulatedRuns(tmp_path_factory.mktemp("flower"))
+    yield lambda folder, config, nodes: runs.run(PROJECT, nodes, config, folder)
+    runs.close()
 
 
 def weights(folder):

@@ -1,7 +1,12 @@
 """Nodes in this process, and plain apps that know nothing of Murmur."""
 
+import contextlib
+import importlib
 import itertools
-from collections.abc import Callable
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,6 +51,7 @@ class Nodes(InlineGrid):
     """
 
     def __init__(self, app, count=8, devices: Path | None = None, spoil=None, back=None):
+        """``devices``: the owners' folders; None: trials."""
         identify()
         super().__init__(self._arrive, {}, count, ThreadPoolExecutor(2))
         self.app, self.spoil, self.back = app, spoil, back
@@ -54,7 +60,7 @@ class Nodes(InlineGrid):
         run = next(_runs)
         for place, context in enumerate(self._contexts.values()):
             context.run_id = run
-            context.node_config = {"partition-id": place}
+            context.node_config = {"partition-id": place, "num-partitions": count}
             if devices is not None:
                 folder = devices / str(place)
                 folder.mkdir(parents=True, exist_ok=True)
@@ -136,3 +142,43 @@ def without_noise(monkeypatch) -> None:
     monkeypatch.setattr(
         DistributedGaussian, "privatize_integers", lambda self, k, rng: np.asarray(k, np.int64)
     )
+
+
+def run_app(folder: Path, count: int, devices: Path | None = None, **config):
+    """A whole Flower app in this process, as ``flwr run`` would: its nodes, once its server ended.
+
+    ``config``: its run-config, where it is to be another than that of its pyproject.toml. Files
+    that the server writes are in ``folder``.
+    """
+    flower = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    given = {**flower["config"], **{name.replace("_", "-"): v for name, v in config.items()}}
+    with _imports_from(folder):
+        client, server = (
+            getattr(importlib.import_module(module), name)
+            for module, _, name in (
+                flower["components"][half].partition(":") for half in ("clientapp", "serverapp")
+            )
+        )
+        nodes = Nodes(client, count, devices)
+        for context in nodes._contexts.values():
+            context.run_config = given
+        server(nodes, Context(0, 0, {}, RecordDict(), given))
+    return nodes
+
+
+@contextlib.contextmanager
+def _imports_from(folder: Path) -> Iterator[None]:
+    """The app's modules are found, and forgotten afterwards; the folder is the working one."""
+    before = set(sys.modules)
+    here = Path.cwd()
+    sys.path.insert(0, str(folder))
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(here)
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if file.startswith(str(folder)):
+                del sys.modules[name]

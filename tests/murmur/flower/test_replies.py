@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from murmur.flower import ClientApp, private
 from murmur.flower.ask import ASKED
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RECORD
-from tests.murmur.flower.nodes import MODEL, Nodes, app_of, record
+from murmur.secure_sum import release_digest
+from tests.murmur.flower.nodes import MODEL, POLICY, Nodes, app_of, changed, record, without_noise
 
 BUDGET = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0}
 TERMS = {"metrics": {"loss": (0, 1)}}
@@ -62,6 +64,8 @@ whatever = st.one_of(
             MemoryError("a secret"),
             RecursionError(),
             SystemExit("a secret"),
+            KeyboardInterrupt("a secret"),
+            GeneratorExit("a secret"),
         ]
     ),
     st.sampled_from(["none", "text", "error", "itself"]),
@@ -187,6 +191,75 @@ def test_who_is_asked_something_else_ends_the_sum(field, whom, tmp_path, caplog)
     assert model["weights"].data == record(MODEL)["weights"].data
 
 
+@pytest.mark.parametrize("whom", [{3}, set(range(8)) - {3}])
+@pytest.mark.parametrize("field", ["noise_multiplier", "minimum", "frozen"])
+def test_who_is_promised_another_sum_from_the_first_phase_on_sums_with_nobody(
+    field, whom, tmp_path, caplog
+):
+    """Terms and ask agree with each other, but not with what the others are told."""
+    honest = private(FedAvg(), **BUDGET, **TERMS)._private_terms.ask("train", 1, 6)
+    lie = replace(
+        honest, **{field: {"noise_multiplier": 0.1, "minimum": 7, "frozen": ("encoder",)}[field]}
+    )
+
+    def other(message, node):
+        about = message.content.config_records.get(RECORD)
+        if node not in whom or about is None:
+            return message
+        changed = RecordDict(dict(message.content))
+        if about["phase"] == "advertise":
+            terms = json.loads(about["messages"][0])
+            size = 16 + (5 if field != "frozen" else 0)  # with the metric
+            made = "flower", "train", lie.codec(size), lie.event(), 1, 1
+            assert terms["minimum"] == 6 and terms["length"] == 22  # with the weight
+            terms.update(release=release_digest(*made), minimum=lie.minimum, length=size + 1)
+            changed[RECORD] = ConfigRecord({**about, "messages": [json.dumps(terms).encode()]})
+        elif about["phase"] == "mask":
+            changed[ASKED] = ConfigRecord({**changed.config_records[ASKED], "ask": lie.to_json()})
+        message.content = changed
+        return message
+
+    started(Nodes(app_of(), devices=tmp_path, spoil=other))
+    paid = set()
+    for place in range(8):
+        with Ledger(tmp_path / str(place) / "ledger.sqlite") as ledger:
+            if ledger.releases():
+                paid.add(place)
+    if whom == {3}:  # the others' sum is without it
+        assert paid == set(range(8)) - {3}
+        return
+    assert "round 1 was lost" in caplog.text
+    assert not paid
+
+
+@pytest.mark.parametrize("whom", [{3}, set(range(8)) - {3}])
+@pytest.mark.parametrize("phase", ["mask", "confirm"])
+def test_who_is_told_of_other_survivors_reveals_no_second_sum(phase, whom, monkeypatch, caplog):
+    """The server leaves client 0 out of the list of some: the sum of all, or none."""
+    without_noise(monkeypatch)
+    model = {name: a.astype(np.float64) for name, a in MODEL.items() if a.dtype.kind == "f"}
+
+    def other(message, node):
+        about = message.content.config_records.get(RECORD)
+        if node not in whom or about is None or about["phase"] != phase:
+            return message
+        listed = np.unpackbits(np.frombuffer(about["messages"][0], np.uint8))
+        listed[0] = 0
+        changed = RecordDict(dict(message.content))
+        changed[RECORD] = ConfigRecord({**about, "messages": [np.packbits(listed).tobytes()]})
+        message.content = changed
+        return message
+
+    own = private(FedAvg(), **BUDGET)
+    result = own.start(Nodes(app_of(), spoil=other), record(model), num_rounds=1, timeout=0.5)
+    if "round 1 was lost" in caplog.text:
+        return
+    new = {name: array.numpy() for name, array in result.arrays.items()}
+    for name, base in model.items():
+        steps = [changed(place)(model)[name] - base for place in range(8)]
+        np.testing.assert_allclose(new[name] - base, np.mean(steps, axis=0), atol=2.0**-20)
+
+
 def _imported(line):
     code = f"import sys; {line}; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -200,6 +273,27 @@ def test_a_client_imports_nothing_heavy():
     assert _imported("from murmur.flower import ClientApp") == "[]"
 
 
-def test_a_server_imports_no_torch():
-    assert "torch" not in _imported("from murmur.flower import private")
-    assert "hydra" not in _imported("from murmur.flower import private")
+def test_a_server_imports_nothing_heavy():
+    assert _imported("from murmur.flower import private") == "[]"
+
+
+FIRST = """
+from datetime import UTC, datetime
+from murmur.flower import ClientApp
+from murmur.flower.ask import Ask
+from murmur.privacy.events import ComposedEvent, PureEvent, Release, SummedEvent, Unit
+from murmur.privacy.policy import Policy
+ask = Ask('train', 1, 3, 8.0, 1e-5, 2.0, 1.0, 7, 1)
+event = SummedEvent(ask.event(), 6)
+policy = Policy.load('{policy}')
+policy.check(algorithm='flower', event=event, spent=ComposedEvent(({spent})), delta=1e-5,
+             seeded_noise=False, now=datetime.now(UTC))
+"""
+OTHER = "Release(PureEvent(0.1), Unit.CLIENT, 'replace_one'),"
+
+
+@pytest.mark.parametrize(("spent", "loaded"), [("", False), ("event,", False), (OTHER, True)])
+def test_a_first_gaussian_release_is_admitted_without_the_accountant(tmp_path, spent, loaded):
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    code = FIRST.format(policy=tmp_path / "policy.yaml", spent=spent)
+    assert ("scipy" in _imported(f"exec({code!r})")) == loaded

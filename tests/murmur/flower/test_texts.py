@@ -152,6 +152,18 @@ def test_noise_is_foretold_with_what_would_lessen_it(caplog):
     assert "numbers to train (frozen=[...])" in caplog.text
 
 
+def test_noise_is_foretold_before_anybody_is_asked(caplog):
+    seen = []
+
+    def look(message, node):
+        seen.append("longest possible mean update" in caplog.text)
+        return message
+
+    with caplog.at_level("INFO"):
+        started(Nodes(app_of(), spoil=look), FedAvg())
+    assert seen and all(seen)
+
+
 @pytest.mark.parametrize(("size", "clients"), [(7850, 10), (100_000, 50)])
 def test_what_is_advised_against_noise_suffices(size, clients):
     from murmur.flower.server import _ranges, _Terms
@@ -160,8 +172,7 @@ def test_what_is_advised_against_noise_suffices(size, clients):
     terms = _Terms(8.0, 1e-5, 1.0, names, (), False, rounds=3)
 
     def said(size, clients):
-        (line,) = forecast(terms.ask("train", 1, terms.minimum(clients)), size, clients)
-        return line
+        return forecast(terms.ask("train", 1, terms.minimum(clients)), size, clients)[1]
 
     line = said(size, clients)
     words = line.split()

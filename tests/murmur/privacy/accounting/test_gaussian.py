@@ -54,6 +54,26 @@ def test_the_smallest_noise_meets_the_target_and_no_less_does(target, log_delta,
     assert gaussian.delta(multiplier * (1 - 1e-6), target, count) > delta
 
 
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(st.floats(0.05, 50), st.floats(-40, -1.5), st.integers(1, 50), st.booleans())
+def test_what_costs_no_more_is_known_without_the_accountant(multiplier, log_delta, count, fine):
+    level = math.exp(log_delta)
+    one = GaussianEvent(multiplier)
+    if fine:
+        one = DiscreteGaussianEvent(multiplier * 2.0**21, 2.0**21)
+    true = epsilon(RepeatedEvent(one, count), level).epsilon
+    if 1e-3 < true < 690:
+        assert gaussian.costs_at_most({one: count}, true * (1 + 1e-6) + 1e-6, level)
+    assert not gaussian.costs_at_most({one: count}, true * (1 - 1e-6) - 1e-9, level)
+
+
+def test_what_is_not_known_without_the_accountant():
+    assert not gaussian.costs_at_most({GaussianEvent(1.0): 1}, 100.0, 0.0)
+    assert not gaussian.costs_at_most({RandomizedResponseEvent(1.0, 2): 1}, 100.0, 1e-5)
+    assert not gaussian.costs_at_most({DiscreteGaussianEvent(20.0, 10.0): 1}, 100.0, 1e-5)
+    assert not gaussian.costs_at_most({GaussianEvent(0.02): 1}, 1e6, 1e-5)
+
+
 def test_equal_releases_are_one_with_sensitivity_times_root_of_the_count():
     assert gaussian.epsilon(6.0, 1e-5, 25) == pytest.approx(gaussian.epsilon(6.0 / 5, 1e-5))
     event = RepeatedEvent(GaussianEvent(6.0), 25)
