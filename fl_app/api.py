@@ -86,7 +86,8 @@ def run(overrides: Sequence[str] = (), *, engine: str = "inline", progress: bool
         words.insert(0, f"engine={engine}")
     ready = prepare(words)
     rounds = ready.experiment.federation.num_rounds
-    with LiveProgress(ready.folder, rounds, Console(quiet=not progress, markup=False, emoji=False)):
+    console = Console(quiet=not progress, markup=False, emoji=False)
+    with LiveProgress(ready.folder, rounds, console, ready.experiment.adversary):
         ready.run()
     done = read_run(ready.folder.path)
     assert done.metrics is not None and done.statement is not None

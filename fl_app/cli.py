@@ -11,7 +11,11 @@ after Ctrl-C. What is wrong with the input is one sentence on standard error.
 
 from __future__ import annotations
 
+import argparse
+import atexit
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
@@ -25,7 +29,7 @@ import fl_app
 import fl_app.console
 from fl_app.config import own_classes
 from fl_app.config.errors import ConfigError, nearest
-from murmur.common import printable
+from murmur.common import counted, printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -60,6 +64,17 @@ SHARED = {
     "rerun": "repeat:rerun",
     "resume": "repeat:resume",
     "statement": "report:statement",
+}
+
+# Options of Hydra's that have no use here, and what to say instead.
+_INSTEAD = {
+    **dict.fromkeys(
+        ("-cn", "--config-name", "-cp", "--config-path"),
+        "Murmur has one configuration; choose among its files with GROUP=NAME, such as "
+        "experiment=digits_votes, and bring your own with --config-dir FOLDER",
+    ),
+    "-cd": "write --config-dir FOLDER",
+    "--experimental-rerun": "do a run again with `murmur rerun RUN`",
 }
 
 
@@ -125,11 +140,11 @@ def _hydra(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"murmur {fl_app.version()}")
         return 0
-    words = [word for word in arguments if not word.startswith("-")]
-    if arguments and words[:1] == arguments[:1] and re.fullmatch(r"[\w-]+", words[0]):
-        raise ConfigError(f"{words[0]}: is no tool; {nearest(words[0], TOOLS)}")
-    _require_known(arguments)
-    if "-m" in arguments or "--multirun" in arguments:
+    if arguments and re.fullmatch(r"[\w-]+", arguments[0]) and arguments[0][0] != "-":
+        raise ConfigError(f"{arguments[0]}: is no tool; {nearest(arguments[0], TOOLS)}")
+    options = _options(arguments)
+    words: list[str] = options.overrides
+    if options.multirun:
         return _sweep(words, arguments)
     config = compose(words)
     if config.sweep is not None:
@@ -141,30 +156,45 @@ def _hydra(arguments: list[str]) -> int:
     return max(statuses, default=0)
 
 
-def _require_known(arguments: list[str]) -> None:
-    """Refuse options that are none of Hydra's, whose parser would answer with its whole usage.
+def _options(arguments: list[str]) -> argparse.Namespace:
+    """The command as Hydra's parser reads it.
 
     Raises:
-        ConfigError: names the word, and the nearest option.
+        ConfigError: names an option that is none of Hydra's, with the nearest, or one that can
+            mean nothing here, with what to use.
     """
     from hydra._internal.utils import get_args_parser
 
-    known = {name for action in get_args_parser()._actions for name in action.option_strings}
+    parser = get_args_parser()
+    known = {name for action in parser._actions for name in action.option_strings}
     for word in arguments:
         name = word.partition("=")[0]
+        if name in _INSTEAD:
+            raise ConfigError(f"{word}: {_INSTEAD[name]}")
         if name.startswith("-") and name not in known:
             raise ConfigError(f"{word}: is no option; {nearest(name, known)}")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as usage:
+            return parser.parse_args(arguments)
+    except SystemExit:
+        reason = usage.getvalue().strip().rpartition("error: ")[2]
+        raise ConfigError(f"{reason}; see `murmur --hydra-help`") from None
 
 
 def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
     from fl_app.config.overrides import quoted
-    from fl_app.sweep.on_ray import run_jobs
+    from fl_app.sweep.on_ray import run_jobs, warm_up
     from fl_app.sweep.progress import SweepProgress
     from fl_app.sweep.sweep import Sweep, is_hydra
     from fl_app.sweep.table import show_sweep
 
-    console, sweep = fl_app.console.console(), Sweep.plan(words)
+    console = fl_app.console.console()
+    sweep = Sweep.plan(words)
+    if not any(map(is_hydra, words)):
+        warm_up(sweep)
+    with console.status(f"checking {counted(len(sweep.unfinished()), 'job')}"):
+        sweep.check()
     sweep.begin()
     progress = SweepProgress(sweep, console)
     try:
@@ -177,9 +207,19 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
         print("murmur: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     finally:
-        show_sweep(sweep.folder, progress.skipped, console)
+        show_sweep(sweep.folder, console)
+        atexit.register(_silence)  # runs before what libraries have registered until here
     jobs = sweep.jobs or sweep.folder.jobs()
     return 0 if len(sweep.folder.finished(jobs)) == len(jobs) else 1
+
+
+def _silence() -> None:
+    """Let no library's words at the end of the process stand below a sweep's table."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, sys.stderr.fileno())
 
 
 def _job(overrides: list[str]) -> float:
@@ -247,15 +287,16 @@ def run(overrides: list[str]) -> int:
     # First of all: importing PyTorch and validating take as long as what the engine starts.
     build(compose(overrides).engine, "engine").begin()
     from fl_app.run.prepare import prepare
-    from fl_app.run.progress import LiveProgress, summary_table
+    from fl_app.run.progress import LiveProgress, show_end
 
     ready = prepare(overrides)
     folder, experiment = ready.folder, ready.experiment
     people = experiment.population
     for warning in (*people.dataset.notes, *people.warnings, *experiment.strategy.warnings()):
         console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+    rounds = experiment.federation.num_rounds
     try:
-        with LiveProgress(folder, experiment.federation.num_rounds, console):
+        with LiveProgress(folder, rounds, console, experiment.adversary):
             ready.run()
     except KeyboardInterrupt:
         print(f"murmur: interrupted; the run so far is in {folder.path}", file=sys.stderr)
@@ -263,14 +304,8 @@ def run(overrides: list[str]) -> int:
     except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
         return 1
-    metrics = folder.metrics() or {}
-    console.print(summary_table(metrics, folder.guarantees()))
-    console.print(
-        (folder.path / "privacy.txt").read_text(encoding="utf-8"), highlight=False, soft_wrap=True
-    )
-    console.print(f"results: {folder.path}", soft_wrap=True)
-    rounds = [row for row in folder.rows() if row["round"] > 0]
-    if any(row["counted"] for row in rounds):
+    show_end(folder, console)
+    if any(row["counted"] for row in folder.rows() if row["round"] > 0):
         return 0
     print("murmur: no round was accepted: never did the quorum of clients answer", file=sys.stderr)
     return 1

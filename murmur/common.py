@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: 1 client, 2 clients."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"
+
+
 def require_positive(name: str, value: float) -> None:
     """Raise ValueError unless ``value`` is finite and above 0."""
     if not (value > 0 and math.isfinite(value)):

@@ -67,7 +67,10 @@ def _parse(override: str) -> Override:
     try:
         return OverridesParser.create().parse_overrides([override])[0]
     except HydraException as error:
-        raise ConfigError(f"{one_line(error)}; write key=value") from error
+        raise ConfigError(
+            f"{override}: cannot be read; write key=value, several values for `murmur -m` as "
+            "key=A,B, and a value with commas, brackets or blanks in quotes: \"key='VALUE'\""
+        ) from error
 
 
 def one_line(error: Exception) -> str:
@@ -204,10 +207,31 @@ def results_root(results_dir: str | None) -> Path:
     return Path(results_dir).expanduser().absolute()
 
 
-def new_run_dir(results_dir: str | None) -> Path:
-    """A name that no folder has yet, from the time and a random number; nothing is made."""
+def new_run_dir(results_dir: str | None, run_name: object = None) -> Path:
+    """Where a run goes that names no folder; nothing is made.
+
+    Args:
+        results_dir: that holds it.
+        run_name: of the run, and so of its folder; None: a name that no folder has yet, from the
+            time and a random number.
+
+    Raises:
+        ConfigError: ``run_name`` cannot name a folder.
+    """
+    if run_name is not None:
+        if not is_file_name(str(run_name)):
+            raise ConfigError(
+                f"run_name={run_name}: must be a name of letters, digits, '.', '_' and '-', since "
+                "it names the folder; or set run_dir=PATH beside it"
+            )
+        return results_root(results_dir) / str(run_name)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return results_root(results_dir) / f"{stamp}-{uuid.uuid4().hex[:6]}"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether ``name`` is one of letters, digits, '.', '_' and '-', and no way up."""
+    return name.strip(".") != "" and all(c.isalnum() or c in "._-" for c in name)
 
 
 def absolute_paths(config: DictConfig, base: Path) -> list[str]:

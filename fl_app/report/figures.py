@@ -27,9 +27,9 @@ import pandas
 
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.report.reading import Held
-from fl_app.report.settings import Grouping, Setting, as_number, short_name
+from fl_app.report.settings import Grouping, Setting, as_number
 from fl_app.report.tables import Comparison
-from fl_app.run.progress import show_epsilon
+from fl_app.run.progress import short_name, show_epsilon
 from murmur.privacy.one_run import CanaryAudit
 
 ASSETS = Path(__file__).with_name("assets")

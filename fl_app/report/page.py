@@ -76,9 +76,6 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
     more = [figure for figure in others if figure is not None]
     partitions = _partitions(grouping)
     additive = _additive(grouping)
-    kind = "Run"
-    if source.is_sweep:
-        kind = "Sweep"
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     environment = Environment(
         loader=FileSystemLoader(ASSETS),
@@ -90,7 +87,7 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
     environment.globals.update(show=show, words=_words, measured_text=measured_text)
     return environment.get_template("page.html").render(
         source=source,
-        title=f"{kind} {source.name}",
+        title=source.title,
         made=now.strftime("%Y-%m-%d %H:%M"),
         version=fl_app.version(),
         style=STYLE,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from pydantic import NonNegativeInt, TypeAdapter
 
 from fl_app.config.errors import ConfigError
+from murmur.common import counted
 from murmur.privacy.statement import Statement
 
 _SIGNS = ("config.yaml", "overrides.json", "rounds.jsonl", "error.json", "metrics.json")
@@ -109,19 +110,31 @@ class Run:
 
 @dataclass(frozen=True)
 class Source:
-    """What the report is about: a run, or the runs of a sweep.
+    """What the report is about: a run, the runs of a sweep, or all that lie in a folder.
 
     Attributes:
         name: of the folder.
         runs: one, or the sweep's jobs in their order, begun or not.
         is_sweep: whether they are several by intent.
         overrides: as typed for the sweep or the run.
+        sweeps: how many sweeps the runs of a folder are from; None: it is a run or a sweep itself.
     """
 
     name: str
     runs: tuple[Run, ...]
     is_sweep: bool
     overrides: tuple[str, ...] = ()
+    sweeps: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        if self.sweeps is not None:
+            found = counted(len(self.runs), "run")
+            if self.sweeps:
+                found += f", those of {counted(self.sweeps, 'sweep')} among them"
+            return f"All of {self.name}: {found}"
+        return f"{'Sweep' if self.is_sweep else 'Run'} {self.name}"
 
 
 def read(path: Path) -> Source:
@@ -138,13 +151,20 @@ def read(path: Path) -> Source:
     if is_run(path):
         run = read_run(path)
         return Source(path.name, (run,), False, run.overrides)
-    runs = tuple(read_run(child) for child in sorted(path.iterdir()) if is_run(child))
+    runs: list[Run] = []
+    sweeps = 0
+    for child in sorted(path.iterdir()):
+        if (child / "sweep.json").exists():
+            sweeps += 1
+            runs += [replace(r, name=f"{child.name}/{r.name}") for r in _read_sweep(child).runs]
+        elif is_run(child):
+            runs.append(read_run(child))
     if not runs:
         raise ConfigError(
             f"RUN_OR_SWEEP={path}: holds neither a run nor a sweep (no {', '.join(_SIGNS)} or "
             "sweep.json, here or one folder below); name a folder that `murmur` has written"
         )
-    return Source(path.name, runs, True)
+    return Source(path.name, tuple(runs), True, sweeps=sweeps)
 
 
 def is_run(path: Path) -> bool:

@@ -16,29 +16,19 @@ import pandas
 
 from fl_app.config.composition import PRECISION
 from fl_app.report.reading import Run, number
-from fl_app.run.progress import show_epsilon
-from murmur.privacy.accounting import Threat, Unit
+from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
 from murmur.privacy.one_run import CanaryAudit
 from murmur.privacy.statement import Guarantee
+from murmur.privacy.statement_text import promise
 
 # Where a run goes, how it is executed or watched changes no result; seeds are what is averaged.
 _NO_SETTING = {"seed", "run_dir", "results_dir", "sweep", "keep_checkpoints"}
 _NO_GROUP = ("engine", "compute", "tracking", "hydra")
-_SHORT = {"privacy.epsilon": "ε", "privacy.delta": "δ", "strategy.gamma": "γ"}
 # What a row holds beside scores.
 _BOOKKEEPING = {"round", "epsilon_proven", "epsilon_assumed", "answered", "failed"}
 _BOOKKEEPING |= {"evaluation_failed", "bytes_down", "bytes_up", "seconds", "counted"}
 _LONG_NAME = 24  # letters of an algorithm's name that fit beside a line
-UNITS = {Unit.CLIENT: "One client's whole data", Unit.RECORD: "One record of a client"}
-THREATS = {
-    Threat.LOCAL: "a server that reads messages",
-    Threat.SHUFFLE: "a server that cannot tell who sent what",
-    Threat.SECURE_AGGREGATION: "a server that sees sums only",
-    Threat.CENTRAL: "whoever sees the published models",
-    Threat.OUTSIDER: "whoever watches the network",
-}
 NOT_STATED = "No privacy statement yet"
-LAST_ROUNDS = 5  # over which a final score is averaged
 
 
 @dataclass(frozen=True)
@@ -96,8 +86,7 @@ class Setting:
         """Who is protected from whom, at which δ: only ε of one promise can be compared."""
         for run in self.runs:
             if (statement := run.statement) is not None:
-                threat = THREATS[statement.guarantees[0].threat]
-                return f"{UNITS[statement.unit]}, against {threat}, δ = {statement.delta:g}"
+                return promise(statement.unit, statement.guarantees[0].threat, statement.delta)
         return NOT_STATED
 
     @property
@@ -285,22 +274,6 @@ def final(run: Run, score: str) -> float | None:
 def total_bytes(run: Run) -> float:
     """Bytes that the clients have sent over all rounds."""
     return math.fsum(number(row.get("bytes_up")) or 0.0 for row in run.rows)
-
-
-def short_name(key: str, among: Iterable[str]) -> str:
-    """A name for a dotted key that fits beside a line.
-
-    Args:
-        key: dotted.
-        among: keys that it must be told apart from.
-
-    Returns:
-        A letter where one is known, the last part, or all of it where another of ``among`` ends
-        alike.
-    """
-    last = key.rsplit(".", 1)[-1]
-    alike = [other for other in among if other.rsplit(".", 1)[-1] == last]
-    return _SHORT.get(key, last if len(alike) <= 1 else key)
 
 
 def as_number(value: str) -> float | None:

@@ -41,6 +41,7 @@ from fl_app.run.server import build_strategy
 from fl_app.tracking import Tracker
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
+from murmur.privacy.statement_text import THREATS
 from murmur.round.phase import Outcome
 from murmur.round.placement import SimulatedPlacement
 
@@ -81,6 +82,11 @@ class Experiment:
         self.strategy = build_strategy(config, self.population, self.trainer)
         require_scored(self.strategy)
         self.start = start_of(config, self.trainer, self.population)
+
+    @property
+    def adversary(self) -> str:
+        """Against whom rows state ε, in words: the adversary that the budget is meant for."""
+        return THREATS[Threat(self.strategy.setup.budget.threat)]
 
     def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
         """Do all rounds from the last checkpoint on, and fill the folder.

@@ -68,7 +68,10 @@ def prepare(
     """
     config, base = compose(overrides), base or Path.cwd()
     if path is None:
-        path = new_run_dir(config.results_dir) if config.run_dir is None else Path(config.run_dir)
+        if config.run_dir is None:
+            path = new_run_dir(config.results_dir, config.run_name)
+        else:
+            path = Path(config.run_dir)
     words = [word for word in overrides if not word.startswith("run_dir=")]
     words += [*absolute_paths(config, base), *decided(config), f"run_dir={quoted(base / path)}"]
     if config.run_name is None:

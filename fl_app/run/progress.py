@@ -6,15 +6,24 @@ It reads the run's own rows, so it works the same for every engine and costs the
 from __future__ import annotations
 
 import re
+import shlex
+import textwrap
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from fl_app.run.live_display import LiveDisplay
 from fl_app.run.results import RunFolder
-from murmur.privacy.statement_text import against
+from murmur.common import counted
+from murmur.privacy.statement import Statement
+from murmur.privacy.statement_text import card
+
+CARD = 100  # letters that a card is wide at most
+LAST_ROUNDS = 5  # over which a final score is averaged
+_SHORT = {"privacy.epsilon": "ε", "privacy.delta": "δ", "strategy.gamma": "γ"}
 
 
 class LiveProgress(LiveDisplay):
@@ -27,10 +36,11 @@ class LiveProgress(LiveDisplay):
         folder: of the run, whoever writes it.
         rounds: how many the run has in all.
         console: a terminal gets a bar, a notebook its own, anything else a line for each round.
+        whom: against whom rows state ε, in words (``statement_text.THREATS``).
     """
 
-    def __init__(self, folder: RunFolder, rounds: int, console: Console) -> None:
-        self.folder, self.rounds, self.console = folder, rounds, console
+    def __init__(self, folder: RunFolder, rounds: int, console: Console, whom: str) -> None:
+        self.folder, self.rounds, self.console, self.whom = folder, rounds, console, whom
         self._shown = 0
         self._reasons: set[str] = set()
         bar = Progress(
@@ -49,7 +59,7 @@ class LiveProgress(LiveDisplay):
     def _show(self) -> None:
         rows = self.folder.rows()
         for row in rows[self._shown :]:
-            line = describe(row)
+            line = f"{describe(row)}  {spent(row, self.whom)}".strip()
             self._bar.update(self._task, completed=row["round"], description=line)
             if self._notebook is not None:
                 self._notebook.progress = row["round"]
@@ -74,16 +84,24 @@ def _notebook_bar(rounds: int) -> Any:
 
 
 def describe(row: dict[str, Any]) -> str:
-    """One row in a few words: accuracy, ε spent so far, how many clients failed."""
+    """One row in a few words: accuracy, and how many clients failed."""
     parts = []
     if "accuracy" in row:
         parts.append(f"accuracy {row['accuracy']:.3f}")
-    parts.append(f"ε spent {show_epsilon(row['epsilon_proven'])}")
-    if "epsilon_assumed" in row:
-        parts.append(f"({show_epsilon(row['epsilon_assumed'])} under assumptions)")
     if row["failed"]:
-        parts.append(f"{len(row['failed'])} clients failed")
+        parts.append(f"{counted(len(row['failed']), 'client')} failed")
     return "  ".join(parts)
+
+
+def spent(row: dict[str, Any], whom: str) -> str:
+    """The most exposed client's privacy loss so far.
+
+    Args:
+        row: of a round.
+        whom: the adversary in words.
+    """
+    loss = row.get("epsilon_assumed", row["epsilon_proven"])
+    return f"ε = {show_epsilon(loss)} so far against {whom}"
 
 
 def failures(row: dict[str, Any]) -> dict[str, list[str]]:
@@ -128,30 +146,63 @@ def show_epsilon(value: float | str | None) -> str:
     return f"{float(value):.3g}" if float(value) < 1000 else f"{float(value):,.0f}"
 
 
-def summary_table(metrics: dict[str, Any], guarantees: list[dict[str, Any]]) -> Table:
-    """The figures of a finished run, and ε against each adversary.
-
-    For each guarantee: what is proven, or, where the statement rests on assumptions, what holds
-    under these; and beside it what the paper claims, if it claims anything.
+def short_name(key: str, among: Iterable[str]) -> str:
+    """A name for a dotted key that fits beside a line or above a column.
 
     Args:
-        metrics: of ``metrics.json``.
-        guarantees: of ``privacy.json``.
+        key: dotted.
+        among: keys that it must be told apart from.
+
+    Returns:
+        A letter where one is known, the last part, or all of it where another of ``among`` ends
+        alike.
     """
-    table = Table(title="Result", show_header=False)
-    table.add_column(style="bold", max_width=72)
-    table.add_column()
-    if metrics["accuracy"] is not None:
-        table.add_row("accuracy, last round", f"{metrics['accuracy']:.4f}")
-        table.add_row("accuracy, mean of last 5", f"{metrics['accuracy_last_5']:.4f}")
-    for guarantee in guarantees:
-        who = against(guarantee["adversary"], guarantee["assumptions"])
-        stated = guarantee["assumed_total"] or guarantee["proven_total"]
-        table.add_row(f"ε against {who}", show_epsilon(stated))
-        if guarantee["claimed_total"] is not None:
-            claimed = show_epsilon(guarantee["claimed_total"])
-            table.add_row("ε that the paper claims there", claimed)
-    table.add_row("bytes sent by clients", f"{metrics['bytes_up']:,}")
-    table.add_row("client failures", str(metrics["failed"]))
-    table.add_row("seconds", f"{metrics['seconds']:.1f}")
-    return table
+    last = key.rsplit(".", 1)[-1]
+    alike = [other for other in among if other.rsplit(".", 1)[-1] == last]
+    return _SHORT.get(key, last if len(alike) <= 1 else key)
+
+
+def show_end(folder: RunFolder, console: Console) -> None:
+    """Print what a finished run came to: a card of six lines, warnings, and where to go on.
+
+    Args:
+        folder: of the run.
+        console: where it is printed.
+    """
+    metrics = folder.metrics() or {}
+    statement = Statement.from_dict(folder.statement())
+    for reason in statement.void:
+        console.print(f"VOID, rely on none of these figures: {reason}", style="red")
+    lines = {"accuracy": _accuracy(metrics), **card(statement)}
+    indent = max(map(len, lines)) + 2
+    for label, text in lines.items():
+        for part in textwrap.wrap(text, min(console.width, CARD) - indent):
+            console.print(f"{label:{indent}}{part}", soft_wrap=True)
+            label = ""
+    for warning in statement.warnings:
+        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+    if metrics.get("failed"):
+        refused = counted(metrics["failed"], "answer")
+        console.print(f"note: {refused} of clients failed or were refused", style="yellow")
+    path = shown_path(folder.path)
+    console.print(f"results: {path}", soft_wrap=True)
+    console.print(f"next:    murmur report {path}", soft_wrap=True)
+    console.print(f"         murmur statement {path}", soft_wrap=True)
+
+
+def _accuracy(metrics: Mapping[str, Any]) -> str:
+    """What a run scored on the server's test set."""
+    if metrics.get("accuracy") is None:
+        return "not measured"
+    last = f"{metrics['accuracy']:.3f} after {counted(metrics['rounds'], 'round')}"
+    if metrics["rounds"] == 1:
+        return last
+    over = min(LAST_ROUNDS, metrics["rounds"])
+    return f"{last}; {metrics['accuracy_last_5']:.3f} on average over the last {over}"
+
+
+def shown_path(path: Path) -> str:
+    """``path`` as one would type it here, quoted for a shell."""
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))

@@ -248,9 +248,10 @@ class RunFolder:
         self._write("privacy.json", json.dumps(statement.to_dict(), indent=2).encode())
         self._write("privacy.txt", (render(statement) + "\n").encode())
 
-    def guarantees(self) -> list[dict[str, Any]]:
-        """The guarantees of the saved statement, one for each adversary, the budget's first."""
-        return json.loads((self.path / "privacy.json").read_text())["guarantees"]
+    def statement(self) -> dict[str, Any]:
+        """The saved statement as ``Statement.to_dict`` gives it; the budget's adversary first."""
+        plain: dict[str, Any] = json.loads((self.path / "privacy.json").read_text())
+        return plain
 
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
         """``metrics.json``; written last, so that its presence says «finished»."""

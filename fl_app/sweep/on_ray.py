@@ -41,6 +41,16 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def warm_up(sweep: Sweep) -> None:
+    """Start Ray's head for ``sweep`` while its jobs are checked, where they will run on one."""
+    if not sweep.single or not sweep.unfinished() or "ray" in sys.modules:
+        return
+    if "RAY_ADDRESS" not in os.environ:
+        from fl_app.engines.ray_start import Head
+
+        Head.shared(cores())
+
+
 def run_jobs(sweep: Sweep) -> None:
     """Run what is unfinished to its end: on all cores, where each job keeps one of them busy.
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fl_app.run.live_display import LiveDisplay
-from fl_app.run.progress import describe, show_epsilon
+from fl_app.run.progress import describe
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep
 from fl_app.sweep.table import differing
@@ -77,10 +77,7 @@ class SweepProgress(LiveDisplay):
                 line = f"failed: {error}"
             else:
                 accuracy = metrics["accuracy_last_5"]
-                line = "" if accuracy is None else f"accuracy {accuracy:.3f}  "
-                line += f"ε proven {show_epsilon(metrics['epsilon_proven'])}"
-                if (assumed := metrics.get("epsilon_assumed")) is not None:
-                    line += f", {show_epsilon(assumed)} under assumptions"
+                line = "" if accuracy is None else f"accuracy {accuracy:.3f}"
             left = f", {self._left(done)} left" if self.sweep.jobs else ""
             self._print(
                 f"job {len(self._ended)}/{len(jobs)}  {names[job.key]}  {line}  ({pace}{left})"

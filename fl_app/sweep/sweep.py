@@ -29,8 +29,9 @@ from omegaconf import DictConfig
 
 from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import expand_sweep, results_root, swept
+from fl_app.config.overrides import expand_sweep, is_file_name, results_root, swept
 from fl_app.run.results import RunFolder
+from murmur.common import counted
 from murmur.learning.array_file import private_folder
 
 _INLINE = "fl_app.engines.inline.InlineEngine"
@@ -100,6 +101,10 @@ class SweepFolder:
     def metrics(self, job: Job) -> dict[str, Any] | None:
         """A finished job's figures, as its ``metrics.json`` has them; None while it is not."""
         return _json(self.path / job.key / "metrics.json")
+
+    def statement(self, job: Job) -> dict[str, Any] | None:
+        """A finished job's privacy statement as plain values; None before there is one."""
+        return _json(self.path / job.key / "privacy.json")
 
     def error(self, job: Job) -> str | None:
         """Why a job failed in its last attempt, in one line; None where it did not."""
@@ -186,6 +191,36 @@ class Sweep:
     def unfinished(self) -> list[list[str]]:
         """The overrides of each job that has no final figures yet."""
         return [job.overrides for job in self.jobs if self.folder.metrics(job) is None]
+
+    def check(self) -> None:
+        """Build every unfinished job as its run will; of jobs that differ in their seed, one.
+
+        It takes a fraction of a second for each, and what is read here need not be read again by
+        the jobs, which are forks of this process.
+
+        Raises:
+            ConfigError: names all jobs that cannot run.
+        """
+        unfinished = self.unfinished()
+        if not unfinished:
+            return  # and import nothing
+        from fl_app.run.prepare import validated
+
+        refused: list[str] = []
+        seen: set[str] = set()
+        for words in unfinished:
+            alike = " ".join(word for word in words if not word.startswith("seed="))
+            if alike in seen:
+                continue
+            seen.add(alike)
+            try:
+                validated(words)
+            except ConfigError as error:
+                refused.append(str(error))
+        if refused:
+            reasons = "; ".join(dict.fromkeys(refused))
+            number = f"{len(refused)} of {counted(len(seen), 'setting')} cannot run"
+            raise ConfigError(f"{number}, so nothing was started: {reasons}")
 
     def begin(self) -> None:
         """Note the jobs on disk, so that a kill loses none; earlier failures are past.
@@ -278,13 +313,9 @@ def _is_search(fixed: Sequence[str]) -> bool:
 def _name(config: DictConfig) -> str | None:
     """The sweep's name as typed; None where it has none. ConfigError for one with a path in it."""
     name = config.sweep
-    if name is not None and (not isinstance(name, str | int) or not _is_file_name(str(name))):
+    if name is not None and (not isinstance(name, str | int) or not is_file_name(str(name))):
         raise ConfigError(f"sweep={name}: must be a name of letters, digits, '.', '_' and '-'")
     return None if name is None else str(name)
-
-
-def _is_file_name(name: str) -> bool:
-    return name.strip(".") != "" and all(c.isalnum() or c in "._-" for c in name)
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fl_app.console
-from murmur.common import printable
+from fl_app.config.errors import nearest
+from murmur.common import counted, printable
 from murmur.learning.array_file import private
 from murmur.privacy.accounting import UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
@@ -43,6 +44,9 @@ def main(argv: list[str]) -> int:
         if policy is not None:
             expected = policy.ledger
         with Ledger(options.path, create=False, expected=expected) as ledger:
+            if options.client is not None and options.client not in ledger.clients():
+                known = nearest(options.client, ledger.clients() or ["none"])
+                raise LedgerError(f"client {options.client}: has released nothing; {known}")
             if options.action == "verify":
                 _verify(ledger, options)
             elif options.action == "export":
@@ -201,7 +205,7 @@ def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
     """
     ledger.verify()
     clients = ledger.clients()
-    whose = f"{len(clients)} clients"
+    whose = counted(len(clients), "client")
     if options.client is not None:
         clients = [options.client]
         whose = f"client {options.client}"
@@ -210,7 +214,7 @@ def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
         counts = {"clients": len(clients), "releases": releases}
         print(json.dumps({"intact": True, "id": ledger.id, **counts}))
     else:
-        print(f"{ledger.path}: intact; {releases} releases by {whose}")
+        print(f"{ledger.path}: intact; {counted(releases, 'release')} by {whose}")
 
 
 def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | None) -> None:
@@ -273,8 +277,9 @@ def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
         about = {"client": options.client, "delta": options.delta, "epsilon": spent}
         print(json.dumps({**about, "releases": rows}))
         return
+    releases = counted(len(rows), "release")
     _print_table(
-        f"client {options.client}: {len(rows)} releases, together epsilon={_number(spent)} at "
+        f"client {options.client}: {releases}, together epsilon={_number(spent)} at "
         f"delta={options.delta:g}",
         rows,
     )

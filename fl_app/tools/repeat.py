@@ -140,7 +140,9 @@ def _compare(before: Path, after: Path, seeded: bool) -> int:
     if old.read_bytes() == (after / _MODEL).read_bytes():
         print(f"the same bits: {_MODEL}")
         return 0
-    proven = [guarantee["proven_total"] for guarantee in RunFolder(before).guarantees()]
+    proven = [
+        guarantee["proven_total"] for guarantee in RunFolder(before).statement()["guarantees"]
+    ]
     is_noisy = any(value not in (None, "infinity") for value in proven)
     if is_noisy and not seeded:
         print("another model: the noise is drawn anew, as it must be (privacy.noise=os)")

@@ -21,6 +21,13 @@ UNITS = {
     Unit.CLIENT: "everything that one client holds",
     Unit.RECORD: "one record of one client",
 }
+THREATS = {
+    Threat.LOCAL: "a server that reads messages",
+    Threat.SHUFFLE: "a server that cannot tell who sent what",
+    Threat.SECURE_AGGREGATION: "a server that sees sums only",
+    Threat.CENTRAL: "whoever sees the published models",
+    Threat.OUTSIDER: "whoever watches the network",
+}
 NEIGHBOURS = {
     Adjacency.REPLACE_ONE: "exchanged for anything else",
     Adjacency.ADD_REMOVE: "added or removed",
@@ -51,6 +58,47 @@ def render(statement: Statement) -> str:
     notes = dict.fromkeys(note for guarantee in statement.guarantees for note in guarantee.notes)
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(_fit(lines))
+
+
+def promise(unit: Unit, threat: Threat, delta: float) -> str:
+    """Who is protected from whom, at which δ: only ε of one promise can be compared."""
+    subject = UNITS[Unit(unit)]
+    return f"{subject.capitalize()}, against {THREATS[Threat(threat)]}, δ = {delta:g}"
+
+
+def card(statement: Statement) -> dict[str, str]:
+    """What a run ends with: five lines on its privacy, label -> text, in their order."""
+    kept_from = [g.adversary for g in statement.guarantees if math.isfinite(g.stated)]
+    losses = []
+    rests_on: list[str] = []
+    claims = []
+    for guarantee in statement.guarantees:
+        losses.append(_loss(guarantee))
+        rests_on += [*guarantee.assumptions, *guarantee.notes]
+        if guarantee.claimed_total is not None:
+            claimed = _number(guarantee.claimed_total)
+            claims.append(f"ε = {claimed} against {guarantee.adversary}")
+    if statement.claim:
+        claims.append(statement.claim)
+    subject = UNITS[statement.unit]
+    if statement.split:
+        subject += f"; not {statement.split}"
+    chance = f"each but for a chance of δ = {statement.delta:g}"
+    return {
+        "what is protected": subject,
+        "from whom": kept_from[0] if kept_from else "nobody: nothing protects what was sent",
+        "privacy loss ε, chance δ": "; ".join([*losses, chance]),
+        "under which assumption": "; ".join(dict.fromkeys(rests_on)) or "none",
+        "what the paper claims": "; ".join(claims) or "nothing",
+    }
+
+
+def _loss(g: Guarantee) -> str:
+    """ε against one adversary, with the first of the conditions that it rests on."""
+    whom = against(g.adversary, g.assumptions[:1])
+    if math.isinf(g.stated):
+        return f"against {whom}: no protection (ε is infinite)"
+    return f"against {whom}: ε = {_number(g.stated)}"
 
 
 def against(adversary: str, assumptions: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from fl_app.engines.inline import InlineEngine
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
+from fl_app.sweep.sweep import Sweep
 from strategies.base import CohortStrategy
 
 SMALL = [
@@ -75,3 +76,24 @@ def end_ray() -> None:
     """Without importing it: it reads its settings once, when a run starts it."""
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
+
+
+def sweep_table(folder):
+    """Rows of all tables of a sweep, in their order, with the promise that each stands under."""
+    rows = []
+    for part in (folder / "sweep.md").read_text().split("## ")[1:]:
+        promise, _, lines = part.partition("\n\n")
+        head, _, *cells = [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in lines.strip().splitlines()
+        ]
+        rows += [{"promise": promise, **dict(zip(head, row, strict=True))} for row in cells]
+    return rows
+
+
+def damage_job(words, index):
+    """Make one job of the sweep of ``words`` a run that cannot go on."""
+    sweep = Sweep.plan(words)
+    folder = sweep.folder.path / sweep.jobs[index].key
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.safetensors").write_bytes(b"damaged")

@@ -1,6 +1,7 @@
 """The `murmur` command as a user meets it: results, one clear error, exit status, no leftovers."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,18 +24,49 @@ SMALL = [
 ]
 
 
-def test_a_run_prints_rounds_summary_statement_and_folder(tmp_path, monkeypatch, capsys):
+def test_a_run_ends_with_a_card_its_folder_and_two_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     assert main(SMALL) == 0
     said = capsys.readouterr().out
     assert "round 2/2  accuracy" in said
-    assert "ε against a server that reads every message" in said
-    assert "ε that the paper claims there" in said
-    assert "Privacy statement: PrivateKT" in said
-    folder = Path(said.rsplit("results: ", 1)[1].strip())
+    assert "so far against a server that reads messages" in said
+    card = said[said.index("accuracy   ") :].splitlines()
+    lines = [line for line in card if line[0] != " " and not line.startswith("note:")]
+    labels = [re.split(r" {2,}", line)[0] for line in lines]
+    assert labels == [
+        "accuracy",
+        "what is protected",
+        "from whom",
+        "privacy loss ε, chance δ",
+        "under which assumption",
+        "what the paper claims",
+        "results: runs/" + labels[6].partition("runs/")[2],
+        "next:",
+    ]
+    folder = tmp_path / labels[6].removeprefix("results: ")
     assert (folder / "metrics.json").exists()
-    assert folder.parent == tmp_path / "runs"
+    typed = [line.split("murmur ")[1].split() for line in card[-2:]]
+    assert [words[0] for words in typed] == ["report", "statement"]
+    assert main(typed[1]) == 0  # what it says comes next can be typed
+    assert "Privacy statement: PrivateKT" in capsys.readouterr().out
+
+
+def test_a_card_of_sums_names_both_servers_and_one_without_protection_says_so(tmp_path, capsys):
+    sums = ["experiment=digits_votes", "federation.num_rounds=1", "federation.num_clients=12"]
+    sums += ["privacy.secure_aggregation=simulated", f"run_dir={tmp_path / 'sums'}"]
+    assert main(["engine=inline", *sums]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"against a server that sees only sums, if at least \d+ of the 12 clients of every sum are "
+        r"honest: ε = [\d.]+; against a server that reads every message: ε = [\d.]+",
+        said,
+    )
+    plain = ["strategy=fedavg", "federation.num_rounds=1", f"run_dir={tmp_path / 'plain'}"]
+    assert main(["engine=inline", *plain]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "from whom nobody: nothing protects what was sent" in said
+    assert "no protection (ε is infinite)" in said
 
 
 @pytest.fixture
@@ -129,12 +161,45 @@ def test_debug_runs_two_rounds_in_process_and_prints_clients_tracebacks(tmp_path
         ),
         (["strategy=fedavg", "strategy.local.epochs=-1"], "murmur: strategy.local.epochs=-1: must"),
         (["strategy=privatekt", "privacy.epsilon=0"], "murmur: privacy.epsilon=0: must be above 0"),
+        (["privacy.epsilon=1,"], "murmur: privacy.epsilon=1,: cannot be read; write key=value"),
+        (["-m", "seed=1,,2"], "murmur: seed=1,,2: cannot be read; write key=value"),
+        (["-cn", "mine"], "murmur: -cn: Murmur has one configuration; choose among its files"),
+        (["--cfg", "jobs"], "murmur: argument --cfg/-c: invalid choice: 'jobs'"),
+        (["run_name=a/b"], "murmur: run_name=a/b: must be a name of letters"),
     ],
 )
 def test_errors_name_the_key_or_the_tool_as_a_user_types_it(words, said, capsys):
     engine = ["engine=inline"] if "=" in words[0] else []
     assert main([*words, *engine]) == 2
     assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_hint_names_ten_keys_at_most(capsys):
+    assert main(["gama=0.2"]) == 2
+    hint = capsys.readouterr().err.partition("nearest are ")[2].partition(";")[0]
+    assert len(hint.split(", ")) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--cfg", "job", "seed=7"], "seed: 7"),
+        (["--cfg", "job", "-p", "federation"], "num_clients: 40"),
+        (["--info", "defaults-tree"], "Defaults Tree"),
+        (["--hydra-help"], "== Flags =="),
+    ],
+)
+def test_hydras_options_show_what_they_do_in_any_application(tmp_path, words, said):
+    done = subprocess.run([MURMUR, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr
+    assert said in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_name_of_a_run_names_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*SMALL, "run_name=ward-3"]) == 0
+    assert (tmp_path / "runs" / "ward-3" / "metrics.json").exists()
 
 
 def test_tables_are_not_cut_where_they_are_piped(capsys):
@@ -180,7 +245,7 @@ def test_a_terminal_without_utf8_shows_what_it_can(tmp_path, terminal):
         [sys.executable, "-m", "fl_app", *words], env=plain | terminal, capture_output=True
     )
     assert done.returncode == 0, done.stderr
-    assert b"? against a server that reads every message" in done.stdout
+    assert b"against a server that reads every message: no protection (? is" in done.stdout
     assert not done.stderr
 
 

@@ -20,6 +20,8 @@ from murmur.privacy.ledger.chain import Header, History, Signer, Transaction, ch
 from murmur.privacy.ledger.entry import Entry, LedgerError
 from murmur.privacy.ledger.key_and_anchor import Anchor, KeyAndAnchor
 
+_MAGIC = b"SQLite format 3\0"  # how each of its databases begins
+
 # A clock may be put right by this much without anybody being asked.
 _CLOCK_STEP = timedelta(seconds=60)
 
@@ -73,6 +75,8 @@ class Log:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 elif not path.exists():
                     raise LedgerError("there is no such ledger: never begun, or removed")
+                else:
+                    _require_database(path)
                 with self._locked():
                     self._open(create)
         except BaseException:
@@ -316,3 +320,11 @@ def _until_signed(entries: Iterator[Entry]) -> Iterator[Entry]:
 def _text(time: datetime) -> str:
     """A time as entries carry it: UTC, to the millisecond; texts sort as times do."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _require_database(path: Path) -> None:
+    """LedgerError where ``path`` holds something else than SQLite's database; nothing is made."""
+    with open(path, "rb") as file:
+        head = file.read(len(_MAGIC))
+    if head and head != _MAGIC:
+        raise LedgerError("this file is no ledger, or its first bytes are damaged")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_a_folder_of_runs_is_a_sweep(tmp_path):
     source = read(tmp_path)
     assert source.is_sweep
     assert [run.name for run in source.runs] == ["run-1", "run-2"]
+    assert source.title == f"All of {tmp_path.name}: 2 runs"
+
+
+def test_a_folder_has_the_jobs_of_its_sweeps_beside_its_runs(tmp_path, sweep_folder):
+    write_run(tmp_path / "all" / "single", "seed=1")
+    shutil.copytree(sweep_folder, tmp_path / "all" / "sweep-mine")
+    source = read(tmp_path / "all")
+    assert source.title == "All of all: 13 runs, those of 1 sweep among them"
+    assert source.runs[0].name == "single"
+    assert all(run.name.startswith("sweep-mine/") for run in source.runs[1:])
 
 
 def test_a_half_written_row_is_left_out(tmp_path):

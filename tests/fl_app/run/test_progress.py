@@ -25,7 +25,7 @@ def test_a_notebook_has_a_bar_that_follows_the_rounds(tmp_path, monkeypatch):
     page = types.SimpleNamespace(ProgressBar=Bar, display=lambda *_, **__: None)
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", page)
-    with LiveProgress(RunFolder(tmp_path), 2, Console(force_jupyter=True)):
+    with LiveProgress(RunFolder(tmp_path), 2, Console(force_jupyter=True), "a server"):
         run_inline(tmp_path, "strategy=fedavg")
     assert [(bar.total, bar.progress) for bar in shown] == [(2, 2)]
 
@@ -42,7 +42,7 @@ def test_an_error_inside_a_client_shows_its_id_and_one_traceback_for_each_reason
     monkeypatch.setattr(FedAvgClient, "unbroken", FedAvgClient.train, raising=False)
     monkeypatch.setattr(FedAvgClient, "train", broken)
     printed = io.StringIO()
-    with LiveProgress(RunFolder(tmp_path), 2, Console(file=printed, width=200)):
+    with LiveProgress(RunFolder(tmp_path), 2, Console(file=printed, width=200), "a server"):
         run = run_inline(tmp_path, "strategy=fedavg", "privacy.noise=os")
     assert [set(row["failed"]) for row in run.rows()] == [set(), {"2", "4"}, {"2", "4"}]
     text = printed.getvalue()

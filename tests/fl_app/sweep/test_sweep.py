@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
+from tests.fl_app.running import damage_job, sweep_table
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
 SMALL = [
@@ -40,12 +41,6 @@ def only_sweep(root):
     return folder
 
 
-def table(folder):
-    lines = (folder / "sweep.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
-
-
 def test_the_same_command_finds_its_folder_and_repeats_nothing(murmur, tmp_path):
     command = ["-m", *SMALL, "privacy.epsilon=2,inf", "strategy.K=1,2"]
     status, printed = murmur(*command)
@@ -61,7 +56,8 @@ def test_the_same_command_finds_its_folder_and_repeats_nothing(murmur, tmp_path)
     ]
     for job in plan["jobs"]:
         assert (folder / job["key"] / "privacy.json").exists()
-    assert [row["state"] for row in table(folder)] == ["finished"] * 4
+    assert [row["ε spent"] for row in sweep_table(folder)] == ["4", "4", "∞", "∞"]
+    assert all("state" not in row for row in sweep_table(folder))
     assert "job 4/4  " in printed.out
     assert "  privacy.epsilon=inf strategy.K=2  accuracy" in printed.out
 
@@ -72,7 +68,7 @@ def test_the_same_command_finds_its_folder_and_repeats_nothing(murmur, tmp_path)
     assert "4 of 4 jobs are finished: skipped" in printed.out
     assert only_sweep(tmp_path) == folder
     assert stamps(folder) == before
-    assert [row["state"] for row in table(folder)] == ["finished before"] * 4
+    assert len(sweep_table(folder)) == 4
 
 
 def stamps(folder):
@@ -82,28 +78,53 @@ def stamps(folder):
 
 
 def test_a_failed_job_is_named_and_does_not_stop_the_rest(murmur, tmp_path):
-    command = ["-m", *SMALL, "strategy.K=400,1"]
-    for state in ("finished", "finished before"):
-        status, printed = murmur(*command)
+    command = [*SMALL, "strategy.K=2,1"]
+    damage_job(command, 0)
+    for _ in range(2):
+        status, printed = murmur("-m", *command)
         assert status == 1
-        bad, good = table(only_sweep(tmp_path))
-        assert bad["state"].startswith("failed: strategy.K=400: must lie in 1..360")
-        assert good["state"] == state
-        assert "strategy.K=400  failed: strategy.K=400: must lie in 1..360" in printed.out
+        good, bad = sweep_table(only_sweep(tmp_path))
+        assert (good["K"], bad["K"]) == ("1", "2")
+        assert bad["state"].startswith("failed: ") and "checkpoint.safetensors" in bad["state"]
+        assert "strategy.K=2  failed: " in printed.out
+
+
+def test_all_jobs_are_checked_before_the_first_one_starts(murmur, tmp_path):
+    status, printed = murmur("-m", *SMALL, "seed=1,2", "privacy.epsilon=0,1", "strategy.K=1,400")
+    assert status == 2
+    assert "3 of 4 settings cannot run, so nothing was started" in printed.err
+    assert "privacy.epsilon=0: must be" in printed.err
+    assert "strategy.K=400: must lie in 1..360" in printed.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_table_has_one_promise_and_its_means_over_seeds(murmur, tmp_path):
+    command = ["-m", *SMALL, "strategy=privatekt,dp_fedavg", "seed=1,2", "privacy.epsilon=3"]
+    status, printed = murmur(*command)
+    assert status == 0, printed.err
+    rows = sweep_table(only_sweep(tmp_path))
+    promises = {row["strategy"]: row["promise"] for row in rows}
+    assert promises["privatekt"].endswith("against a server that reads messages, δ = 1e-05")
+    assert promises["dp_fedavg"].endswith("against whoever sees the published models, δ = 1e-05")
+    for strategy in ("privatekt", "dp_fedavg"):
+        one, two, both = [row for row in rows if row["strategy"] == strategy]
+        scores = [float(row["accuracy, last 5"]) for row in (one, two)]
+        mean, deviation = both["accuracy, last 5"].split(" ± ")
+        assert float(mean) == pytest.approx(sum(scores) / 2, abs=1e-4)
+        assert float(deviation) == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=1e-4)
+        assert both["seed"] == "2 seeds"
+        assert "state" not in both and "budget ε" not in both  # empty, or the same in all
+    last = printed.out.strip().splitlines()[-1]
+    assert last.startswith("next:  murmur report ")
 
 
 def test_a_named_sweep_grows(murmur, tmp_path):
     for seed in (1, 2):
         status, _ = murmur("-m", *SMALL, "sweep=mine", f"seed={seed}", "strategy.K=1,2")
         assert status == 0
-    rows = table(tmp_path / "runs" / "sweep-mine")
-    assert [(row["seed"], row["strategy.K"]) for row in rows] == [
-        ("1", "1"),
-        ("1", "2"),
-        ("2", "1"),
-        ("2", "2"),
-    ]
-    assert [row["state"] for row in rows] == ["finished before"] * 2 + ["finished"] * 2
+    rows = sweep_table(tmp_path / "runs" / "sweep-mine")
+    single = [(row["seed"], row["K"]) for row in rows if "seed" not in row["seed"]]
+    assert single == [("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +172,7 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_job(tmp_path):
     assert "1 of 3 jobs are finished: skipped" in done.stdout
     after = {path: at for path, at in stamps(folder).items() if path.parent == finished}
     assert after == before
-    assert sorted(row["state"] for row in table(folder)) == [*["finished"] * 2, "finished before"]
+    assert [row["seed"] for row in sweep_table(folder)] == ["1", "2", "3", "3 seeds"]
     resumed = (half / "rounds.jsonl").read_text().splitlines()
     assert resumed[: len(rounds)] == rounds
     assert [json.loads(row)["round"] for row in resumed] == list(range(17))

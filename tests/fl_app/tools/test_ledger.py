@@ -70,8 +70,8 @@ def test_show_of_one_client_lists_its_releases(path, capsys):
     assert "client 10: 3 releases, together epsilon=infinite at delta=1e-06" in output
     assert "2 x RandomizedResponse(epsilon=2.5, categories=10)" in output
     assert "[red]first" in output and "NonPrivate()" in output
-    assert main(["show", str(path), "--client", "3"]) == 0
-    assert "client 3: 0 releases" in capsys.readouterr().out
+    assert main(["show", str(path), "--client", "3"]) == 1
+    assert "client 3: has released nothing; known are 10, 2" in capsys.readouterr().err
 
 
 def test_json_is_the_same_for_machines(path, capsys):
@@ -109,6 +109,13 @@ def test_a_ledger_that_cannot_be_trusted_gives_its_reason_and_status_1(path, cap
     assert main([action, str(path), "--json"]) == 1
     plain = json.loads(capsys.readouterr().out)
     assert plain["intact"] is False and "the anchor" in plain["reason"]
+
+
+def test_a_file_that_is_no_ledger_is_refused_and_nothing_is_made(tmp_path, capsys):
+    (tmp_path / "README.md").write_text("# Murmur, which is no database\n")
+    assert main(["verify", str(tmp_path / "README.md")]) == 1
+    assert "this file is no ledger" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 
 def test_looking_for_a_ledger_does_not_begin_one(tmp_path, capsys):
