@@ -175,7 +175,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
             raise ConfigError(f"{word}: is no option; {nearest(name, known)}")
     try:
         with contextlib.redirect_stderr(io.StringIO()) as usage:
-            return parser.parse_args(arguments)
+            return parser.parse_intermixed_args(arguments)
     except SystemExit:
         reason = usage.getvalue().strip().rpartition("error: ")[2]
         raise ConfigError(f"{reason}; see `murmur --hydra-help`") from None

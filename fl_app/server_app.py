@@ -6,9 +6,11 @@ own call ``main`` through it as well.
 
 import traceback
 from collections.abc import Iterable
+from logging import INFO
 from typing import cast
 
 from flwr.app import Context, Message
+from flwr.common import log
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
@@ -17,6 +19,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
 from fl_app.run.experiment import Experiment
+from fl_app.run.progress import end_lines
 from fl_app.run.results import RunFolder
 from murmur.learning.process import keep_heap
 from murmur.round.grid import GridAround, with_redelivery, with_tokens
@@ -59,6 +62,9 @@ def main(grid: Grid, context: Context) -> None:
     with folder.claim():
         try:
             Experiment(config).run(grid, folder)
+            if config.run_dir is None:  # `flwr run` itself: nobody else says what came of it
+                for line in end_lines(folder):
+                    log(INFO, line)
         except Exception as error:
             trace = ""
             if not isinstance(error, RunError | ConfigError):  # a bug

@@ -34,7 +34,7 @@ from murmur.privacy.trade_off import gaussian_fit, normal_fit
 from strategies.base import CohortStrategy
 
 _KEY_BYTES = 32
-_TRIED = 64  # releases of each neighbour that show how well a pair is told apart
+TRIED = 64  # releases of each neighbour that show how well a pair is told apart
 _ADDED = 1e-3  # by how much less than this the neighbours' distance may vary with added noise
 
 Floats = NDArray[np.float64]
@@ -352,7 +352,7 @@ def _aim(view: View, pair: Pair, scouts: int) -> _Aim:
 
 def _separation(view: View, aim: _Aim) -> float:
     """Standard deviations of the noise between the neighbours, along the direction."""
-    one, other = _both(view, aim, _TRIED)
+    one, other = _both(view, aim, TRIED)
     gap = abs(float(one.mean() - other.mean()))
     # Where cohorts are samples, the spread of those without the client is that of the noise.
     spread = float(min(one.std(), other.std()))

@@ -2,7 +2,7 @@
 
 Records are plain mappings from a heading to a value. ``references`` lays what papers and reference
 implementations found (``published.yaml``) beside what the runs did, where their settings agree.
-``as_csv`` and ``as_latex`` write them for other programs.
+``as_csv``, ``as_latex`` and ``as_markdown`` write them for other programs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from murmur.common import csv_cell
 
 Record = dict[str, Any]
 CONFIDENCE = 0.95
+_RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _PUBLISHED = Path(__file__).with_name("published.yaml")
 
 
@@ -78,7 +79,7 @@ def setting_records(source: Source) -> list[Record]:
     missing where there is one run only. Bytes are the mean over runs of what all clients have sent.
 
     Returns:
-        Records with the same headings, for ``as_latex`` and the page.
+        Records with the same headings, for ``as_latex``, ``as_markdown`` and the page.
     """
     scores = score_names(source.runs)
     records = []
@@ -166,7 +167,7 @@ def as_csv(records: Sequence[Record]) -> str:
 
 
 def as_latex(records: Sequence[Record]) -> str:
-    """A ``tabular`` of booktabs, with each interval beside its mean.
+    """A ``table`` of booktabs, with each interval beside its mean; its caption says the promise.
 
     Settings are grouped by their promise, which stands above them where there are several; a column
     that is empty in all of them is left out.
@@ -174,21 +175,54 @@ def as_latex(records: Sequence[Record]) -> str:
     Args:
         records: of ``setting_records``; a heading ``X ±`` is half of the interval of ``X``.
     """
-    filled = {name for record in records for name, value in record.items() if value is not None}
-    every = dict.fromkeys(name for record in records for name in record)
-    names = [n for n in every if n in filled and n != "promise" and not n.endswith(" ±")]
-    promises: dict[str, list[Record]] = {}
-    for record in records:
-        promises.setdefault(record.get("promise", ""), []).append(record)
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\toprule"]
+    names = _columns(records)
+    promises = _by_promise(records)
+    lines = [r"\begin{table}", rf"\caption{{{_escaped(_caption(promises))}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\toprule"]
     lines += [_line(map(_escaped, names)), r"\midrule"]
     for promise, members in promises.items():
         if len(promises) > 1:
             heading = rf"\multicolumn{{{len(names)}}}{{l}}{{\emph{{{_escaped(promise)}}}}}"
             lines.append(_line([heading]))
         lines += [_line(_cell(record, name) for name in names) for record in members]
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
+
+
+def as_markdown(records: Sequence[Record]) -> str:
+    """The same as ``as_latex``: a table for each promise, under a caption that says it."""
+    names = _columns(records)
+    tables = []
+    for promise, members in _by_promise(records).items():
+        rows = [names, ["---", *["---:"] * (len(names) - 1)]]
+        rows += [[_marked(record, name) for name in names] for record in members]
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        tables.append("\n".join([_caption({promise: members}), "", *lines]) + "\n")
+    return "\n".join(tables)
+
+
+def _columns(records: Sequence[Record]) -> list[str]:
+    """Headings of a printed table: what some record has, without promises and intervals."""
+    filled = {name for record in records for name, value in record.items() if value is not None}
+    every = dict.fromkeys(name for record in records for name in record)
+    return [n for n in every if n in filled and n != "promise" and not n.endswith(" ±")]
+
+
+def _by_promise(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records of each promise."""
+    promises: dict[str, list[Record]] = {}
+    for record in records:
+        promises.setdefault(record.get("promise", ""), []).append(record)
+    return promises
+
+
+def _caption(promises: Mapping[str, Sequence[Record]]) -> str:
+    """What the figures of a table are, and whom ε protects from whom."""
+    text = "Mean of the last five rounds, ± half of the 95 % interval (Student's t) over seeds; "
+    text += "ε and bytes are for the whole run."
+    if len(promises) > 1:
+        return f"{text} Each block names whom ε protects from whom: compare within a block only."
+    return f"{text} Protected: {next(iter(promises))}."
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -212,6 +246,24 @@ def _cell(record: Record, name: str) -> str:
         return f"{value:.4g}"
     digits, _, exponent = f"{value:.2e}".partition("e")
     return rf"${digits} \times 10^{{{int(exponent)}}}$"
+
+
+def _marked(record: Record, name: str) -> str:
+    """One value in Markdown, with its interval where it has one; "–" for none."""
+    value = record.get(name)
+    half = record.get(f"{name} ±")
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value.replace("|", "¦")
+    if math.isinf(value):
+        return "∞"
+    if half is not None:
+        return f"{value:.3f} ± {half:.3f}"
+    if abs(value) < 1e4:
+        return f"{value:.4g}"
+    digits, _, exponent = f"{value:.2e}".partition("e")
+    return f"{digits} × 10{str(int(exponent)).translate(_RAISED)}"
 
 
 def _escaped(text: str) -> str:

@@ -163,31 +163,46 @@ def short_name(key: str, among: Iterable[str]) -> str:
 
 
 def show_end(folder: RunFolder, console: Console) -> None:
-    """Print what a finished run came to: a card of six lines, warnings, and where to go on.
+    """Print what a finished run came to: its card, warnings, and where to go on.
 
     Args:
         folder: of the run.
         console: where it is printed.
     """
+    for line in end_lines(folder, console.width):
+        style = None
+        if line.startswith("note: "):
+            style = "yellow"
+        elif line.startswith("VOID"):
+            style = "red"
+        console.print(line, style=style, soft_wrap=True)
+
+
+def end_lines(folder: RunFolder, width: int = CARD) -> list[str]:
+    """What a finished run came to, for a terminal or a log.
+
+    A card of six lines that wrap, then warnings, the folder, and the two commands that come next.
+
+    Args:
+        folder: of the run.
+        width: of a line of the card, in letters.
+    """
     metrics = folder.metrics() or {}
     statement = Statement.from_dict(folder.statement())
-    for reason in statement.void:
-        console.print(f"VOID, rely on none of these figures: {reason}", style="red")
-    lines = {"accuracy": _accuracy(metrics), **card(statement)}
-    indent = max(map(len, lines)) + 2
-    for label, text in lines.items():
-        for part in textwrap.wrap(text, min(console.width, CARD) - indent):
-            console.print(f"{label:{indent}}{part}", soft_wrap=True)
-            label = ""
-    for warning in statement.warnings:
-        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+    lines = [f"VOID, rely on none of these figures: {reason}" for reason in statement.void]
+    parts = {"accuracy": _accuracy(metrics), **card(statement)}
+    indent = max(map(len, parts)) + 2
+    for label, text in parts.items():
+        first, *more = textwrap.wrap(text, min(width, CARD) - indent)
+        lines.append(f"{label:{indent}}{first}")
+        lines += [" " * indent + part for part in more]
+    lines += [f"note: {warning}" for warning in statement.warnings]
     if metrics.get("failed"):
         refused = counted(metrics["failed"], "answer")
-        console.print(f"note: {refused} of clients failed or were refused", style="yellow")
+        lines.append(f"note: {refused} of clients failed or were refused")
     path = shown_path(folder.path)
-    console.print(f"results: {path}", soft_wrap=True)
-    console.print(f"next:    murmur report {path}", soft_wrap=True)
-    console.print(f"         murmur statement {path}", soft_wrap=True)
+    lines += [f"results: {path}", f"next:    murmur report {path}"]
+    return [*lines, f"         murmur statement {path}"]
 
 
 def _accuracy(metrics: Mapping[str, Any]) -> str:

@@ -18,21 +18,29 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+import fl_app.console
 from clients.base import Task, has_canaries
 from clients.protected_evaluation import PROTECTED, EvaluationClient
 from fl_app.audit import attack, sums
-from fl_app.audit.attack import Finding, Messages, Pair, View
+from fl_app.audit.attack import Finding, Messages, Pair, Source, View
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
+from murmur.common import counted
 from murmur.privacy.accounting import Threat
 from murmur.privacy.events import RepeatedEvent, SummedEvent, Unit, releases
 from murmur.privacy.noise import NoiseGenerator
@@ -41,6 +49,8 @@ from murmur.round.host import SimulatedHome
 from murmur.round.report import with_evaluation
 from strategies.base import CohortStrategy
 
+MINUTES = 3.0  # that an audit takes at most, unless --runs or --minutes says otherwise
+
 # Releases of each neighbour, and those that choose how to tell them apart: where training draws no
 # noise it is done once, else for each release.
 RUNS = 20_000
@@ -48,6 +58,59 @@ RUNS_TRAINED = 1_000
 LEAST = 200
 SCOUTS = 200
 SCOUTS_TRAINED = 50
+FEWEST = 20  # of either, where time is short
+
+
+@dataclass
+class Effort:
+    """How often attacks look at releases, and how far they are.
+
+    Attributes:
+        runs: how often each neighbour is seen; None: by how long one release takes.
+        share: of that, and of the looks before it, so that all is done in time.
+        planned: seconds that each attack would take with a share of 1; None: attack, do not plan.
+        advance: called with the part of an attack that is done, at every look.
+    """
+
+    runs: int | None = None
+    share: float = 1.0
+    planned: list[float] | None = None
+    advance: Callable[[float], None] = lambda part: None
+
+    def looks(self, messages: Messages, count: int) -> tuple[int, int]:
+        """How often each neighbour is seen in an attack, and how often to find out how.
+
+        Args:
+            messages: tell whether each release needs a training of its own.
+            count: releases that are seen together.
+        """
+        often = RUNS_TRAINED
+        scouts = SCOUTS_TRAINED
+        if messages.trains_alone:
+            often = RUNS
+            scouts = SCOUTS
+        if self.runs is not None:
+            return self.runs, scouts
+        seen = max(LEAST, often // count)
+        return max(FEWEST, int(self.share * seen)), max(FEWEST, int(self.share * scouts))
+
+    def plan(self, view: View, pairs: Sequence[Pair], seen: int, scouts: int) -> None:
+        """Note how long an attack would take, by one look."""
+        assert self.planned is not None
+        view(pairs[0].one, NoiseGenerator.from_os())  # whatever is done once
+        start = time.monotonic()
+        view(pairs[0].one, NoiseGenerator.from_os())
+        each = time.monotonic() - start
+        self.planned.append(2 * each * (seen + len(pairs) * (scouts + attack.TRIED)))
+
+    def watched(self, view: View, looks: int) -> View:
+        """``view``, of which every look moves the bar by its part of one attack."""
+
+        def look(source: Source, noise: NoiseGenerator) -> NDArray[Any]:
+            self.advance(1 / looks)
+            return view(source, noise)
+
+        return look
 
 
 @dataclass(frozen=True)
@@ -126,11 +189,17 @@ def main(argv: list[str]) -> int:
         statement = read_statement(folder / "privacy.json")
     else:
         config = compose(options.words)
+    effort, attacks = _planned(config, options)
     strategy = Experiment(config).strategy
     broken = False
-    with tempfile.TemporaryDirectory() as scratch:
+    console = fl_app.console.console()
+    columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+    with tempfile.TemporaryDirectory() as scratch, bar:
+        task = bar.add_task("", total=attacks)
+        effort.advance = lambda part: bar.advance(task, part)
         node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
-        for exposure, bound, found in findings(strategy, node, options.runs):
+        for exposure, bound, found in findings(strategy, node, effort):
             _show(exposure, bound, found)
             if found is not None and statement is not None and bound.releases == 1:
                 statement = _measured(statement, exposure, found)
@@ -147,15 +216,46 @@ def main(argv: list[str]) -> int:
     return int(broken)
 
 
+def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, int]:
+    """How often to look so that all attacks are done in time; it is printed.
+
+    Every attack is set up once, and looks twice.
+
+    Args:
+        config: of the run.
+        options: ``--runs``, which is kept whatever it takes, and ``--minutes``.
+
+    Returns:
+        The effort, and how many attacks there will be.
+    """
+    effort = Effort(options.runs, planned=[])
+    with tempfile.TemporaryDirectory() as scratch:
+        node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
+        for _ in findings(Experiment(config).strategy, node, effort):
+            pass
+    assert effort.planned is not None
+    minutes = sum(effort.planned) / 60
+    if options.runs is None and minutes > options.minutes:
+        effort.share = options.minutes / minutes
+        minutes = options.minutes
+    attacks = len(effort.planned)
+    text = f"{counted(attacks, 'attack')}, about {minutes:.1f} minutes"
+    if effort.share < 1:
+        text += f" (with {effort.share:.0%} of the usual looks; more with --minutes)"
+    print(text, flush=True)
+    effort.planned = None
+    return effort, attacks
+
+
 def findings(
-    strategy: CohortStrategy, node: SimulatedHost, runs: int | None, only: Threat | None = None
+    strategy: CohortStrategy, node: SimulatedHost, effort: Effort, only: Threat | None = None
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
     """Attack every adversary of the run, sums and evaluations as well.
 
     Args:
         strategy: of the run; its participations are those of the whole run afterwards.
         node: hosts the clients that are attacked.
-        runs: how often each neighbour is seen; None: by how long one release takes.
+        effort: how often attacks look.
         only: one kind of adversary; None: all.
 
     Yields:
@@ -181,7 +281,7 @@ def findings(
         if only not in (None, exposure.threat):
             continue
         if exposure.threat is Threat.SECURE_AGGREGATION:
-            yield from _sums(sums.SecureSum, node, exposure, statement, runs)
+            yield from _sums(sums.SecureSum, node, exposure, statement, effort)
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
@@ -196,7 +296,7 @@ def findings(
                 view(None, NoiseGenerator.from_os())  # a run, which the strategy remembers
                 bound = Bound.of_last_model(strategy, count)
             if view is not None and math.isfinite(bound.epsilon):
-                found = _attack(exposure, messages, view, pairs, statement.delta, runs, count)
+                found = _attack(exposure, messages, view, pairs, statement.delta, effort, count)
             yield exposure, bound, found
     strategy.restore(fresh)
     for exposure, asked in _further(strategy, node):
@@ -208,7 +308,7 @@ def findings(
         bound = Bound.of(exposure, own, 1)
         found = None
         if view is not None and math.isfinite(bound.epsilon):
-            found = _attack(exposure, asked, view, pairs, statement.delta, runs, 1)
+            found = _attack(exposure, asked, view, pairs, statement.delta, effort, 1)
         yield exposure, bound, found
     evaluation = strategy.evaluation
     if evaluation is None or only not in (None, Threat.SECURE_AGGREGATION):
@@ -218,7 +318,7 @@ def findings(
         adversary = "a server that sees sums of protected evaluations only"
         seen = Exposure(Threat.SECURE_AGGREGATION, adversary, event, {})
         seen = with_evaluation(seen, event, {0: 1})
-        yield from _sums(sums.EvaluationSums, node, seen, statement, runs)
+        yield from _sums(sums.EvaluationSums, node, seen, statement, effort)
 
 
 def _sums(
@@ -226,7 +326,7 @@ def _sums(
     node: SimulatedHost,
     exposure: Exposure,
     statement: Statement,
-    runs: int | None,
+    effort: Effort,
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
     """Attack sums in which the heaviest and the lightest client take part, beside what they charge.
 
@@ -235,7 +335,7 @@ def _sums(
 
     ``kind``: the rounds' sums, or the evaluations'. ``node``: of the run; sums have nodes of their
     own, with ledgers in a temporary folder. ``exposure``: the adversary, as the statement names it.
-    ``runs``: as in ``findings``.
+    ``effort``: how often attacks look.
 
     Yields:
         As ``findings``; None for a sum that does not come about, with the reason in the adversary's
@@ -272,7 +372,7 @@ def _sums(
                 seen = replace(seen, adversary=f"{who}; no sum comes about ({refused})")
                 yield seen, Bound.of(seen, statement, 1), None
                 continue
-            yield from _summed(strategy, summed, seen, statement, runs)
+            yield from _summed(strategy, summed, seen, statement, effort)
 
 
 def _summed(
@@ -280,7 +380,7 @@ def _summed(
     summed: sums.SecureSum,
     exposure: Exposure,
     statement: Statement,
-    runs: int | None,
+    effort: Effort,
 ) -> Iterator[tuple[Exposure, Bound, Finding | None]]:
     """Attack one release in ``summed``, and all of the run, beside what the ledger charges.
 
@@ -295,7 +395,7 @@ def _summed(
         found = None
         if math.isfinite(bound.epsilon):
             view = attack.added(summed, count)
-            found = _attack(exposure, part, view, pairs, statement.delta, runs, count)
+            found = _attack(exposure, part, view, pairs, statement.delta, effort, count)
         yield exposure, bound, found
 
 
@@ -364,21 +464,19 @@ def _attack(
     view: View,
     pairs: Sequence[Pair],
     delta: float,
-    runs: int | None,
+    effort: Effort,
     count: int,
-) -> Finding:
+) -> Finding | None:
     """Attack ``count`` releases together, with the pair that is told apart best.
 
-    ``runs``: how often each neighbour is seen; None: as often as is quick for such a client. For
-    the rest ``fl_app.audit.attack.attack``.
+    None where this is planned only. Arguments as ``fl_app.audit.attack.attack``.
     """
-    often = RUNS_TRAINED
-    scouts = SCOUTS_TRAINED
-    if messages.trains_alone:
-        often = RUNS
-        scouts = SCOUTS
-    seen = runs or max(LEAST, often // count)
-    return attack.attack(view, pairs, delta, seen, scouts, exposure.per_round)
+    seen, scouts = effort.looks(messages, count)
+    if effort.planned is not None:
+        effort.plan(view, pairs, seen, scouts)
+        return None
+    watched = effort.watched(view, 2 * (seen + len(pairs) * (scouts + attack.TRIED)))
+    return attack.attack(watched, pairs, delta, seen, scouts, exposure.per_round)
 
 
 def _releases(strategy: CohortStrategy, task: Task, threat: Threat) -> list[int]:
@@ -451,8 +549,8 @@ def _show(exposure: Exposure, bound: Bound, found: Finding | None) -> None:
     if found is None:
         print("  measured ε  not attacked")
         return
-    counted = found.counted
-    print(f"  measured ε  at least {counted.epsilon:.3g} ({counted.confidence:.1%} confidence)")
+    audit = found.counted
+    print(f"  measured ε  at least {audit.epsilon:.3g} ({audit.confidence:.1%} confidence)")
     if found.fitted is not None:
         why = "if its trade-off is Gaussian"
         if found.is_normal:
@@ -483,9 +581,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("words", nargs="*", metavar="RUN | key=value")
     parser.add_argument(
+        "--minutes",
+        type=_minutes,
+        default=MINUTES,
+        metavar="M",
+        help=f"look less often where it would take longer (default {MINUTES:g})",
+    )
+    parser.add_argument(
         "--runs",
         type=int,
         help=f"how often each neighbour is seen (default {RUNS:,}; {RUNS_TRAINED:,} where each "
         "release needs a training of its own; fewer where many are seen together)",
     )
     return parser
+
+
+def _minutes(text: str) -> float:
+    """An option's value: a time above 0; ArgumentTypeError for anything else."""
+    minutes = float(text)
+    if not 0 < minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} must be above 0")
+    return minutes

@@ -42,7 +42,7 @@ def report(argv: list[str]) -> int:
     from fl_app.report.figures import byte_count, rounds_figure, stand_alone
     from fl_app.report.page import page
     from fl_app.report.settings import group, score_names
-    from fl_app.report.tables import as_csv, as_latex, run_records, setting_records
+    from fl_app.report.tables import as_csv, as_latex, as_markdown, run_records, setting_records
 
     folder = Path(options.folder)
     source = read(folder)
@@ -54,6 +54,8 @@ def report(argv: list[str]) -> int:
         _write("--csv", options.csv, as_csv(run_records(source)).encode())
     if options.latex:
         _write("--latex", options.latex, as_latex(setting_records(source)).encode())
+    if options.markdown:
+        _write("--markdown", options.markdown, as_markdown(setting_records(source)).encode())
     if options.svg:
         scores = score_names(source.runs) or ["accuracy"]
         drawn = rounds_figure(group(source.runs), scores[0])
@@ -147,6 +149,7 @@ def _report_parser() -> argparse.ArgumentParser:
     add("--out", metavar="FILE", help="default: report.html in that folder")
     add("--csv", type=Path, metavar="FILE", help="a record for each run as well")
     add("--latex", type=Path, metavar="FILE", help="a table: means and 95 %% intervals over seeds")
+    add("--markdown", type=Path, metavar="FILE", help="the same table in Markdown")
     add("--svg", type=Path, metavar="FILE", help="the first score over rounds, for print")
     return parser
 

@@ -20,7 +20,7 @@ from benchmarks.machine import describe_machine
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import findings
+from fl_app.tools.audit import Effort, findings
 from murmur.privacy.accounting import Threat
 from murmur.round.host import SimulatedHome
 
@@ -72,7 +72,9 @@ def rows(words: Sequence[str], runs: int) -> Iterator[tuple[str, float, float | 
     with tempfile.TemporaryDirectory() as scratch:
         node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         strategy = Experiment(config).strategy
-        for exposure, bound, found in findings(strategy, node, runs, Threat.SECURE_AGGREGATION):
+        for exposure, bound, found in findings(
+            strategy, node, Effort(runs), Threat.SECURE_AGGREGATION
+        ):
             _, _, about = exposure.adversary.partition(": ")
             more = f", {bound.releases} releases" if bound.releases > 1 else ""
             yield about + more, bound.epsilon, None if found is None else found.shown

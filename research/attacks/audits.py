@@ -28,7 +28,7 @@ from fl_app.audit.attack import Finding
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import findings
+from fl_app.tools.audit import Effort, findings
 from murmur.privacy.accounting import Threat
 from murmur.round.host import SimulatedHome
 
@@ -110,7 +110,7 @@ def measure(words: Sequence[str], runs: int) -> dict[str, Any]:
         strategy = Experiment(config).strategy
         node = SimulatedHost(config, SimulatedHome.of(Path(scratch)))
         threat = Threat(config.privacy.threat)
-        for exposure, bound, finding in findings(strategy, node, runs, threat):
+        for exposure, bound, finding in findings(strategy, node, Effort(runs), threat):
             if finding is not None:
                 which = "release" if bound.releases == 1 else "run"
                 if exposure.threat is Threat.CENTRAL and which == "run":

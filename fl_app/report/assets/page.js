@@ -93,7 +93,8 @@
     });
   }
   document.getElementById("main").addEventListener("click", async (event) => {
-    const { save: kind, figure } = event.target.dataset;
+    const kind = event.target.dataset.save;
+    const figure = document.getElementById("which")?.value;
     if (kind === "csv") save(figure + ".csv", "text/csv", csv(figure));
     if (kind !== "svg") return;
     for (const each of views.filter((each) => each.figure === figure)) {

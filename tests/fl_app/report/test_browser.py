@@ -129,11 +129,13 @@ def test_a_mark_says_whose_it_is_and_its_figures(view):
 def test_a_figure_saves_as_svg_in_colours_of_its_own_and_its_numbers_as_csv(view):
     tab = view(color_scheme="dark")
     with tab.expect_download() as saved:
-        tab.locator('#swept [data-save="svg"]').click()
+        tab.get_by_label("Save").select_option("swept")
+        tab.get_by_role("button", name="as SVG").click()
     drawn = saved.value.path().read_text(encoding="utf-8")
     assert drawn.startswith("<svg") and "var(" not in drawn and "#0a63ad" in drawn
     with tab.expect_download() as saved:
-        tab.locator('#epsilon [data-save="csv"]').click()
+        tab.get_by_label("Save").select_option("epsilon")
+        tab.get_by_role("button", name="as CSV").click()
     assert saved.value.suggested_filename == "epsilon.csv"
     rows = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
     assert {row["which ε"] for row in rows} == {"claimed", "proven"}

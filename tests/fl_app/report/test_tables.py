@@ -9,7 +9,7 @@ from fl_app.api import results, run
 from fl_app.cli import main
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import read
-from fl_app.report.tables import as_csv, setting_records
+from fl_app.report.tables import as_csv, as_latex, as_markdown, setting_records
 from tests.fl_app.report.folders import write_run
 
 
@@ -30,7 +30,7 @@ def test_settings_have_means_and_intervals_over_seeds(sweep):
 
 
 def test_files_for_spreadsheets_and_papers(sweep):
-    files = {name: sweep / f"x.{name}" for name in ("csv", "latex", "svg")}
+    files = {name: sweep / f"x.{name}" for name in ("csv", "latex", "markdown", "svg")}
     options = [word for name, file in files.items() for word in (f"--{name}", str(file))]
     assert main(["report", str(sweep), *options]) == 0
     rows = list(csv.DictReader(files["csv"].open()))
@@ -38,10 +38,26 @@ def test_files_for_spreadsheets_and_papers(sweep):
     assert rows[0]["privacy.epsilon"] == "1"
     latex = files["latex"].read_text()
     assert latex.count(r"\\") == 3 and re.search(r"\$0\.520 \\pm 0\.025\$", latex)
+    assert re.search(r"\\caption\{.* Protected: Everything that one client holds, against ", latex)
+    marked = files["markdown"].read_text()
+    assert "0.520 ± 0.025" in marked and "Protected: Everything that one client holds" in marked
     drawn = files["svg"].read_bytes()
     assert drawn.startswith(b"<svg") and b"var(" not in drawn
     assert main(["report", str(sweep), "--svg", str(files["svg"])]) == 0
     assert files["svg"].read_bytes() == drawn
+
+
+def test_a_table_of_two_promises_has_two_blocks():
+    one = {"setting": "a", "promise": "one record", "accuracy": 0.5, "accuracy ±": None, "ε": None}
+    other = {**one, "setting": "b", "promise": "one client", "bytes up": 81_498_000.0}
+    latex = as_latex([one, other])
+    assert latex.count(r"\multicolumn{3}{l}{\emph{one") == 2 and "compare within a block" in latex
+    assert r"$8.15 \times 10^{7}$" in latex and "8.15 × 10⁷" in as_markdown([one, other])
+    assert "varepsilon$ &" not in latex  # nobody has a figure in that column
+    assert [part.split("\n")[0][-11:] for part in as_markdown([one, other]).split("\n\nMean")] == [
+        "one record.",
+        "one client.",
+    ]
 
 
 def test_a_frame_of_a_sweep_and_a_run_from_python(sweep, tmp_path):

@@ -13,7 +13,7 @@ from fl_app.cli import main as murmur
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import findings, main
+from fl_app.tools.audit import Effort, findings, main
 from murmur.learning.training.dpsgd import PerSampleGradients
 from murmur.privacy.mechanisms import BinaryRandomizedResponse, RandomizedResponse
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -75,7 +75,7 @@ def audited(tmp_path, repeatable, monkeypatch):
     def run(words, runs, together=False):
         config = compose(words)
         node = SimulatedHost(config, SimulatedHome.of(tmp_path))
-        found = findings(Experiment(config).strategy, node, runs)
+        found = findings(Experiment(config).strategy, node, Effort(runs))
         return [
             (bound.epsilon, finding)
             for seen, bound, finding in found

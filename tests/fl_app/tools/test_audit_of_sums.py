@@ -11,7 +11,7 @@ from fl_app.audit.sums import Asked, SecureSum, with_sums
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
-from fl_app.tools.audit import findings
+from fl_app.tools.audit import Effort, findings
 from murmur.learning.codec import Codec
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import SummedEvent
@@ -61,7 +61,7 @@ def audited(tmp_path, monkeypatch):
     def run(words, runs):
         config = compose(words)
         node = SimulatedHost(config, SimulatedHome.of(tmp_path))
-        found = findings(Experiment(config).strategy, node, runs, Threat.SECURE_AGGREGATION)
+        found = findings(Experiment(config).strategy, node, Effort(runs), Threat.SECURE_AGGREGATION)
         return [(seen.adversary, bound.epsilon, finding) for seen, bound, finding in found]
 
     return run

@@ -157,7 +157,7 @@ def test_an_untouched_ledger_passes_the_same_handling(path):
         (".key", Signer.generate().to_pem(), "belongs to another ledger"),
         ("", None, "the database is missing|there is no such ledger"),
         ("", b"", "is altered|is missing"),
-        ("", b"not a database" * 1000, "not a database"),
+        ("", b"not a database" * 1000, "not a database|is no ledger"),
     ],
 )
 def test_a_missing_or_damaged_file_is_noticed(path, suffix, content, reason):
