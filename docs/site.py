@@ -17,7 +17,8 @@ _PROJECT_FILE = re.compile(
 
 def on_files(files: Files, config: Any) -> Files:
     """Add ``index.md`` and ``settings.md``, which are nowhere on disk."""
-    start = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    start = (ROOT / "README.md").read_text(encoding="utf-8")
+    start = start.replace("](docs/", "](").replace('="docs/', '="')
     files.append(File.generated(config, "index.md", content=start))
     files.append(File.generated(config, "settings.md", content=settings()))
     return files
