@@ -1,4 +1,4 @@
-"""A federation of separate processes on this machine: a server and two devices, with TLS.
+"""A federation of separate processes on this machine: a server and three devices, with TLS.
 
     python -m examples.three_processes [FOLDER]      (in the project's folder)
 
@@ -16,7 +16,7 @@ from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
 from tests.federation.loopback import Federation, wait_for
 
-DEVICES = 2
+DEVICES = 3
 WORDS = [
     "strategy=privatekt",
     "dataset=digits",
@@ -30,7 +30,7 @@ WORDS = [
 
 
 def main(folder: Path) -> Path:
-    """Run two rounds over two devices; the run's folder, on the server's side."""
+    """Run two rounds over the devices; the run's folder, on the server's side."""
     with Federation(folder) as federation:
         export(folder / "data", WORDS, shards=True)  # each device's own file, and the public pool
         federation.start_link()

@@ -40,6 +40,10 @@ _PLAIN = {
     "NonPrivate": "results without protection",
     "in a sum over": "readable only as a sum over many participants",
 }
+_SCHEMA = (
+    "A draft by github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml at "
+    "057e5d8; ε is what is proven under the deployment's terms (trust_assumptions)"
+)
 _OS_NOISE = (
     "Noise is drawn over integers, from a cryptographic generator keyed by the operating system, "
     "so that floating point gives nothing away."
@@ -75,7 +79,8 @@ def registry_entry(run: Run, statement: Statement, mechanisms: list[str], curato
         curator: who publishes the model.
     """
     filled = _filled("registry.yaml", run, statement, mechanisms, curator=curator)
-    return yaml.safe_dump(yaml.safe_load(filled), sort_keys=False, allow_unicode=True)
+    record = yaml.safe_dump(yaml.safe_load(filled), sort_keys=False, allow_unicode=True)
+    return f"# {_SCHEMA}\n{record}"
 
 
 def document(run: Run, statement: Statement, mechanisms: list[str]) -> str:

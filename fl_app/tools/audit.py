@@ -241,7 +241,7 @@ def _planned(config: DictConfig, options: argparse.Namespace) -> tuple[Effort, i
     attacks = len(effort.planned)
     text = f"{counted(attacks, 'attack')}, about {minutes:.1f} minutes"
     if effort.share < 1:
-        text += f" (with {effort.share:.0%} of the usual looks; more with --minutes)"
+        text += f" (with {100 * effort.share:.2g} % of the usual looks; more with --minutes)"
     print(text, flush=True)
     effort.planned = None
     return effort, attacks

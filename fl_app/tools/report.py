@@ -23,6 +23,7 @@ from murmur.learning.array_file import replace_file
 from murmur.privacy.statement_text import render
 
 _LEDGER = "ledger.sqlite"
+CURATORS = ("Government", "Industry", "Nonprofit")  # as the registry's schema has them
 
 
 def report(argv: list[str]) -> int:
@@ -99,6 +100,8 @@ def statement(argv: list[str]) -> int:
         return 0
     if given.curator is None:
         raise ConfigError("--curator: a registry must know who publishes; give your name")
+    if given.curator_type is None:
+        raise ConfigError(f"--curator-type: say what you are: {', '.join(CURATORS)}")
     curator = Curator(given.curator, given.curator_type, given.region, given.use)
     print(registry_entry(run, run.statement, mechanisms(given.run), curator), end="")
     return 0
@@ -162,8 +165,7 @@ def _statement_parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=("text", "json", "opendp", "markdown"), default="text")
     about = parser.add_argument_group("for --format opendp, which no run knows of itself")
     about.add_argument("--curator", metavar="NAME", help="who publishes the model")
-    curators = ("Government", "Industry", "Nonprofit")
-    about.add_argument("--curator-type", choices=curators, default="Nonprofit")
+    about.add_argument("--curator-type", choices=CURATORS)
     about.add_argument("--region", default="not stated", help="where the data are from")
     about.add_argument("--use", default="research", help="what the model is for")
     return parser

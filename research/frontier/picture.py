@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -57,7 +58,7 @@ def draw(rows: dict[tuple[str, str], list[float]], out: Path, colours: tuple[str
     figure, axes = plt.subplots(figsize=(7.2, 4.8), layout="constrained")
     for setting, (name, mark) in SETTINGS.items():
         best = rows[OURS, setting]
-        line = {"marker": mark, "linewidth": 2.2, "markersize": 6}
+        line: dict[str, Any] = {"marker": mark, "linewidth": 2.2, "markersize": 6}
         axes.plot(EPSILONS, best[:-1], color=ours, **line)
         axes.plot(EPSILONS, rows[PLAIN, setting][:-1], color=plain, **line)
         without = rows[PLAIN, setting][-1]

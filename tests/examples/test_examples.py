@@ -55,5 +55,5 @@ def test_an_algorithm_in_one_file_learns_and_is_accounted_for(tmp_path, example)
 def test_a_federation_of_separate_processes_finishes_and_charges_each_device(tmp_path):
     typed = [sys.executable, "-m", "examples.three_processes", str(tmp_path)]
     told = subprocess.run(typed, cwd=EXAMPLES.parent, check=True, capture_output=True, text=True)
-    for client in range(2):
+    for client in range(3):
         assert f"device {client}: 2 releases charged, ledger verified" in told.stdout

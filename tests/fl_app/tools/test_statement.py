@@ -36,7 +36,8 @@ def test_text_and_json_are_those_of_the_run(run, capsys):
 
 
 def test_the_record_is_one_that_the_registry_takes(run, capsys):
-    assert main(["statement", str(run), "--format", "opendp", "--curator", "A Hospital"]) == 0
+    words = ["--curator", "A Hospital", "--curator-type", "Nonprofit"]
+    assert main(["statement", str(run), "--format", "opendp", *words]) == 0
     record = yaml.safe_load(capsys.readouterr().out)
     checked = jsonschema.Draft7Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
     assert [error.message for error in checked.iter_errors(record)] == []
@@ -71,6 +72,7 @@ def test_the_label_and_the_questions_hold_claimed_proven_assumed_and_measured(ru
     ("words", "said"),
     [
         (["--format", "opendp"], "--curator: a registry must know who publishes"),
+        (["--format", "opendp", "--curator", "A"], "--curator-type: say what you are: Government"),
         (["--format", "html"], "invalid choice: 'html'"),
     ],
 )
