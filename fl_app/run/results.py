@@ -253,6 +253,11 @@ class RunFolder:
         plain: dict[str, Any] = json.loads((self.path / "privacy.json").read_text())
         return plain
 
+    def guarantees(self) -> list[dict[str, Any]]:
+        """The guarantees of the saved statement, one for each adversary, the budget's first."""
+        found: list[dict[str, Any]] = self.statement()["guarantees"]
+        return found
+
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
         """``metrics.json``; written last, so that its presence says «finished»."""
         self._write("metrics.json", json.dumps(metrics, indent=2, allow_nan=False).encode())
