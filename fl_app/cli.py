@@ -44,6 +44,7 @@ TOOLS = {
     "export": "write the public pool that devices need a copy of",
     "enrol": "enter a device's key and its clients into the server's table",
     "experiments": "list the settings that are ready to run, with time and expected result",
+    "guard": "answer a SuperNode with anybody's Flower app, locked in and protected",
     "ledger": "print or verify a device's ledger",
     "onnx": "write a run's model as ONNX",
     "predict": "what a run's model says of pictures",

@@ -1,42 +1,30 @@
-"""A device that answers: takes the SuperNode's tasks and lets the installed ClientApp answer them.
+"""A device that answers a run of this Murmur, with the ClientApp that is installed here.
 
 The code that a server sends along with its run (Flower's bundle) is neither unpacked nor imported.
 Policy, clients and data are those that the owner has named to this process; what the SuperNode says
 about them is ignored. So nothing rests on a server's bundle being honest.
 
-Every message is answered by a fork of this process, which has imported everything and computes
-nothing. So messages share no state, a crash or a leak ends with its process, and nothing is
-imported twice.
-
-``murmur device`` calls ``Device.serve``; from there a task goes through ``_attend`` here, and
-``work`` and ``answer`` in its fork.
+How tasks are taken and answered: ``fl_app.device.resident``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import multiprocessing
-import time
 from collections.abc import Collection, Mapping
-from multiprocessing.synchronize import Event
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.app import Context, Message
 
 import fl_app
 import fl_app.device.health
 import fl_app.device.hosts  # so that forks need not
 from fl_app import DISTRIBUTION as APP
 from fl_app.client_app import app
-from fl_app.device.flower_runtime import Runtime, Task, TaskInput
+from fl_app.device.flower_runtime import Task, TaskInput
 from fl_app.device.node_settings import DeviceError, device_folder
-from murmur.round.task import REFUSED, log_error
-
-POLL_SECONDS = 0.5
+from fl_app.device.resident import Resident
 
 
-class Device:
+class Device(Resident):
     """Answers tasks with the ClientApp that is installed here.
 
     Args:
@@ -45,107 +33,19 @@ class Device:
     """
 
     def __init__(self, owner: Mapping[str, Any], bundles: Collection[str] = ()) -> None:
-        self.owner = dict(owner)
-        self.bundles = frozenset(bundles)
+        super().__init__(owner, device_folder(owner), bundles)
 
-    def serve(self, runtime: Runtime) -> None:
-        """Answer tasks one after the other, for ever.
+    def reply(self, task_input: TaskInput, context: Context) -> Message:
+        """What the ClientApp answers."""
+        return app(task_input.message, context)
 
-        RuntimeApiError if the SuperNode refuses, or is not the one that knows the secret.
-        """
-        following: Task | None = None
-        while True:
-            task = following or runtime.claim()
-            following = None
-            if task is None:
-                time.sleep(POLL_SECONDS)
-                continue
-            following = self._attend(task, runtime)
-
-    def _attend(self, task: Task, runtime: Runtime) -> Task | None:
-        """Have a fork answer ``task``; a task that was claimed meanwhile, if there is one.
-
-        Where a SuperLink dies while a SuperNode receives a message, Flower 1.41 keeps the task,
-        and the rest of its message never comes. It receives one message at a time, so a task that
-        follows says that this one is lost.
-        """
-        fork = multiprocessing.get_context("fork")
-        began = time.monotonic()
-        pulled = fork.Event()
-        process = fork.Process(target=self.work, args=(task, pulled))
-        process.start()
-        following: Task | None = None
-        try:
-            while process.is_alive() and following is None:
-                process.join(POLL_SECONDS)
-                if process.is_alive() and not pulled.is_set():
-                    following = runtime.claim()
-            if following is not None:
-                process.kill()  # it has begun nothing
-        finally:
-            process.terminate()
-            process.join()
-        ended = f"failed ({process.exitcode})"
-        if following is not None:
-            ended = "given up, its message did not come"
-        elif process.exitcode == 0:
-            ended = "answered"
-        print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
-        return following
-
-    def work(self, task: Task, pulled: Event) -> None:
-        """Answer one task, in a process of its own.
-
-        What goes wrong is logged and ends the process with status 1; the SuperNode then reports the
-        task as expired.
-
-        Args:
-            task: claimed by the parent process.
-            pulled: set once all of the task is here: from then on it is not given up.
-
-        Raises:
-            SystemExit: the task could not be pulled, or its reply not pushed.
-        """
-        try:
-            with task.open() as opened:
-                task_input = opened.pull()
-                pulled.set()
-                opened.reply(task_input, self.answer(task, task_input))
-        except Exception as error:
-            log_error(device_folder(self.owner), f"task {task.number}", error)
-            raise SystemExit(1) from error
-
-    def answer(self, task: Task, task_input: TaskInput) -> Message:
-        """What the installed ClientApp answers, or an error that says no client was touched.
-
-        It gets a fresh context with the owner's node-config, and of the SuperNode's context only
-        the run's and node's numbers and the run-config. Every refusal from here has the same words;
-        why is in the device's log.
-
-        Args:
-            task: for whom it is meant.
-            task_input: what it asks, which may be hostile.
-        """
-        given = task_input.context
-        run_config = dict(given.run_config)
-        context = Context(given.run_id, given.node_id, self.owner, RecordDict(), run_config)
-        try:
-            self._require_answerable(task, task_input)
-            return app(task_input.message, context)
-        except Exception as error:  # also a kind of message that the ClientApp does not have
-            log_error(device_folder(self.owner), f"run {given.run_id}", error)
-            # The code says that no client was touched.
-            refusal = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=REFUSED)
-            return Message(refusal, reply_to=task_input.message)
-
-    def _require_answerable(self, task: Task, task_input: TaskInput) -> None:
+    def require_answerable(self, task: Task, task_input: TaskInput) -> None:
         """DeviceError where a task is not for the ClientApp that is installed here.
 
         It must be a ClientApp's, of this app and minor version, and of a bundle that the owner has
         named, if the owner has named any.
         """
-        if not task.for_client:
-            raise DeviceError("this device answers ClientApp tasks only")
+        super().require_answerable(task, task_input)
         if task_input.app.rpartition("/")[2] != APP:
             raise DeviceError(
                 f"this device runs no code that is sent to it; it answers runs of {APP} only"
@@ -156,5 +56,3 @@ class Device:
                 f"this device has {APP} {mine}, the run is of version {task_input.version:.20}; "
                 "both must be of one minor version"
             )
-        if self.bundles and hashlib.sha256(task_input.bundle).hexdigest() not in self.bundles:
-            raise DeviceError("the run's bundle is none of those that the owner has named")

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--runtime-api-address",
-        type=_loopback,
+        type=loopback,
         default="127.0.0.1:9094",
         metavar="HOST:PORT",
         help="the SuperNode's --port on this machine (default: %(default)s)",
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _loopback(text: str) -> str:
+def loopback(text: str) -> str:
     """An option's value: an address that leaves this machine nowhere.
 
     Raises:

@@ -1,10 +1,10 @@
 """Reading a policy file: every key must be there, be known, and make sense.
 
 Only what a guarantee is about (``unit``, ``adjacency``, ``assumptions``) may be left out: it is
-then a whole client, as each release states, and no assumption; and ``ledger``, whose id is known
-only when it was begun. Scalars are read as text and converted here, because YAML's own rules
-surprise: ``1e-5`` is text to it, ``no`` is a truth value, and of a key given twice the last one
-counts.
+then a whole client, as each release states, and no assumption; ``ledger``, whose id is known only
+when it was begun; and ``guard``, without which no foreign app runs. Scalars are read as text and
+converted here, because YAML's own rules surprise: ``1e-5`` is text to it, ``no`` is a truth value,
+and of a key given twice the last one counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.policy.policy import MECHANISMS
+from murmur.privacy.policy.policy import ISOLATION, MECHANISMS, GuardRules
 
 _LARGEST_FILE = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
@@ -28,7 +28,15 @@ _THREATS = ("local", "secure_aggregation")
 _AS_STATED = "as_stated"
 _ANY = "any"
 _LEDGER = re.compile(r"[0-9a-f]{32}")
-_DEFAULTS = {"unit": Unit.CLIENT.value, "adjacency": _AS_STATED, "assumptions": [], "ledger": _ANY}
+_BUNDLE = re.compile(r"[0-9a-f]{64}")
+_MIB = 1 << 20
+_DEFAULTS: dict[str, Any] = {
+    "unit": Unit.CLIENT.value,
+    "adjacency": _AS_STATED,
+    "assumptions": [],
+    "ledger": _ANY,
+    "guard": None,
+}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -243,7 +251,73 @@ def _mechanisms(key: str, value: object) -> dict[str, float]:
     return limits
 
 
+def _guard(key: str, value: object) -> GuardRules | None:
+    """What locks a foreign app in; None where the key is not there."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        value = {"without": [], **value}
+    plain = _mapping(key, value, _GUARD)
+    rules = GuardRules(
+        bundles=_bundles(f"{key}.bundles", plain["bundles"]),
+        data=tuple(_paths(f"{key}.data", plain["data"])),
+        app_seconds=_seconds(f"{key}.app_seconds", plain["app_seconds"]),
+        answer_seconds=_seconds(f"{key}.answer_seconds", plain["answer_seconds"]),
+        cpu_seconds=_count(f"{key}.cpu_seconds", plain["cpu_seconds"]),
+        memory=_count(f"{key}.memory_mib", plain["memory_mib"]) * _MIB,
+        disk=_count(f"{key}.disk_mib", plain["disk_mib"]) * _MIB,
+        processes=_count(f"{key}.processes", plain["processes"]),
+        without=tuple(_texts(f"{key}.without", plain["without"])),
+    )
+    if rules.answer_seconds <= rules.app_seconds:
+        raise ValueError(
+            f"{key}.answer_seconds={rules.answer_seconds:g}: must be above app_seconds="
+            f"{rules.app_seconds:g}; between the two the answer is clipped, noised and masked"
+        )
+    unknown = [name for name in rules.without if name not in ISOLATION]
+    if unknown:
+        raise ValueError(f"{key}.without={unknown[0]!r:.60}: must be among {_list(ISOLATION)}")
+    return rules
+
+
+_GUARD = (
+    "bundles",
+    "data",
+    "app_seconds",
+    "answer_seconds",
+    "cpu_seconds",
+    "memory_mib",
+    "disk_mib",
+    "processes",
+    "without",
+)
+
+
+def _bundles(key: str, value: object) -> tuple[str, ...]:
+    """Digests of bundles; empty for ``any``, since a list must name one."""
+    if value == _ANY:
+        return ()
+    digests = []
+    if isinstance(value, list):
+        digests = [str(digest).lower() for digest in value]
+    if not digests or not all(_BUNDLE.fullmatch(digest) for digest in digests):
+        raise ValueError(
+            f"{key}={value!r:.60}: must be any, or a list of SHA-256 of 64 hex digits, as `flwr "
+            "build` and `sha256sum APP.fab` print them"
+        )
+    return tuple(digests)
+
+
+def _paths(key: str, value: object) -> list[Path]:
+    """Absolute paths, of folders or files."""
+    paths = [Path(name) for name in _texts(key, value)]
+    if not all(path.is_absolute() for path in paths):
+        raise ValueError(f"{key}={value!r:.60}: must be absolute paths")
+    return paths
+
+
 _epsilon = _bounded(0, math.inf)
+_seconds = _bounded(0, 86400)
 _positive = _bounded(0, 1e12)
 
 _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
@@ -262,4 +336,5 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "minimum_surviving_clients": _count,
     "allow_seeded_noise": _truth,
     "allow_non_private": _truth,
+    "guard": _guard,
 }

@@ -18,6 +18,9 @@ from typing import Any
 from murmur.privacy import events
 from murmur.privacy.events import Adjacency, Event, Unit, releases
 
+ISOLATION = ("landlock", "seccomp", "namespaces")
+"""The parts that lock a foreign app in, as an owner may do without them."""
+
 # ε is computed in floating point: three labels at 5/3 may come out a little above 5.
 _ROUNDING = 1e-9
 _UNACCOUNTABLE = "unaccountable"
@@ -120,6 +123,32 @@ def elements(event: Event) -> Iterator[Event]:
 
 
 @dataclass(frozen=True)
+class GuardRules:
+    """What an owner lets a foreign app have that is locked in (`murmur guard`).
+
+    Attributes:
+        bundles: SHA-256, in lower-case hex, of the apps that may run; empty: any.
+        data: folders and files that an app may read.
+        app_seconds: how long one answer may take an app; it is ended then.
+        answer_seconds: after how long an answer leaves, whatever the app did: never earlier.
+        cpu_seconds: processor time of each of its processes.
+        memory, disk: bytes that all of its processes together may have.
+        processes: how many it may have, threads counted for each user but root.
+        without: parts of ``ISOLATION`` that the machine may lack.
+    """
+
+    bundles: tuple[str, ...]
+    data: tuple[Path, ...]
+    app_seconds: float
+    answer_seconds: float
+    cpu_seconds: int
+    memory: int
+    disk: int
+    processes: int
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Policy:
     """What a device may release; as it stands without arguments, nothing.
 
@@ -143,6 +172,7 @@ class Policy:
         ledger: the id of the only ledger that is believed. None: any, also a new one.
         allow_seeded_noise: whether noise may follow from a run's seed, which the server knows.
         allow_non_private: whether anything may leave without protection.
+        guard: what a foreign app is locked in with; None: no such app runs here.
     """
 
     source: str
@@ -160,6 +190,7 @@ class Policy:
     ledger: str | None = None
     allow_seeded_noise: bool = False
     allow_non_private: bool = False
+    guard: GuardRules | None = None
 
     @classmethod
     def load(cls, path: Path | str) -> Policy:

@@ -1,0 +1,413 @@
+"""The Guard: a foreign, unmodified ClientApp behind Murmur's protection, on its owner's device.
+
+This process speaks to the SuperNode and is the only one that answers (``murmur.flower.client``):
+policy, charge, clipping, noise, masks, stored reply. The app runs in a process of its own, locked
+in, once for each message that is charged (``fl_app.device.guarded``, ``fl_app.device.sandbox``).
+Its author is as little trusted as the server's.
+
+What a hostile app is left with: its update, which is clipped and noised, and whether there is one,
+which nobody sees, since a zero is released in its place; and its time, which nobody sees either,
+since an answer leaves at the instant that the owner's policy fixes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.common.serde import context_to_proto, message_to_proto
+
+from fl_app.device import guarded
+from fl_app.device.flower_runtime import TaskInput
+from fl_app.device.node_settings import DeviceError
+from fl_app.device.resident import Resident
+from fl_app.device.sandbox import PARTS, SYSTEM, Sandbox, adopt_orphans, missing
+from murmur.common import printable
+from murmur.flower.ask import array_record
+from murmur.flower.client import protect
+from murmur.learning.array_file import private_folder, replace_file
+from murmur.privacy.policy import GuardRules, Policy
+from murmur.round.task import log_error
+
+LOOK_SECONDS = 0.25  # between two looks at what an app takes
+_LARGEST_HEAD = 1 << 16
+_LARGEST_STATE = 1 << 20  # and twice the model
+_SCRATCH = "scratch"
+_LOG = 4000  # characters of what an app printed
+
+
+class AppError(Exception):
+    """The app gave no answer, or was ended; the message says why, in the device's own log."""
+
+
+class Guard(Resident):
+    """Answers tasks with the app of their bundle, locked in.
+
+    Args:
+        folder: the device's: policy.yaml with ``guard``, ledger, key, peers.
+        node_config: what the app finds in its context.
+        clock, sleep: as ``time.monotonic`` and ``time.sleep``.
+
+    Raises:
+        DeviceError: the policy cannot be read or has no ``guard``; the machine lacks a part of the
+            isolation that the policy wants; or what the app may read holds the device's folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        node_config: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        policy = Policy.load(folder / "policy.yaml")
+        if policy.defect is not None:
+            raise DeviceError(f"{policy.source} is not valid: {policy.defect}")
+        if policy.guard is None:
+            raise DeviceError(f"{policy.source} has no `guard`: no foreign app may run here")
+        self.rules = policy.guard
+        lacking = [part for part in missing() if part not in self.rules.without]
+        if lacking:
+            raise DeviceError(
+                f"this machine does not give {', '.join(lacking)}; {policy.source} may do without: "
+                f"guard.without: [{', '.join(lacking)}]"
+            )
+        _require_apart(folder, self.rules)
+        _remove(folder / _SCRATCH)  # what a power cut has left
+        super().__init__({**node_config, "murmur": str(folder)}, folder, self.rules.bundles)
+        self.node_config = dict(node_config)
+        self.clock = clock
+        self.sleep = sleep
+
+    def summary(self) -> str:
+        """In a line, what is let in and what holds it."""
+        rules = self.rules
+        which = "any app"
+        if rules.bundles:
+            which = f"{len(rules.bundles)} apps"
+        held = [part for part in PARTS if part not in rules.without]
+        return (
+            f"{which}, held by {', '.join(held) or 'nothing'}; reads "
+            f"{', '.join(str(path) for path in rules.data) or 'no data'}; {rules.app_seconds:g} s "
+            f"each, answers after {rules.answer_seconds:g} s"
+        )
+
+    def reply(self, task_input: TaskInput, context: Context) -> Message:
+        """The protected reply. Where the app was started, it is given at the fixed instant.
+
+        That is ``answer_seconds`` after the task came, or a whole multiple of that where the
+        protection itself took longer.
+        """
+        began = self.clock()
+        app = LockedApp(self.rules, self.folder, task_input.bundle, self.node_config)
+        reply = protect(task_input.message, context, app, guarded=True)
+        if app.started:
+            self._wait(began)
+        return reply
+
+    def _wait(self, began: float) -> None:
+        """Until the instant at which an answer to what came at ``began`` leaves."""
+        every = self.rules.answer_seconds
+        took = self.clock() - began
+        turns = max(1, math.ceil(took / every))
+        if turns > 1:
+            late = DeviceError(
+                f"the answer took {took:.1f} s, of which the app had {self.rules.app_seconds:g}; "
+                f"raise guard.answer_seconds={every:g} in this device's policy"
+            )
+            log_error(self.folder, "late", late)
+        while (left := began + turns * every - self.clock()) > 0:
+            self.sleep(left)
+
+
+def _require_apart(folder: Path, rules: GuardRules) -> None:
+    """DeviceError where an app could read the device's own folder, or its data are not there."""
+    own = folder.resolve()
+    system = [Path(path) for path in (*SYSTEM, sys.prefix, sys.base_prefix)]
+    for path in (*rules.data, *system):
+        if own.is_relative_to(path.resolve()):
+            raise DeviceError(
+                f"{folder}: lies in {path}, which an app may read; the ledger and the key of a "
+                "device must be elsewhere"
+            )
+    for path in rules.data:
+        if not path.exists():
+            raise DeviceError(f"{path}: of guard.data in this device's policy is not there")
+
+
+class LockedApp:
+    """A bundle's app, for one message; called as the app itself would be.
+
+    Args:
+        rules: the owner's.
+        folder: the device's.
+        bundle: Flower's archive of the app; it is unpacked by the locked process.
+        node_config: what the app finds in its context.
+
+    Attributes:
+        started: whether it was called.
+    """
+
+    def __init__(
+        self, rules: GuardRules, folder: Path, bundle: bytes, node_config: Mapping[str, Any]
+    ) -> None:
+        self.rules = rules
+        self.folder = folder
+        self.bundle = bundle
+        self.node_config = dict(node_config)
+        self.started = False
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """What of the app's reply protection looks at: the arrays that were sent, and its metrics.
+
+        What the app keeps in ``Context.state`` stays in the device's folder, for the same run.
+
+        Raises:
+            AppError: there is no answer, within the limits of the policy.
+            ValueError, TypeError, KeyError: it is malformed.
+        """
+        self.started = True
+        sent = ArrayRecord()
+        record = ""
+        if message.metadata.message_type.partition(".")[0] == "train":
+            record, sent = array_record(message.content)
+        own = Context(
+            context.run_id, context.node_id, self.node_config, RecordDict(), context.run_config
+        )
+        kept = self.folder / "apps" / f"{context.run_id}.state"
+        state = kept.read_bytes() if kept.exists() else b""
+        model = sum(8 * len(array.data) + 512 for array in sent.values())
+        with self._scratch() as scratch:
+            head = {"sandbox": self._sandbox(scratch), "record": record, "names": list(sent)}
+            parts = [
+                message_to_proto(message).SerializeToString(),
+                context_to_proto(own).SerializeToString(),
+                state,
+                self.bundle,
+            ]
+            asked = guarded.framed(head, parts)
+            answer = self._run(scratch, asked, 2 * model + _LARGEST_STATE)
+        found, (state, *arrays) = guarded.unframed(answer, _LARGEST_HEAD)
+        private_folder(kept.parent)
+        replace_file(kept, state)
+        content = RecordDict({"metrics": MetricRecord(found["metrics"])})
+        if record:
+            pairs = zip(sent.items(), arrays, strict=True)
+            content[record] = ArrayRecord(
+                {
+                    name: Array(array.dtype, array.shape, array.stype, data)
+                    for (name, array), data in pairs
+                }
+            )
+        return Message(content, reply_to=message)
+
+    def _sandbox(self, scratch: Path) -> dict[str, Any]:
+        """``Sandbox`` for this run, as JSON has it."""
+        sandbox = Sandbox(
+            folder=str(scratch),
+            readable=tuple(str(path) for path in self.rules.data),
+            memory=self.rules.memory,
+            disk=self.rules.disk,
+            processes=self.rules.processes,
+            cpu=self.rules.cpu_seconds,
+            without=self.rules.without,
+        )
+        return vars(sandbox)
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        """An empty folder, whose removal nobody waits for: how long it takes is the app's doing."""
+        above = self.folder / _SCRATCH
+        private_folder(above)
+        scratch = Path(tempfile.mkdtemp(dir=above))
+        try:
+            yield scratch
+        finally:
+            _remove(scratch)
+
+    def _run(self, scratch: Path, asked: bytes, largest: int) -> bytes:
+        """The frame that the locked process answers, of ``largest`` bytes at most.
+
+        Every process of the app has ended when this returns, and whatever it raises. AppError.
+        """
+        adopt_orphans()
+        with tempfile.TemporaryFile(dir=self.folder) as given:
+            given.write(asked)
+            given.seek(0)
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-B", guarded.__file__],
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment(scratch),
+                cwd="/",
+                start_new_session=True,
+            )
+        watched = _Watched(process, self.rules, self.folder)
+        try:
+            return watched.answer(largest)
+        except AppError as error:
+            raise AppError(f"{error}; it printed:\n{watched.printed()}") from None
+        finally:
+            watched.end()
+
+
+def _remove(folder: Path) -> None:
+    """Remove what an app has left; of a tree, by a process that nobody waits for.
+
+    A tree may be deep, wide and closed, as no library function expects.
+    """
+    try:
+        folder.rmdir()
+    except OSError:
+        removal = 'chmod -R u+rwx -- "$0"; rm -rf -- "$0"'
+        subprocess.Popen(["/bin/sh", "-c", removal, folder], stderr=subprocess.DEVNULL)
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """All that an app finds in its environment."""
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "USER": "app",
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": str(os.cpu_count()),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+class _Taken(NamedTuple):
+    """What a group of processes has now."""
+
+    processes: int
+    memory: int
+
+
+class _Watched:
+    """A locked process and all that it started: its process group, which it cannot leave.
+
+    Args:
+        process: the first one.
+        rules: what it may take.
+        folder: on whose disk it writes, where it has no file system of its own.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], rules: GuardRules, folder: Path) -> None:
+        self._process = process
+        self._rules = rules
+        self._folder = folder
+        self._free = _free_bytes(folder)
+        self._log = b""
+
+    def answer(self, largest: int) -> bytes:
+        """What it writes, up to the end that its own length names.
+
+        AppError where it ends, takes too long or too much, or writes more than ``largest``.
+        """
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        answer = bytearray()
+        cutoff = time.monotonic() + self._rules.app_seconds
+        look = 0.0
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            ready.register(self._process.stderr, selectors.EVENT_READ)
+            while True:
+                now = time.monotonic()
+                if now >= cutoff:
+                    raise AppError(f"the app was ended after {self._rules.app_seconds:g} s")
+                if now >= look:
+                    self._require_modest()
+                    look = now + LOOK_SECONDS
+                for key, _ in ready.select(min(cutoff, look) - now):
+                    part = os.read(key.fd, 1 << 20)
+                    if not part:
+                        ready.unregister(key.fileobj)
+                    if key.fileobj is self._process.stderr:
+                        self._log = (self._log + part)[-_LOG:]
+                        continue
+                    answer += part
+                    if len(answer) >= 8:
+                        length = int.from_bytes(answer[:8], "little") + 8
+                        if length > largest + _LARGEST_HEAD:
+                            raise AppError(f"the app's reply is of {length} bytes")
+                        if len(answer) >= length:
+                            return bytes(answer[:length])
+                    if not part:
+                        raise AppError("the app ended without a reply")
+
+    def printed(self) -> str:
+        """The end of what it wrote to its standard error."""
+        assert self._process.stderr is not None
+        pipe = self._process.stderr.fileno()
+        os.set_blocking(pipe, False)
+        with suppress(BlockingIOError):
+            self._log += os.read(pipe, 1 << 20)
+        return printable(self._log[-_LOG:].decode(errors="replace"), keep="\n")
+
+    def end(self) -> None:
+        """End all of it, and wait until it has."""
+        group = self._process.pid
+        os.killpg(group, signal.SIGKILL)
+        self._process.wait()
+        while True:
+            try:
+                os.waitpid(-group, 0)
+            except ChildProcessError:
+                break
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _require_modest(self) -> None:
+        """AppError where it takes more of the machine than the policy allows.
+
+        What the kernel counts for each process, this counts for all of them.
+        """
+        taken = _taken(self._process.pid)
+        if taken.processes > self._rules.processes:
+            raise AppError(f"the app has {taken.processes} processes")
+        if taken.memory > self._rules.memory:
+            raise AppError(f"the app has {taken.memory >> 20} MiB of memory")
+        if self._free - _free_bytes(self._folder) > self._rules.disk:
+            raise AppError("the app fills the disk")
+
+
+def _taken(group: int) -> _Taken:
+    """What the processes of ``group`` have; memory is what no file holds as well."""
+    count = 0
+    memory = 0
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            # After the name, which may hold anything: state, parent, process group.
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) != group:
+                continue
+            status = (place / "status").read_text()
+        except (OSError, IndexError):
+            continue  # it has ended
+        count += 1
+        for line in status.splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                memory += int(line.split()[1]) << 10
+    return _Taken(count, memory)
+
+
+def _free_bytes(folder: Path) -> int:
+    """What is free on the disk that holds ``folder``."""
+    about = os.statvfs(folder)
+    return about.f_bavail * about.f_frsize

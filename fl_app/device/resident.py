@@ -1,0 +1,150 @@
+"""What stays on a device and answers: takes the SuperNode's tasks, each in a fork of its own.
+
+The fork has imported everything and computes nothing before. So messages share no state, a crash or
+a leak ends with its process, and nothing is imported twice.
+
+``murmur device`` and ``murmur guard`` call ``Resident.serve``; from there a task goes through
+``_attend`` here, and ``work`` and ``answer`` in its fork. What answers is ``reply``
+(``fl_app.device.serving``, ``fl_app.device.guard``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import time
+from collections.abc import Collection, Mapping
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
+
+from fl_app.device.flower_runtime import Runtime, Task, TaskInput
+from fl_app.device.node_settings import DeviceError
+from murmur.round.task import REFUSED, log_error
+
+POLL_SECONDS = 0.5
+
+
+class Resident:
+    """Answers tasks for an owner, who alone says what is on the device.
+
+    Args:
+        owner: the node-config, as the owner has given it to this process; the SuperNode's own is
+            ignored.
+        folder: the device's, where its log is.
+        bundles: SHA-256, in lower-case hex, of the bundles whose runs may ask; none: any.
+    """
+
+    def __init__(
+        self, owner: Mapping[str, Any], folder: Path, bundles: Collection[str] = ()
+    ) -> None:
+        self.owner = dict(owner)
+        self.folder = folder
+        self.bundles = frozenset(bundles)
+
+    def reply(self, task_input: TaskInput, context: Context) -> Message:
+        """What answers a task that may be answered.
+
+        Any error becomes the one refusal that says no client was touched.
+        """
+        raise NotImplementedError
+
+    def require_answerable(self, task: Task, task_input: TaskInput) -> None:
+        """DeviceError unless it is a ClientApp's task, of a bundle that the owner lets ask."""
+        if not task.for_client:
+            raise DeviceError("this device answers ClientApp tasks only")
+        if self.bundles and hashlib.sha256(task_input.bundle).hexdigest() not in self.bundles:
+            raise DeviceError("the run's bundle is none of those that the owner has named")
+
+    def serve(self, runtime: Runtime) -> None:
+        """Answer tasks one after the other, for ever.
+
+        RuntimeApiError if the SuperNode refuses, or is not the one that knows the secret.
+        """
+        following: Task | None = None
+        while True:
+            task = following or runtime.claim()
+            following = None
+            if task is None:
+                time.sleep(POLL_SECONDS)
+                continue
+            following = self._attend(task, runtime)
+
+    def _attend(self, task: Task, runtime: Runtime) -> Task | None:
+        """Have a fork answer ``task``; a task that was claimed meanwhile, if there is one.
+
+        Where a SuperLink dies while a SuperNode receives a message, Flower 1.41 keeps the task,
+        and the rest of its message never comes. It receives one message at a time, so a task that
+        follows says that this one is lost.
+        """
+        fork = multiprocessing.get_context("fork")
+        began = time.monotonic()
+        pulled = fork.Event()
+        process = fork.Process(target=self.work, args=(task, pulled))
+        process.start()
+        following: Task | None = None
+        try:
+            while process.is_alive() and following is None:
+                process.join(POLL_SECONDS)
+                if process.is_alive() and not pulled.is_set():
+                    following = runtime.claim()
+            if following is not None:
+                process.kill()  # it has begun nothing
+        finally:
+            process.terminate()
+            process.join()
+        ended = f"failed ({process.exitcode})"
+        if following is not None:
+            ended = "given up, its message did not come"
+        elif process.exitcode == 0:
+            ended = "answered"
+        print(f"task {task.number}: {ended}, {time.monotonic() - began:.2f} s", flush=True)
+        return following
+
+    def work(self, task: Task, pulled: Event) -> None:
+        """Answer one task, in a process of its own.
+
+        What goes wrong is logged and ends the process with status 1; the SuperNode then reports the
+        task as expired.
+
+        Args:
+            task: claimed by the parent process.
+            pulled: set once all of the task is here: from then on it is not given up.
+
+        Raises:
+            SystemExit: the task could not be pulled, or its reply not pushed.
+        """
+        try:
+            with task.open() as opened:
+                task_input = opened.pull()
+                pulled.set()
+                opened.reply(task_input, self.answer(task, task_input))
+        except Exception as error:
+            log_error(self.folder, f"task {task.number}", error)
+            raise SystemExit(1) from error
+
+    def answer(self, task: Task, task_input: TaskInput) -> Message:
+        """The reply, or an error that says no client was touched.
+
+        What answers gets a fresh context with the owner's node-config, and of the SuperNode's
+        context only the run's and node's numbers and the run-config. Every refusal from here has
+        the same words; why is in the device's log.
+
+        Args:
+            task: for whom it is meant.
+            task_input: what it asks, which may be hostile.
+        """
+        given = task_input.context
+        run_config = dict(given.run_config)
+        context = Context(given.run_id, given.node_id, self.owner, RecordDict(), run_config)
+        try:
+            self.require_answerable(task, task_input)
+            return self.reply(task_input, context)
+        except Exception as error:  # also a kind of message that nothing here answers
+            log_error(self.folder, f"run {given.run_id}", error)
+            # The code says that no client was touched.
+            refusal = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=REFUSED)
+            return Message(refusal, reply_to=task_input.message)

@@ -1,0 +1,480 @@
+"""Locks this process in: what it may still read, write and ask of the kernel. Linux; ctypes alone.
+
+``lock`` is called once, in a process with one thread that has run nothing foreign yet; nothing
+takes it back, and what the process starts is locked in as well. Three parts, each of which stops
+what the others leave open:
+
+* **namespaces** (user, mount, network, IPC, process): no network but an empty one, a /dev/shm and
+  a folder of its own that end with it, no other process in sight.
+* **Landlock**: files are read below the paths that are named, and written in one folder.
+* **seccomp**: no socket of any kind, nothing that reaches into another process or the kernel, and
+  no calls of another architecture or newer than this table. Without Landlock's scopes (ABI 6, Linux
+  6.12) no signals are sent either.
+
+Besides: no capabilities, no new privileges, limits on memory, processor time, processes and file
+sizes, and the first to be ended where memory runs out. What the kernel lacks ``missing`` names.
+
+Sources: landlock(7), seccomp(2), user_namespaces(7); the numbers of calls are the kernel's
+(arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import struct
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+PARTS = ("landlock", "seccomp", "namespaces")
+SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/sys/devices/system",
+)
+"""What every program may read; Python's own paths come to it."""
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_SHARED_MEMORY = "/dev/shm"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What a locked process is left with.
+
+    Attributes:
+        folder: the one place where it writes; it may read and execute there too.
+        readable: paths that it may read, with what is below them.
+        memory, disk: bytes; of one process's own memory, and of one file (in namespaces also of all
+            files together).
+        processes: how many there may be; not counted for root, which has no such limit.
+        cpu: seconds of processor time, of one process.
+        without: parts of ``PARTS`` that are left out.
+    """
+
+    folder: str
+    readable: tuple[str, ...]
+    memory: int
+    disk: int
+    processes: int
+    cpu: int
+    without: tuple[str, ...] = ()
+
+
+def missing() -> list[str]:
+    """Which of ``PARTS`` this kernel does not give to this process."""
+    found = []
+    if _landlock_version() < _LEAST_LANDLOCK:
+        found.append("landlock")
+    if platform.machine() not in _ARCHITECTURES or _libc.prctl(_GET_SECCOMP, 0, 0, 0, 0) < 0:
+        found.append("seccomp")
+    child = os.fork()
+    if child == 0:
+        try:
+            _enter_namespaces(tempfile.gettempdir(), 4096)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        found.append("namespaces")
+    return found
+
+
+def lock(sandbox: Sandbox) -> None:
+    """Lock this process in; it returns in a child, whose end ends the caller as well.
+
+    OSError where a part that is not in ``without`` cannot be had; nothing foreign may run then.
+    """
+    parent = os.getppid()
+    _call("prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    Path("/proc/self/oom_score_adj").write_text("1000")
+    if "namespaces" not in sandbox.without:
+        _enter_namespaces(sandbox.folder, sandbox.disk)
+    _limit(sandbox)
+    _drop_capabilities()
+    if "landlock" not in sandbox.without:
+        _restrict_files(sandbox)
+    if "seccomp" not in sandbox.without:
+        _restrict_calls()
+
+
+def adopt_orphans() -> None:
+    """What this process's children leave behind becomes its own child, which it can wait for."""
+    _call("prctl", _SUBREAPER, 1, 0, 0, 0)
+
+
+def _call(name: str, *arguments: object) -> int:
+    """A function of the C library; OSError where it fails."""
+    done: int = getattr(_libc, name)(*arguments)
+    if done < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return done
+
+
+def _kernel(number: int, *arguments: object) -> int:
+    """A system call that the C library has no function for; OSError where it fails."""
+    return _call("syscall", number, *arguments)
+
+
+# prctl ------------------------------------------------------------------------------------------
+
+_DEATH_SIGNAL = 1
+_GET_SECCOMP = 21
+_DROP_BOUNDING = 24
+_SUBREAPER = 36
+_NO_NEW_PRIVILEGES = 38
+_CAPABILITIES_VERSION = 0x20080522
+
+
+def _drop_capabilities() -> None:
+    """None are left, and none come back: not by a setuid program, nor by root's name."""
+    for number in range(64):
+        if _libc.prctl(_DROP_BOUNDING, number, 0, 0, 0) < 0:
+            break  # there are no more, or an ordinary user, who has none
+    header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
+    _call("capset", header, bytes(24))
+    _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+
+
+def _limit(sandbox: Sandbox) -> None:
+    """Limits that the kernel keeps for each process."""
+    limits = {
+        resource.RLIMIT_DATA: sandbox.memory,
+        resource.RLIMIT_FSIZE: sandbox.disk,
+        resource.RLIMIT_CPU: sandbox.cpu,
+        resource.RLIMIT_NPROC: sandbox.processes,
+        resource.RLIMIT_NOFILE: 1024,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+    }
+    for which, most in limits.items():
+        _, hard = resource.getrlimit(which)
+        if hard != resource.RLIM_INFINITY:
+            most = min(most, hard)
+        resource.setrlimit(which, (most, most))
+
+
+# Namespaces -------------------------------------------------------------------------------------
+
+_MOUNTS = 0x00020000
+_NAMESPACES = 0x10000000 | _MOUNTS | 0x40000000 | 0x08000000 | 0x20000000  # user, net, IPC, PID
+_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE
+_NO_DEVICES = 0x2 | 0x4  # MS_NOSUID | MS_NODEV
+
+
+def _enter_namespaces(folder: str, disk: int) -> None:
+    """New ones, under this user's own number; the first process there goes on, this one waits.
+
+    ``folder`` and /dev/shm become empty ones, in memory, of ``disk`` bytes each.
+    """
+    user = os.geteuid()
+    group = os.getegid()
+    _call("unshare", _NAMESPACES)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _call("mount", b"none", b"/", None, _PRIVATE, None)
+    for place, mode in ((_SHARED_MEMORY, 0o1777), (folder, 0o700)):
+        options = f"size={disk},nr_inodes=100000,mode={mode:o}"
+        _call("mount", b"murmur", place.encode(), b"tmpfs", _NO_DEVICES, options.encode())
+    inside = os.fork()
+    if inside:
+        os.waitpid(inside, 0)
+        os._exit(0)
+    _call("prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+# Landlock ---------------------------------------------------------------------------------------
+
+_LEAST_LANDLOCK = 3  # from which on a file that may be read cannot be truncated
+_SCOPED_LANDLOCK = 6  # from which on signals can be kept in
+_CREATE_RULESET = 444
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
+_EXECUTE = 1
+_READ_FILE = 1 << 2
+_READ_FOLDER = 1 << 3
+_OF_FILES = _EXECUTE | 1 << 1 | _READ_FILE | 1 << 14 | 1 << 15
+_TCP = 0b11  # bind, connect
+_SCOPES = 0b11  # abstract unix sockets, signals
+
+
+def _landlock_version() -> int:
+    """Landlock's ABI; below 1 where there is none."""
+    version: int = _libc.syscall(_CREATE_RULESET, None, 0, 1)
+    return version
+
+
+def _restrict_files(sandbox: Sandbox) -> None:
+    """Reading below the named paths, writing in the folder, no TCP, no signals to others."""
+    version = _landlock_version()
+    if version < _LEAST_LANDLOCK:
+        raise OSError(f"Landlock ABI {version}: {_LEAST_LANDLOCK} is needed")
+    everything = (1 << 15) - 1
+    if version >= 5:
+        everything = (1 << 16) - 1
+    handled = struct.pack("=Q", everything)
+    if version >= 4:
+        handled += struct.pack("=Q", _TCP)
+    if version >= _SCOPED_LANDLOCK:
+        handled += struct.pack("=Q", _SCOPES)
+    rules = _kernel(_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
+    reading = _READ_FILE | _READ_FOLDER
+    for path in _programs():
+        _allow(rules, path, reading | _EXECUTE)
+    for path in sandbox.readable:
+        _allow(rules, path, reading)
+    for path in _DEVICES:
+        _allow(rules, path, _READ_FILE | 1 << 1)
+    _allow(rules, sandbox.folder, everything)
+    if "namespaces" not in sandbox.without:
+        _allow(rules, _SHARED_MEMORY, everything)
+    _kernel(_RESTRICT_SELF, rules, 0)
+    os.close(rules)
+
+
+def _programs() -> Iterable[str]:
+    """The system's paths and those of this Python, its packages among them."""
+    return dict.fromkeys((*SYSTEM, sys.prefix, sys.base_prefix, *filter(os.path.isabs, sys.path)))
+
+
+def _allow(rules: int, path: str, rights: int) -> None:
+    """A rule for what is below ``path``; none where it is not there."""
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    if not os.path.isdir(path):
+        rights &= _OF_FILES
+    try:
+        _kernel(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0)
+    finally:
+        os.close(place)
+
+
+# seccomp ----------------------------------------------------------------------------------------
+
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0, 317), "aarch64": (0xC00000B7, 1, 277)}
+"""AUDIT_ARCH, column in ``_CALLS``, and the number of seccomp itself."""
+
+_NEWEST = 462  # mseal, Linux 6.10: whatever comes after it is unknown here
+_X32 = 0x40000000
+
+_CALLS = {
+    # Sockets.
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "connect": (42, 203),
+    # Other processes.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    # Its own process group is how all of it is ended.
+    "setsid": (112, 157),
+    "setpgid": (109, 154),
+    # Memory and queues that others can see, or that no limit counts.
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    # Files by other ways than their paths, and what a file is beside its bytes.
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "inotify_add_watch": (254, 27),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    # Mounts and namespaces.
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    # The kernel itself.
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "personality": (135, 92),
+    "modify_ldt": (154, None),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "syslog": (103, 116),
+    "settimeofday": (164, 170),
+    "adjtimex": (159, 171),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "vhangup": (153, 58),
+    "lookup_dcookie": (212, 18),
+}
+"""Calls that fail: their numbers on x86-64 and arm64."""
+
+_PRETENDED = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+}
+"""Calls that do nothing and say that they did: copying a file would fail else."""
+
+_SIGNALS = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+}
+_CLONE = (56, 220)
+_CLONE3 = (435, 435)  # its flags are in memory, which no filter sees; the C library does without
+_PRLIMIT = (302, 261)
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*
+
+_KILL = 0x80000000
+_ALLOW = 0x7FFF0000
+_FAIL = 0x00050000
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
+_NUMBER_AT = 0
+_ARCHITECTURE_AT = 4
+_FIRST_ARGUMENT_AT = 16  # its low half; both architectures are little-endian
+_EPERM = 1
+_ENOSYS = 38
+
+
+def filter_program(machine: str, scoped: bool) -> bytes:
+    """The filter, as instructions of 8 bytes (classic BPF).
+
+    Args:
+        machine: x86_64 or aarch64.
+        scoped: whether Landlock keeps signals in; else none can be sent.
+    """
+    architecture, column, _ = _ARCHITECTURES[machine]
+    refused = dict(_CALLS)
+    if not scoped:
+        refused |= _SIGNALS
+    program = [
+        _step(_LOAD, _ARCHITECTURE_AT),
+        _step(_EQUAL, architecture, 1, 0),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER_AT),
+        _step(_AT_LEAST, _X32, 0, 1),
+        _step(_RETURN, _KILL),
+        _step(_AT_LEAST, _NEWEST + 1, 0, 1),
+        _step(_RETURN, _FAIL | _ENOSYS),
+        _step(_EQUAL, _CLONE3[column], 0, 1),
+        _step(_RETURN, _FAIL | _ENOSYS),
+    ]
+    for calls, answer in ((refused, _FAIL | _EPERM), (_PRETENDED, _FAIL)):
+        for numbers in calls.values():
+            number = numbers[column]
+            if number is not None:
+                program += [_step(_EQUAL, number, 0, 1), _step(_RETURN, answer)]
+    # New namespaces, and limits of another process.
+    for number, bits in ((_CLONE[column], _NEW_NAMESPACES), (_PRLIMIT[column], 0xFFFFFFFF)):
+        program += [
+            _step(_EQUAL, number, 0, 4),
+            _step(_LOAD, _FIRST_ARGUMENT_AT),
+            _step(_ANY_BIT, bits, 0, 1),
+            _step(_RETURN, _FAIL | _EPERM),
+            _step(_RETURN, _ALLOW),
+        ]
+    return b"".join([*program, _step(_RETURN, _ALLOW)])
+
+
+def _step(code: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
+    """One instruction; ``if_so`` and ``if_not``: how many it jumps over."""
+    return struct.pack("=HBBI", code, if_so, if_not, value)
+
+
+def _restrict_calls() -> None:
+    """Put the filter on, for all threads; it holds also for what is started from here."""
+    machine = platform.machine()
+    scoped = _landlock_version() >= _SCOPED_LANDLOCK
+    program = ctypes.create_string_buffer(filter_program(machine, scoped))
+    header = struct.pack("@HP", (len(program) - 1) // 8, ctypes.addressof(program))
+    _kernel(_ARCHITECTURES[machine][2], 1, 1, header)  # SECCOMP_SET_MODE_FILTER, TSYNC

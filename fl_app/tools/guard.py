@@ -1,0 +1,94 @@
+"""``murmur guard``: anybody's Flower app on this device, locked in and behind Murmur's protection.
+
+Runs beside ``murmur supernode --superexec-auth-secret-file FILE`` on the same machine, as ``murmur
+device`` does, and answers its messages with the app that the server sends: unmodified, in a process
+that reads the owner's data and writes nowhere. Its update is clipped, noised and masked here. What
+it may do is in the device's policy, under ``guard``.
+
+What answers is ``fl_app.device.guard.Guard``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from fl_app.tools.device import loopback
+
+
+def main(argv: list[str]) -> int:
+    """Answer a SuperNode's messages until this process is interrupted.
+
+    Args:
+        argv: the words after ``murmur guard``: the owner's own, which no server can change.
+
+    Returns:
+        0: it was interrupted. 1: what listens at the address is not the SuperNode of this secret.
+        2: the words, the secret's file, the device's policy, the installed Flower or this machine
+        are not what is needed.
+    """
+    parser = argparse.ArgumentParser(
+        prog="murmur guard",
+        description="Answer a SuperNode's messages with the Flower app that its server sends, "
+        "locked in, and with Murmur's protection around it. Runs beside `murmur supernode`: "
+        "docs/any-flower-app.md.",
+    )
+    parser.add_argument(
+        "--device",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="policy.yaml with `guard`, and where ledger, key and log are kept",
+    )
+    parser.add_argument(
+        "--node-config",
+        default="",
+        help="what the app finds in its context, such as 'partition-id=0 data=\"/srv/data\"'; "
+        "nothing else reaches it",
+    )
+    parser.add_argument(
+        "--superexec-auth-secret-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="as given to murmur supernode",
+    )
+    parser.add_argument(
+        "--runtime-api-address",
+        type=loopback,
+        default="127.0.0.1:9094",
+        metavar="HOST:PORT",
+        help="the SuperNode's --port on this machine (default: %(default)s)",
+    )
+    arguments = parser.parse_args(argv)
+    os.umask(0o077)
+    try:
+        from flwr.common.config import parse_config_args
+
+        config = {}
+        if arguments.node_config:
+            config = parse_config_args([arguments.node_config])
+        secret = arguments.superexec_auth_secret_file.expanduser().read_bytes()
+        if not secret:
+            raise ValueError(f"{arguments.superexec_auth_secret_file}: is empty")
+        from fl_app.device.flower_runtime import Runtime, RuntimeApiError
+        from fl_app.device.guard import Guard
+        from fl_app.device.node_settings import DeviceError
+    except (ImportError, OSError, ValueError) as error:
+        print(f"murmur guard: {error}", file=sys.stderr)
+        return 2
+    try:
+        guard = Guard(arguments.device.expanduser().absolute(), config)
+        print(f"murmur guard: {guard.summary()}", flush=True)
+        guard.serve(Runtime(arguments.runtime_api_address, secret))
+    except DeviceError as error:
+        print(f"murmur guard: {error}", file=sys.stderr)
+        return 2
+    except RuntimeApiError as error:
+        print(f"murmur guard: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0

@@ -1,0 +1,205 @@
+"""Bundles of plain Flower apps that know nothing of Murmur, and of some that mean harm."""
+
+import io
+import zipfile
+
+PROJECT = """
+[project]
+name = "plain"
+version = "1.0.0"
+
+[tool.flwr.app]
+publisher = "somebody"
+
+[tool.flwr.app.components]
+serverapp = "plain.server_app:app"
+clientapp = "plain.client_app:app"
+"""
+
+NUMPY = """
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from plain.task import rows
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    (weights,) = message.content["arrays"].to_numpy_ndarrays()
+    data = rows(context.node_config["data"])
+    model = ArrayRecord([weights + data.mean(axis=0).astype(weights.dtype)])
+    found = MetricRecord({"num-examples": len(data), "loss": 0.25})
+    return Message(RecordDict({"arrays": model, "metrics": found}), reply_to=message)
+
+@app.evaluate()
+def evaluate(message, context):
+    found = MetricRecord({"num-examples": 2, "accuracy": 0.75})
+    return Message(RecordDict({"metrics": found}), reply_to=message)
+"""
+
+TASK = """
+from pathlib import Path
+import numpy as np
+
+def rows(folder):
+    return np.loadtxt(Path(folder) / "table.csv", delimiter=",", ndmin=2)
+"""
+
+TORCH = """
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch.utils.data import DataLoader, TensorDataset
+
+app = ClientApp()
+
+def model():
+    layers = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
+    return torch.nn.Sequential(*layers)
+
+@app.train()
+def train(message, context):
+    net = model()
+    net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    x = torch.arange(48.0).reshape(16, 3) / 48
+    data = TensorDataset(x, (x.sum(1) > 1).long())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net.train()
+    for features, labels in DataLoader(data, batch_size=8, num_workers=WORKERS):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(features), labels)
+        loss.backward()
+        optimizer.step()
+    seen = context.state.config_records.setdefault("seen", ConfigRecord({"rounds": 0}))
+    seen["rounds"] += 1
+    found = {"num-examples": 16, "loss": float(loss), "rounds": seen["rounds"]}
+    arrays = ArrayRecord(net.state_dict())
+    return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord(found)}), reply_to=message)
+"""
+
+# What it does depends on the round: each is a way to harm its device, or not to answer it.
+HARMFUL = """
+import ctypes, os, sys, time
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+def everywhere(text):
+    for number in range(3, 20):
+        try:
+            os.write(number, text)
+        except OSError:
+            pass
+
+def huge():
+    everywhere((1 << 40).to_bytes(8, "little") + b"x" * 4096)
+    time.sleep(100)
+
+def malformed():
+    everywhere((12).to_bytes(8, "little") + (8).to_bytes(4, "little") + b"{nothing")
+    time.sleep(100)
+
+def nested():
+    text = b"[" * 60000
+    everywhere((4 + len(text)).to_bytes(8, "little") + len(text).to_bytes(4, "little") + text)
+    time.sleep(100)
+
+def endless():
+    while True:
+        print("x" * 65536)
+
+def bomb():
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass
+
+def disk():
+    number = 0
+    while True:
+        number += 1
+        with open(f"full-{number}", "wb") as file:
+            while True:
+                file.write(b"x" * (1 << 20))
+
+def memory():
+    held = []
+    while True:
+        held.append(b"x" * (1 << 24))
+
+def ends():
+    sys.exit("a secret")
+
+def dies():
+    os._exit(3)
+
+def crashes():
+    ctypes.string_at(0)
+
+def hangs():
+    time.sleep(1000)
+
+def raises():
+    raise ValueError("a secret")
+
+@app.train()
+def train(message, context):
+    globals()[message.content["config"]["does"]]()
+"""
+
+# Tells of one record by every way but the update: sizes, names, metrics, errors, time, state.
+LEAKING = """
+import sys, time
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+import numpy as np
+from plain.task import rows
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    record = int(rows(context.node_config["data"])[0, 0])
+    way = message.content["config"]["does"]
+    arrays = message.content["arrays"]
+    found = MetricRecord({"num-examples": 10 ** record, "loss": 0.25})
+    content = RecordDict({"arrays": arrays, "metrics": found})
+    if way == "sizes":
+        content["more"] = ArrayRecord([np.zeros(1000 * record)])
+        context.state["kept"] = ConfigRecord({"kept": "x" * 1000 * record})
+    elif way == "names":
+        content[f"record-{record}"] = MetricRecord({f"is-{record}": 1.0})
+    elif way == "metrics":
+        found["secret"] = float(record)
+    elif way == "errors":
+        if record:
+            raise ValueError(f"the record is {record}")
+    elif way == "time":
+        time.sleep(record)
+    elif way == "output":
+        print("x" * 100_000 * record)
+        sys.stderr.write("x" * 100_000 * record)
+    elif way == "update":
+        moved = {name: Array(a.numpy() + 1e6 * record) for name, a in arrays.items()}
+        content["arrays"] = ArrayRecord(moved)
+    return Message(content, reply_to=message)
+"""
+
+
+def bundle(app=NUMPY, **files):
+    """Flower's archive of an app whose client half is ``app``."""
+    written = {
+        "pyproject.toml": PROJECT,
+        "plain/__init__.py": "",
+        "plain/client_app.py": app,
+        "plain/task.py": TASK,
+        **files,
+    }
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        for name, content in written.items():
+            opened.writestr(name, content)
+    return archive.getvalue()

@@ -1,0 +1,434 @@
+"""A foreign app behind the Guard: what it may, what it costs, and when its device answers."""
+
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+from flwr.app import Array, ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
+from numpy.testing import assert_allclose
+
+from fl_app.device import guard as guarding
+from fl_app.device import sandbox
+from fl_app.device.flower_runtime import Task, TaskInput
+from fl_app.device.guard import AppError, Guard, _Watched
+from fl_app.device.guarded import framed, unframed
+from fl_app.device.node_settings import DeviceError
+from murmur.flower import private, server
+from murmur.privacy.ledger import Ledger
+from murmur.privacy.policy import GuardRules, Policy
+from murmur.round.task import REFUSED
+from tests.fl_app.device.bundles import HARMFUL, LEAKING, TORCH, bundle
+from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
+
+lacking = sandbox.missing()
+pytestmark = pytest.mark.skipif(
+    bool({"landlock", "seccomp"} & set(lacking)), reason="this kernel has no Landlock or seccomp"
+)
+
+GUARD = """
+guard:
+  bundles: any
+  data: [DATA]
+  app_seconds: SECONDS
+  answer_seconds: 400
+  cpu_seconds: 100
+  memory_mib: 2000
+  disk_mib: 64
+  processes: 60
+  without: [WITHOUT]
+"""
+TASK = Task("", b"", "", 1, for_client=True)
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("MURMUR_RESULTS", str(tmp_path / "murmur-results"))
+    monkeypatch.setattr(server, "PHASE_SECONDS", 60.0)
+
+
+class Clock:
+    """Stands still, but for who sleeps."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.slept = []
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def device(folder, seconds=60.0, without=None, rows="1,2,3\n3,2,1\n", policy=POLICY, **changes):
+    """A guarded device's folder, with data beside it."""
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "table.csv").write_text(rows)
+    own = folder / "device"
+    own.mkdir(exist_ok=True)
+    text = GUARD.replace("DATA", str(data)).replace("SECONDS", str(seconds))
+    parts = lacking if without is None else without
+    text = text.replace("WITHOUT", ", ".join(parts))
+    for key, value in changes.items():
+        lines = [f"  {key}: {value}" if f" {key}:" in line else line for line in text.splitlines()]
+        text = "\n".join(lines)
+    (own / "policy.yaml").write_text(policy.replace("honest_app", "none_such") + text)
+    return own
+
+
+def guard_of(folder, clock=None, **node_config):
+    clock = clock or Clock()
+    config = {"data": str(folder.parent / "data"), **node_config}
+    return Guard(folder, config, clock, clock.sleep)
+
+
+class Federation(Nodes):
+    """Three nodes: guarded ones with ``archives``, and others whose app is our own, in process."""
+
+    def __init__(self, folder, archives, **settings):
+        super().__init__(self.answer, 3, devices=folder)
+        self.archives = archives
+        self.clocks = {}
+        self.guards = {}
+        self.plain = app_of(lambda place: lambda arrays: arrays)
+        for place in range(len(archives)):
+            own = device(folder / f"guarded-{place}", **settings)
+            self.clocks[place] = Clock()
+            self.guards[place] = guard_of(own, self.clocks[place], place=place)
+
+    def answer(self, message, context):
+        place = context.node_config["partition-id"]
+        if place not in self.guards:
+            return self.plain(message, context)
+        asked = TaskInput(message, context, "", "", self.archives[place])
+        return self.guards[place].answer(TASK, asked)
+
+
+def started(grid, model, rounds=1, config=None, **terms):
+    budget = {"epsilon": 8.0, "delta": 1e-5, "clip": 1.0, **terms}
+    strategy = private(FedAvg(fraction_evaluate=float("evaluate" in terms)), **budget)
+    return strategy.start(
+        grid, record(model), num_rounds=rounds, timeout=100, train_config=config or ConfigRecord()
+    )
+
+
+def charges(guard):
+    with Ledger(guard.folder / "ledger.sqlite", expected=None) as ledger:
+        return ledger.releases()
+
+
+MODEL = {"0": np.zeros(3, np.float32)}
+
+
+def test_an_unmodified_numpy_app_trains_and_evaluates(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    grid = Federation(tmp_path, [bundle()])
+    terms = {"metrics": {"loss": (0, 1)}, "evaluate": {"accuracy": (0, 1)}}
+    # The others' own app has no such loss: the middle of the range.
+    result = started(grid, MODEL, clip=10.0, **terms)
+    assert_allclose(result.arrays["0"].numpy(), np.full(3, 2 / 3), atol=1e-4)
+    assert result.train_metrics_clientapp[1]["loss"] == pytest.approx((0.25 + 1.0) / 3, abs=1e-4)
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.75, abs=1e-4)
+    assert charges(grid.guards[0]) == 2
+    assert grid.clocks[0].slept == [400.0, 400.0]  # no phase of the protocol has waited
+    facts = [r.content["device"] for r in grid.replies if "device" in r.content]
+    assert sorted(fact["guarded"] for fact in facts) == [False, False, True]
+
+
+@pytest.mark.federation
+def test_an_unmodified_torch_app_trains_with_workers_and_a_state_of_its_own(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    workers = 0 if "namespaces" in lacking else 2
+    grid = Federation(tmp_path, [bundle(TORCH.replace("WORKERS", str(workers)))])
+    rng = np.random.default_rng(0)
+    model = {
+        "0.weight": rng.normal(size=(4, 3)).astype(np.float32),
+        "0.bias": np.zeros(4, np.float32),
+        "1.weight": np.ones(4, np.float32),
+        "1.bias": np.zeros(4, np.float32),
+        "1.running_mean": np.zeros(4, np.float32),
+        "1.running_var": np.ones(4, np.float32),
+        "1.num_batches_tracked": np.array(0, np.int64),
+        "2.weight": rng.normal(size=(2, 4)).astype(np.float32),
+        "2.bias": np.zeros(2, np.float32),
+    }
+    result = started(grid, model, rounds=2, metrics={"rounds": (0, 3)}, clip=10.0)
+    assert not np.array_equal(result.arrays["0.weight"].numpy(), model["0.weight"])
+    # The app counts its rounds in Context.state; the two others are the middle of the range.
+    seen = [result.train_metrics_clientapp[n]["rounds"] for n in (1, 2)]
+    assert_allclose(seen, [(1 + 3) / 3, (2 + 3) / 3], atol=1e-4)
+    assert not (grid.guards[0].folder / "errors.log").exists()
+
+
+WAYS = "huge malformed nested endless bomb disk memory ends dies crashes hangs raises"
+
+
+@pytest.mark.parametrize("without", [[], ["namespaces"]], ids=["namespaces", "no namespaces"])
+@pytest.mark.parametrize("way", WAYS.split())
+@pytest.mark.federation
+def test_a_harmful_app_costs_its_device_a_zero_update(tmp_path, monkeypatch, way, without):
+    if not without and lacking:
+        pytest.skip("no user namespaces here")
+    without_noise(monkeypatch)
+    grid = Federation(tmp_path, [bundle(HARMFUL)], seconds=8.0, without=without)
+    model = {"0": np.full(3, 0.5, np.float32)}
+    grid.plain = app_of(lambda place: lambda arrays: {n: a + 0.3 for n, a in arrays.items()})
+    result = started(grid, model, config=ConfigRecord({"does": way}))
+    assert_allclose(result.arrays["0"].numpy(), 0.5 + 0.2, atol=1e-4)
+    own = grid.guards[0]
+    assert charges(own) == 1 and grid.clocks[0].slept == [400.0]
+    assert "the app" in (own.folder / "errors.log").read_text()
+    sizes = {len(array.data) for r in grid.replies for array in _arrays(r)}
+    assert len(sizes) == 1
+    assert not [p for p in _processes() if str(own.folder) in p]
+
+
+def _arrays(reply):
+    return [a for held in reply.content.array_records.values() for a in held.values()]
+
+
+def _processes():
+    done = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def _size(value):
+    if isinstance(value, Array):
+        return len(value.data)
+    return len(value) if isinstance(value, bytes) else len(repr(value))
+
+
+def _shape(reply):
+    """Names, lengths and types of all that leaves in a reply."""
+    shape = {}
+    for name, held in reply.content.items():
+        for key, value in held.items():
+            parts = value if isinstance(value, list) else [value]
+            sizes = [_size(part) for part in parts]
+            shape[name, key] = type(value).__name__, sizes
+    return shape
+
+
+LEAKS = "sizes names metrics time output update"
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["errors", *(pytest.param(way, marks=pytest.mark.federation) for way in LEAKS.split())],
+)
+def test_what_leaves_tells_of_a_record_by_the_clipped_update_alone(tmp_path, monkeypatch, way):
+    """A whole run of an app that tells of its first row in every way that it has."""
+    without_noise(monkeypatch)
+    seen = []
+    for row in (0, 3):
+        grid = Federation(tmp_path / str(row), [bundle(LEAKING)], rows=f"{row},1,1\n")
+        config = ConfigRecord({"does": way})
+        result = started(grid, MODEL, config=config, metrics={"loss": (0, 1)})
+        told = [_shape(reply) for reply in grid.replies if not reply.has_error()]
+        told.sort(key=repr)
+        seen.append((result, told, grid.clocks[0].slept, charges(grid.guards[0])))
+    (one, *first), (other, *second) = seen
+    assert first == second
+    moved = other.arrays["0"].numpy() - one.arrays["0"].numpy()
+    if way == "update":
+        assert 0 < np.linalg.norm(moved) <= 1 / 3 + 1e-4
+    elif way == "errors":  # an app that fails answers with a zero, and the middle of the range
+        assert np.array_equal(moved, np.zeros(3))
+    else:
+        assert np.array_equal(moved, np.zeros(3))
+        assert one.train_metrics_clientapp == other.train_metrics_clientapp
+
+
+# The instant -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("took", "leaves"), [(0.0, 400.0), (59.0, 400.0), (399.9, 400.0), (401.0, 800.0)]
+)
+def test_an_answer_leaves_at_the_instant_that_the_policy_fixes(tmp_path, monkeypatch, took, leaves):
+    clock = Clock()
+    guard = guard_of(device(tmp_path), clock)
+
+    def answered(message, context, app, guarded):
+        app.started = True
+        clock.now += took
+        return message
+
+    monkeypatch.setattr(guarding, "protect", answered)
+    began = clock.now
+    guard.reply(TaskInput(None, None, "", "", b""), None)
+    assert clock.now - began == pytest.approx(leaves)
+    assert (guard.folder / "errors.log").exists() == (took > 400)
+
+
+def test_what_starts_no_app_is_answered_at_once(tmp_path):
+    clock = Clock()
+    guard = guard_of(device(tmp_path), clock)
+    grid = Federation(tmp_path / "grid", [])
+    context = next(iter(grid._contexts.values()))
+    message = Message(RecordDict({"arrays": record(MODEL)}), dst_node_id=101, message_type="train")
+    reply = guard.answer(TASK, TaskInput(message, context, "", "", bundle()))
+    assert "wrap the server's strategy" in reply.error.reason
+    assert clock.slept == [] and charges(guard) == 0
+
+
+# What one process may -----------------------------------------------------------------------------
+
+
+def watched(tmp_path, code, **changes):
+    rules = {"app_seconds": 1.0, "memory": 300 << 20, "disk": 1 << 30, "processes": 20, **changes}
+    rules = GuardRules(bundles=(), data=(), answer_seconds=9.0, cpu_seconds=9, **rules)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    return _Watched(process, rules, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import time; time.sleep(100)", "ended after 1 s"),
+        ("pass", "ended without a reply"),
+        ("import os; os.write(1, b'123')", "ended without a reply"),
+        ("import os; os.write(1, (1 << 40).to_bytes(8, 'little'))", "is of 1099511627784 bytes"),
+        ("import sys\nwhile True: sys.stderr.write('x' * 65536)", "ended after 1 s"),
+        ("import os\nfor _ in range(9): os.fork()\nos.read(0, 1)", "processes"),
+        ("x = b'x' * (400 << 20)\nwhile True: pass", "MiB of memory"),
+    ],
+)
+def test_a_process_that_takes_too_much_is_ended_with_all_that_it_started(tmp_path, code, said):
+    child = watched(tmp_path, code, app_seconds=1.0 if "after" in said else 30.0)
+    try:
+        with pytest.raises(AppError, match=said):
+            child.answer(1 << 16)
+        assert len(child.printed()) <= guarding._LOG
+    finally:
+        child.end()
+    assert guarding._taken(child._process.pid) == (0, 0)
+
+
+def test_a_reply_is_taken_up_to_its_own_length(tmp_path):
+    frame = framed({"a": 1}, [b"one", b""])
+    child = watched(tmp_path, f"import os; os.write(1, {frame!r} + b'more')\nwhile True: pass")
+    try:
+        assert unframed(child.answer(1 << 16), 100) == ({"a": 1}, [b"one", b""])
+    finally:
+        child.end()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        framed({}, [b"x"])[:-1],
+        framed({}, [b"x"]) + b"x",
+        framed({"x": "y" * 200}, []),
+        b"\x06\0\0\0\0\0\0\0\x02\0\0\0[]",
+        b'\x12\0\0\0\0\0\0\0\x0e\0\0\0{"sizes":[-1]}',
+        b'\x12\0\0\0\0\0\0\0\x0e\0\0\0{"sizes":[99]}',
+        b'\x13\0\0\0\0\0\0\0\x0f\0\0\0{"sizes":[1.0]}',
+        b'\x16\0\0\0\0\0\0\0\x12\0\0\0{"sizes":"nothing"}',
+    ],
+)
+def test_frames_that_are_none_are_refused(frame):
+    with pytest.raises((ValueError, TypeError, KeyError, AttributeError, Exception)):
+        unframed(frame, 100)
+
+
+def test_an_app_finds_nothing_of_its_guards(tmp_path, monkeypatch):
+    """Its environment, its descriptors, its node-config, and where it writes."""
+    monkeypatch.setenv("SECRET", "the owner's")
+    tells = """
+import os
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+app = ClientApp()
+@app.train()
+def train(message, context):
+    found = {"environment": float(any("SECRET" in key or "MURMUR" in key for key in os.environ))}
+    known = {"data", "place"}
+    found["config"] = float(len(set(context.node_config) - known))
+    found["records"] = float(len(set(message.content) - {"arrays", "config"}))
+    found["descriptors"] = 0.0
+    for number in range(1000):
+        try:
+            os.fstat(number)
+            found["descriptors"] += 1
+        except OSError:
+            pass
+    content = RecordDict({"arrays": message.content["arrays"], "m": MetricRecord(found)})
+    return Message(content, reply_to=message)
+"""
+    grid = Federation(tmp_path, [bundle(tells)])
+    without_noise(monkeypatch)
+    names = {"environment": (0, 2), "config": (0, 2), "records": (0, 2), "descriptors": (0, 20)}
+    found = started(grid, MODEL, metrics=names).train_metrics_clientapp[1]
+    values = {name: 3 * found[name] - high for name, (_, high) in names.items()}
+    # The null device, the answer, and its log as standard output and standard error.
+    expected = {"environment": 0, "config": 0, "records": 0, "descriptors": 4}
+    assert values == pytest.approx(expected, abs=0.01)
+
+
+# What an owner says -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_owner_may_name_the_bundles_that_may_run(tmp_path, named):
+    archive = bundle()
+    import hashlib
+
+    digest = hashlib.sha256(archive if named else b"another").hexdigest()
+    grid = Federation(tmp_path, [archive], bundles=f"[{digest}]")
+    message = Message(RecordDict({"a": ConfigRecord()}), dst_node_id=101, message_type="train")
+    reply = grid.answer(message, next(iter(grid._contexts.values())))
+    assert (reply.error.reason == REFUSED) != named
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"answer_seconds": 60}, "must be above app_seconds=60"),
+        ({"app_seconds": 0}, "guard.app_seconds='0': must be a number above 0"),
+        ({"memory_mib": "much"}, "guard.memory_mib='much': must be a whole number"),
+        ({"bundles": "[abc]"}, "guard.bundles=.*must be any, or a list of SHA-256"),
+        ({"bundles": "[]"}, "guard.bundles=.*must be any"),
+        ({"data": "[here]"}, "guard.data=.*must be absolute paths"),
+        ({"without": ["walls"]}, "guard.without='walls': must be among landlock"),
+        ({"data": "[/no/such/folder]"}, "/no/such/folder: of guard.data"),
+        ({"processes": "3\n  more: 4"}, "'more' in guard is not known"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_said(tmp_path, changes, said):
+    with pytest.raises(DeviceError, match=said):
+        guard_of(device(tmp_path, **changes))
+
+
+def test_a_device_without_rules_for_apps_runs_none(tmp_path):
+    folder = device(tmp_path)
+    (folder / "policy.yaml").write_text(POLICY)
+    assert Policy.load(folder / "policy.yaml").guard is None
+    with pytest.raises(DeviceError, match="has no `guard`"):
+        guard_of(folder)
+
+
+def test_a_device_whose_folder_an_app_could_read_is_refused(tmp_path):
+    with pytest.raises(DeviceError, match=r"lies in .*, which an app may read"):
+        guard_of(device(tmp_path, data=f"[{tmp_path}]"))
+
+
+def test_what_the_machine_lacks_is_said_and_what_to_write(tmp_path, monkeypatch):
+    folder = device(tmp_path, without=["namespaces"])
+    monkeypatch.setattr(guarding, "missing", lambda: ["namespaces"])
+    assert "namespaces" not in guard_of(folder).summary()
+    monkeypatch.setattr(guarding, "missing", lambda: ["seccomp", "namespaces"])
+    with pytest.raises(DeviceError, match=r"does not give seccomp; .*guard.without: \[seccomp\]"):
+        guard_of(folder)
