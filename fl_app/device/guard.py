@@ -34,7 +34,7 @@ from fl_app.device.node_settings import DeviceError
 from fl_app.device.resident import Resident
 from fl_app.device.sandbox import PARTS, SYSTEM, Sandbox, adopt_orphans, missing
 from murmur.common import printable
-from murmur.flower.ask import array_record
+from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
 from murmur.learning.array_file import private_folder, replace_file
 from murmur.privacy.policy import GuardRules, Policy
@@ -42,7 +42,7 @@ from murmur.round.task import log_error
 
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _LARGEST_HEAD = 1 << 16
-_LARGEST_STATE = 1 << 20  # and twice the model
+_LARGEST_STATE = 1 << 20  # and as much as the model
 _SCRATCH = "scratch"
 _LOG = 4000  # characters of what an app printed
 
@@ -77,6 +77,7 @@ class Guard(Resident):
         if policy.guard is None:
             raise DeviceError(f"{policy.source} has no `guard`: no foreign app may run here")
         self.rules = policy.guard
+        self.delta = policy.delta
         lacking = [part for part in missing() if part not in self.rules.without]
         if lacking:
             raise DeviceError(
@@ -111,10 +112,36 @@ class Guard(Resident):
         """
         began = self.clock()
         app = LockedApp(self.rules, self.folder, task_input.bundle, self.node_config)
-        reply = protect(task_input.message, context, app, guarded=True)
+        message = task_input.message
+        reply = protect(message, context, app, guarded=True, alone=self._alone(message))
         if app.started:
             self._wait(began)
         return reply
+
+    def _alone(self, message: Message) -> Ask | None:
+        """What an answer to a server without Murmur costs; None: it is refused.
+
+        The round is the server's word: which answer it is, for the ledger and for nothing else.
+        """
+        rules = self.rules.unprotected
+        if rules is None:
+            return None
+        from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
+
+        numbers = [held.get("server-round") for held in message.content.config_records.values()]
+        number = next((n for n in numbers if type(n) is int and n > 0), 1)
+        return Ask(
+            purpose="train",
+            round=number,
+            rounds=number,
+            epsilon=rules.epsilon,
+            delta=self.delta,
+            noise_multiplier=discrete_noise_multiplier(rules.epsilon, self.delta, 1),
+            clip=rules.clip,
+            minimum=1,
+            colluders=0,
+            simulated=True,
+        )
 
     def _wait(self, began: float) -> None:
         """Until the instant at which an answer to what came at ``began`` leaves."""
@@ -187,7 +214,8 @@ class LockedApp:
         )
         kept = self.folder / "apps" / f"{context.run_id}.state"
         state = kept.read_bytes() if kept.exists() else b""
-        model = sum(8 * len(array.data) + 512 for array in sent.values())
+        # The model in float64, though it may be sent in float16, and a state as large as it is.
+        largest = sum(5 * len(array.data) + 512 for array in sent.values()) + _LARGEST_STATE
         with self._scratch() as scratch:
             head = {"sandbox": self._sandbox(scratch), "record": record, "names": list(sent)}
             parts = [
@@ -197,7 +225,7 @@ class LockedApp:
                 self.bundle,
             ]
             asked = guarded.framed(head, parts)
-            answer = self._run(scratch, asked, 2 * model + _LARGEST_STATE)
+            answer = self._run(scratch, asked, min(largest, self.rules.memory))
         found, (state, *arrays) = guarded.unframed(answer, _LARGEST_HEAD)
         private_folder(kept.parent)
         replace_file(kept, state)

@@ -173,12 +173,15 @@ class Ask:
 
         Charged in the client's ledger before the answer leaves, as a part of a ``SummedEvent``
         where the answer is masked. Client-level, between neighbours of which one client's data are
-        replaced. It assumes that the server invents no clients (else the noise of others is its
-        own) and that the app's bundle is honest (it brings the code that protects). An owner's
-        policy must grant both, or the answer is refused; ``Device.of`` grants what the device
-        itself proves.
+        replaced. It assumes that the app's bundle is honest (it brings the code that protects), and
+        unless the client's own noise is all of it, that the server invents no clients (else the
+        noise of others is its own). An owner's policy must grant both, or the answer is refused;
+        ``Device.of`` grants what the device itself proves.
         """
-        return replace(self.mechanism.release(), assumptions=(INVENTS_NOBODY, HONEST_APP))
+        assumptions = [HONEST_APP]
+        if self.minimum - self.colluders > 1:
+            assumptions.insert(0, INVENTS_NOBODY)
+        return replace(self.mechanism.release(), assumptions=tuple(assumptions))
 
     def codec(self, size: int) -> AskedCodec:
         """The form of answers (size,): integers of 32 bits, in steps of the radius over 2^20.

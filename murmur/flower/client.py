@@ -26,7 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.app.message import make_message
 from flwr.clientapp import ClientApp as FlowerClientApp
 from flwr.common.constant import ErrorCode
@@ -47,6 +56,7 @@ from murmur.flower.ask import (
     arrays_of,
     refused_for,
 )
+from murmur.learning.array_file import array_from_bytes
 from murmur.privacy.events import Event
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.mechanisms.clipping import clip_l2, truncate
@@ -76,7 +86,13 @@ class ClientApp(FlowerClientApp):
         return protect(message, context, super().__call__)
 
 
-def protect(message: Message, context: Context, call_next: App, guarded: bool = False) -> Message:
+def protect(
+    message: Message,
+    context: Context,
+    call_next: App,
+    guarded: bool = False,
+    alone: Ask | None = None,
+) -> Message:
     """The protected reply to ``message``; every failure becomes an error reply.
 
     On a device every failure has the same words; in a trial they say what is wrong.
@@ -87,6 +103,8 @@ def protect(message: Message, context: Context, call_next: App, guarded: bool = 
         call_next: the app without protection. Called at most once, and only where the answer is
             charged; the same message again gets the stored reply, without a call.
         guarded: whether the app is locked in, so that nobody needs to trust it.
+        alone: what a training costs that a server asks for without Murmur; the client's noise is
+            then all that there is (``minimum`` 1, ``colluders`` 0). None: it is refused.
 
     Returns:
         The reply, or an error reply where nothing may leave.
@@ -98,6 +116,8 @@ def protect(message: Message, context: Context, call_next: App, guarded: bool = 
         log(logging.ERROR, "this device's folder: %s", error)
         return _error(message, REFUSED)
     try:
+        if alone is not None and kind == alone.purpose and ASKED not in message.content:
+            return Message(_alone(message, context, call_next, device, alone), reply_to=message)
         return Message(_answer(message, context, call_next, device), reply_to=message)
     except NotAskedError:
         return _error(message, refused_for(kind))
@@ -213,8 +233,12 @@ def _trial_folder(run: str, node: int) -> Path:
 # Answering -------------------------------------------------------------------------------------
 
 
-def _answer(message: Message, context: Context, call_next: App, device: Device) -> RecordDict:
+def _answer(
+    message: Message, context: Context, call_next: App, device: Device, alone: bool = False
+) -> RecordDict:
     """The reply's content, by the kind of message; see the head of this file.
+
+    ``alone``: the ask is the device's own, and nobody else's noise is counted on.
 
     Raises:
         NotAskedError: the message is not Murmur's.
@@ -235,7 +259,7 @@ def _answer(message: Message, context: Context, call_next: App, device: Device) 
     ask = Ask.in_message(content)
     if kind.partition(".")[0] != ask.purpose:
         raise RequestError(f"{ask.purpose} is asked for in a message of type {kind}")
-    if ask.simulated and device.owned:
+    if ask.simulated and device.owned and not alone:
         raise RequestError("simulated=True: a device masks what it releases")
     parties = _parties(device, content)
     app = _App(message, context, call_next)
@@ -252,6 +276,31 @@ def _answer(message: Message, context: Context, call_next: App, device: Device) 
             account=lambda client: OWNER,
         )
         return host.answer(content)
+
+
+def _alone(
+    message: Message, context: Context, call_next: App, device: Device, ask: Ask
+) -> RecordDict:
+    """The reply to a server that knows nothing of Murmur: the model that it sent, moved and noised.
+
+    It has the arrays that were sent, in their types, and a weight of 1 (Flower's ``num-examples``).
+    RequestError, before the charge or at it, where nothing may leave; the log says why.
+    """
+    own = ConfigRecord({"ask": ask.to_json(), "clients": [OWNER]})
+    asked = make_message(
+        message.metadata, content=RecordDict({**dict(message.content.items()), ASKED: own})
+    )
+    answered = _answer(asked, context, call_next, device, alone=True)
+    if "contribution" not in answered:
+        raise RequestError("nothing may leave")
+    name, record = array_record(message.content)
+    base = arrays_of(record)
+    layout = Layout(base, ask.frozen)
+    codec = ask.codec(layout.size)
+    packed = array_from_bytes(answered.array_records["contribution"]["sum"].data)
+    moved = layout.moved(base, codec.mean(codec.expand(packed, 1), 1))
+    arrays = {name: Array(moved.get(name, kept)) for name, kept in base.items()}
+    return RecordDict({name: ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 1})})
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,6 @@ or expired refuses everything. The file is explained line by line in
 ``deploy/policy.example.yaml``.
 """
 
-from murmur.privacy.policy.policy import GuardRules, Policy, Refusal
+from murmur.privacy.policy.policy import AloneRules, GuardRules, Policy, Refusal
 
-__all__ = ["GuardRules", "Policy", "Refusal"]
+__all__ = ["AloneRules", "GuardRules", "Policy", "Refusal"]

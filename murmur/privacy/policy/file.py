@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.policy.policy import ISOLATION, MECHANISMS, GuardRules
+from murmur.privacy.policy.policy import ISOLATION, MECHANISMS, AloneRules, GuardRules
 
 _LARGEST_FILE = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
@@ -27,6 +27,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _THREATS = ("local", "secure_aggregation")
 _AS_STATED = "as_stated"
 _ANY = "any"
+_REFUSE = "refuse"
 _LEDGER = re.compile(r"[0-9a-f]{32}")
 _BUNDLE = re.compile(r"[0-9a-f]{64}")
 _MIB = 1 << 20
@@ -256,7 +257,7 @@ def _guard(key: str, value: object) -> GuardRules | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        value = {"without": [], **value}
+        value = {"without": [], "unprotected": _REFUSE, **value}
     plain = _mapping(key, value, _GUARD)
     rules = GuardRules(
         bundles=_bundles(f"{key}.bundles", plain["bundles"]),
@@ -268,6 +269,7 @@ def _guard(key: str, value: object) -> GuardRules | None:
         disk=_count(f"{key}.disk_mib", plain["disk_mib"]) * _MIB,
         processes=_count(f"{key}.processes", plain["processes"]),
         without=tuple(_texts(f"{key}.without", plain["without"])),
+        unprotected=_unprotected(f"{key}.unprotected", plain["unprotected"]),
     )
     if rules.answer_seconds <= rules.app_seconds:
         raise ValueError(
@@ -290,7 +292,17 @@ _GUARD = (
     "disk_mib",
     "processes",
     "without",
+    "unprotected",
 )
+
+
+def _unprotected(key: str, value: object) -> AloneRules | None:
+    """``refuse``, or what an answer costs under a client's own noise alone."""
+    if value == _REFUSE:
+        return None
+    plain = _mapping(key, value, ("epsilon", "clip"))
+    found = {name: _positive(f"{key}.{name}", plain[name]) for name in plain}
+    return AloneRules(found["epsilon"], found["clip"])
 
 
 def _bundles(key: str, value: object) -> tuple[str, ...]:

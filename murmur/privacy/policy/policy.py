@@ -123,6 +123,19 @@ def elements(event: Event) -> Iterator[Event]:
 
 
 @dataclass(frozen=True)
+class AloneRules:
+    """What a training costs that a server asks for without Murmur (`murmur guard`).
+
+    Attributes:
+        epsilon: of one answer, at the policy's δ, against whoever reads it.
+        clip: the L2 norm to which the change of the model is clipped.
+    """
+
+    epsilon: float
+    clip: float
+
+
+@dataclass(frozen=True)
 class GuardRules:
     """What an owner lets a foreign app have that is locked in (`murmur guard`).
 
@@ -135,6 +148,7 @@ class GuardRules:
         memory, disk: bytes that all of its processes together may have.
         processes: how many it may have, threads counted for each user but root.
         without: parts of ``ISOLATION`` that the machine may lack.
+        unprotected: how a server is answered that does not sum under Murmur; None: not at all.
     """
 
     bundles: tuple[str, ...]
@@ -146,6 +160,7 @@ class GuardRules:
     disk: int
     processes: int
     without: tuple[str, ...] = ()
+    unprotected: AloneRules | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fl_app.device.guard import AppError, Guard, _Watched
 from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
 from murmur.flower import private, server
+from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
@@ -94,6 +95,7 @@ class Federation(Nodes):
     def __init__(self, folder, archives, **settings):
         super().__init__(self.answer, 3, devices=folder)
         self.archives = archives
+        self.asked_messages = []
         self.clocks = {}
         self.guards = {}
         self.plain = app_of(lambda place: lambda arrays: arrays)
@@ -103,6 +105,7 @@ class Federation(Nodes):
             self.guards[place] = guard_of(own, self.clocks[place], place=place)
 
     def answer(self, message, context):
+        self.asked_messages.append(message)
         place = context.node_config["partition-id"]
         if place not in self.guards:
             return self.plain(message, context)
@@ -432,3 +435,52 @@ def test_what_the_machine_lacks_is_said_and_what_to_write(tmp_path, monkeypatch)
     monkeypatch.setattr(guarding, "missing", lambda: ["seccomp", "namespaces"])
     with pytest.raises(DeviceError, match=r"does not give seccomp; .*guard.without: \[seccomp\]"):
         guard_of(folder)
+
+
+# A server without Murmur --------------------------------------------------------------------------
+
+ALONE = "{epsilon: 2, clip: 0.5}"
+
+
+def test_a_server_without_murmur_gets_each_update_under_the_whole_noise(tmp_path, monkeypatch):
+    from flwr.serverapp.strategy import FedAvg as Plain
+
+    policy = POLICY.replace("secure_aggregation", "local")
+    settings = {"unprotected": ALONE, "policy": policy}
+    grid = Federation(tmp_path, [bundle()] * 2, **settings)
+    grid._contexts.popitem()
+    result = Plain(fraction_evaluate=1.0).start(grid, record(MODEL), num_rounds=1, timeout=100)
+    told = [reply for reply in grid.replies if not reply.has_error()]
+    assert [set(reply.content) for reply in told] == [{"arrays", "metrics"}] * 2
+    assert all(dict(r.content["metrics"]) == {"num-examples": 1} for r in told)
+    assert result.evaluate_metrics_clientapp == {}
+    guard = grid.guards[0]
+    assert grid.clocks[0].slept == [400.0]  # the evaluation has started nothing
+    with Ledger(guard.folder / "ledger.sqlite", expected=None) as ledger:
+        (entry,) = [each for each in ledger.entries("0") if each.kind == "charge"]
+    spent = epsilon(entry.event, 1e-5, Threat.LOCAL, assumptions=["honest_app"]).epsilon
+    assert spent == pytest.approx(2.0, rel=1e-3) and spent <= 2.0
+    # Again, the same bytes and no second charge.
+    message = grid.asked_messages[0]
+    again = grid.answer(message, next(iter(grid._contexts.values())))
+    assert [a.data for a in _arrays(again)] in [[a.data for a in _arrays(r)] for r in told]
+    assert charges(guard) == 1
+
+
+def test_alone_an_update_is_clipped_and_a_failure_is_the_model_as_it_was(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    for number, (archive, moved) in enumerate([(bundle(), 0.5), (bundle(HARMFUL), 0.0)]):
+        grid = Federation(tmp_path / str(number), [archive], unprotected=ALONE)
+        content = RecordDict({"arrays": record(MODEL), "config": ConfigRecord({"does": "ends"})})
+        message = Message(content, dst_node_id=101, message_type="train")
+        reply = grid.answer(message, next(iter(grid._contexts.values())))
+        assert np.linalg.norm(_arrays(reply)[0].numpy()) == pytest.approx(moved, abs=1e-5)
+
+
+def test_alone_a_policy_that_allows_less_refuses_before_the_app_starts(tmp_path):
+    policy = POLICY.replace("epsilon_per_release: 100", "epsilon_per_release: 1")
+    grid = Federation(tmp_path, [bundle()], unprotected=ALONE, policy=policy)
+    message = Message(RecordDict({"arrays": record(MODEL)}), dst_node_id=101, message_type="train")
+    reply = grid.answer(message, next(iter(grid._contexts.values())))
+    assert reply.error.reason == REFUSED
+    assert charges(grid.guards[0]) == 0 and grid.clocks[0].slept == []
