@@ -1,7 +1,8 @@
 """A device: what its owner says, its data, and how it answers a server.
 
 ``node_settings`` are the owner's words and ``agreement`` what a server may set beside them;
-``data`` opens what the owner has named. ``serving`` answers the messages that ``flower_runtime``
-takes from the SuperNode, and ``health`` says how it goes.
+``data`` opens what the owner has named. ``resident`` takes messages from the SuperNode by
+``flower_runtime``; ``serving`` answers them with what is installed here, and ``health`` says how it
+goes. ``guard`` answers with anybody's app, which runs in ``guarded``, locked in by ``sandbox``.
 What a run asks of such data is in ``fl_app.config.device_terms``.
 """
