@@ -56,7 +56,7 @@ from murmur.flower.ask import (
     arrays_of,
     refused_for,
 )
-from murmur.learning.array_file import array_from_bytes
+from murmur.learning.codec import array_from_bytes
 from murmur.privacy.events import Event
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.mechanisms.clipping import clip_l2, truncate
