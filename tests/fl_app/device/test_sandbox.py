@@ -160,6 +160,25 @@ print("went on")
     assert "OSError: Landlock ABI" in done.stderr or not done.stderr
 
 
+@needs_lock
+def test_a_locked_process_ends_with_the_one_that_started_it(tmp_path):
+    inside = f"""
+import sys, time
+sys.path.insert(0, {str(Path(sandbox.__file__).parent)!r})
+from sandbox import Sandbox, lock
+lock(Sandbox({str(tmp_path)!r}, (), 1 << 30, 1 << 26, 500, 60, {tuple(lacking)!r}))
+print("locked", flush=True)
+time.sleep(100)
+"""
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-I', '-c', {inside!r}])"
+    guard = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert guard.stdout is not None
+    assert guard.stdout.readline() == b"locked\n"
+    guard.kill()
+    assert guard.stdout.read() == b""  # whoever held the pipe has ended
+    guard.wait()
+
+
 def test_owners_name_the_parts_that_there_are():
     assert sandbox.PARTS == ISOLATION
 
