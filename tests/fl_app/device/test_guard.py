@@ -40,6 +40,7 @@ guard:
   disk_mib: 64
   processes: 60
   without: [WITHOUT]
+  unprotected: refuse
 """
 TASK = Task("", b"", "", 1, for_client=True)
 
@@ -258,7 +259,7 @@ def test_an_answer_leaves_at_the_instant_that_the_policy_fixes(tmp_path, monkeyp
     clock = Clock()
     guard = guard_of(device(tmp_path), clock)
 
-    def answered(message, context, app, guarded):
+    def answered(message, context, app, guarded, alone):
         app.started = True
         clock.now += took
         return message
