@@ -142,7 +142,7 @@ def test_an_unmodified_numpy_app_trains_and_evaluates(tmp_path, monkeypatch):
     assert charges(grid.guards[0]) == 2
     assert grid.clocks[0].slept == [400.0, 400.0]  # no phase of the protocol has waited
     facts = [r.content["device"] for r in grid.replies if "device" in r.content]
-    assert sorted(fact["guarded"] for fact in facts) == [False, False, True]
+    assert sorted(bool(fact["guarded"]) for fact in facts) == [False, False, True]
 
 
 @pytest.mark.federation

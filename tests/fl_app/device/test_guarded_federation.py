@@ -53,7 +53,8 @@ def federation(tmp_path):
             policy = POLICY.replace("honest_app", "none_such") + guard.replace("DATA", str(data))
             (own / "policy.yaml").write_text(policy)
             config = {"data": str(data)}
-    X
+            command = ["murmur", "guard", "--device", str(own)]
+            running.start_node(number, running.enrol(number), config, device=command)
         wait_for(lambda: running.online() == 3, 300, "three nodes")
         yield running
 
