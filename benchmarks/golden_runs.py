@@ -28,17 +28,18 @@ COMMON = [
     *("federation.num_clients=6", "federation.num_rounds=2"),
 ]
 SUMS = ["privacy.threat=secure_aggregation", "privacy.secure_aggregation=on"]
-LINEAR = ["features=scattering", "model=linear"]
+LINEAR = ["features=scattering", "features.components=400", "model=linear"]
 RUNS = {
-    "privatekt paper": ["strategy=privatekt"],
+    "privatekt paper": ["strategy=privatekt", "privacy=paper"],
     "privatekt disjoint": [
-        *("strategy=privatekt", "strategy.answers=disjoint", "strategy.target=posterior"),
+        *("strategy=privatekt", "privacy=paper", "strategy.answers=disjoint"),
+        "strategy.target=posterior",
         *("strategy.learner=ridge", *LINEAR, "federation.public=100"),
     ],
     "privatekt votes": ["experiment=digits_votes", "federation.num_clients=12"],
-    "nbafl paper": ["strategy=nbafl"],
-    "nbafl worst": ["strategy=nbafl", "privacy.sensitivity=worst", "privacy.calibration=proven"],
-    "nbafl dpsgd": ["strategy=nbafl", "privacy.sensitivity=dpsgd", "privacy.calibration=proven"],
+    "nbafl paper": ["strategy=nbafl", "privacy=paper"],
+    "nbafl worst": ["strategy=nbafl"],
+    "nbafl dpsgd": ["strategy=nbafl", "privacy.unit=record"],
     "kd_dpfl": ["experiment=digits_kd_dpfl", "federation.num_clients=23"],
     "kd_dpfl randomised response": [
         *("experiment=digits_kd_dpfl", "federation.num_clients=23"),
@@ -70,14 +71,14 @@ RUNS = {
         "privacy.threat=local",
     ],
     "distributed sums": ["strategy=fedavg", "protection=distributed", "privacy=local", *SUMS],
-    "dpsgd_fedavg": ["strategy=dpsgd_fedavg", "model=mlp"],
+    "dpsgd_fedavg": ["strategy=dpsgd_fedavg", "privacy.unit=record", "model=mlp"],
     "class_statistics": ["strategy=class_statistics", *LINEAR, *SUMS, "federation.num_rounds=1"],
     "gradient_rounds": ["strategy=gradient_rounds", "privacy.epsilon=8", *SUMS],
     "gradient_rounds centred": [
         *("strategy=gradient_rounds", "model=centred", "strategy.average=0.5"),
         *("server_step=momentum", "privacy.epsilon=8", *SUMS),
     ],
-    "class_moments": ["strategy=class_moments", *SUMS, "federation.num_rounds=1"],
+    "class_moments": ["strategy=class_moments", "privacy.unit=record", *SUMS],
     "clustering": ["strategy=clustering", "model=clustering", "privacy.epsilon=inf"],
     "rows of clients": [
         "strategy=clustering",

@@ -74,7 +74,7 @@ def main() -> None:
     silent = math.floor(chosen.dropouts * chosen.clients)
     honest = chosen.clients - silent - chosen.colluders
     query = LabelQuery(
-        Budget(chosen.epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=honest),
+        Budget(chosen.epsilon, 1e-5, threat="secure_aggregation", honest_clients=honest),
         chosen.rows,
         chosen.classes,
         chosen.clients,

@@ -146,11 +146,13 @@ class Client(ABC):
 
     summed: bool = True
     threats: tuple[str, ...] = ("local",)
+    units: tuple[str, ...] = ("client",)
     keeps_statistics: ClassVar[bool] = False
     purposes: tuple[str, ...] = ("train",)
 
     def __init__(self, setup: ClientSetup) -> None:
         setup.budget.require_threat(type(self).__name__, self.threats)
+        setup.budget.require_unit(type(self).__name__, self.units)
         self.setup = setup
         self.trainer = setup.trainer
 

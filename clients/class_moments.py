@@ -27,20 +27,20 @@ class ClassMomentsClient(Client):
     ----------
     setup : ClientSetup
         What the host gives.
-    unit, constant, records, centre_share
-        As the server's half has them. ``unit`` says whether noise hides a record or the client's
+    constant, records, centre_share
+        As the server's half has them. The budget says whether noise hides a record or the client's
         whole data set; ``records``, or the largest published size, bounds how many records one
         client may add up.
     """
 
     threats = ("local", "secure_aggregation")
+    units = ("client", "record")
     purposes = ("train", CENTRE)
 
     def __init__(
         self,
         setup: ClientSetup,
         *,
-        unit: str,
         constant: Annotated[float, Field(gt=0, lt=1)],
         records: int | None,
         centre_share: Annotated[float, Field(gt=0, lt=1)],
@@ -48,7 +48,7 @@ class ClassMomentsClient(Client):
         super().__init__(setup)
         self.head = Head(self.trainer, "class_moments")
         self.releases = Releases(
-            setup.budget, self.head, unit, constant, records, setup.client_sizes, centre_share
+            setup.budget, self.head, constant, records, setup.client_sizes, centre_share
         )
 
     def codec(self, task: Task) -> Codec:

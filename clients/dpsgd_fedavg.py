@@ -22,8 +22,8 @@ from murmur.privacy.noise import NoiseGenerator
 class DpSgdClient(Client):
     """Answers with its privately trained weights, weighted by its number of examples.
 
-    The protected unit is a record, nulled or not, against whoever reads this client's messages.
-    Sizes must be public: they set weights, sampling rates and noise.
+    The protected unit, a record or the whole client, is nulled or not, against whoever reads this
+    client's messages. Sizes must be public: they set weights, sampling rates and noise.
 
     Parameters
     ----------
@@ -32,6 +32,8 @@ class DpSgdClient(Client):
     local : LocalDpSgd
         Its DP-SGD; as the server has it.
     """
+
+    units = ("client", "record")
 
     def __init__(self, setup: ClientSetup, *, local: LocalDpSgd) -> None:
         super().__init__(setup)

@@ -48,6 +48,7 @@ class KdDpflClient(Client):
         What labels the public set.
     """
 
+    units = ("client", "record")
     purposes = ("train", "label")
 
     def __init__(

@@ -126,8 +126,8 @@ class LocalTraining:
 class PrivateTraining:
     """DP-SGD on ``trainer`` (``murmur.papers.dpsgd``), each client at an ε of its own.
 
-    The protected unit is a record, nulled or not. The noise is inside the training, so no sum with
-    other clients hides it any better.
+    The protected unit is the budget's, a record or the whole client, nulled or not. The noise is
+    inside the training, so no sum with other clients hides it any better.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class PrivateTraining:
         self.how = how
         self.descent = how.descent()
         self.delta = budget.delta
-        self.schedule = how.schedule(budget.releases)
+        self.schedule = how.schedule(budget.releases, budget.record_unit)
 
     def event(self, epsilon: float, size: int) -> Event:
         """The steps of one round on ``size`` examples.

@@ -64,6 +64,8 @@ class NbAFLClient(Client):
         Lots of DP-SGD; None where the noise goes on the upload.
     """
 
+    units = ("client", "record")
+
     def __init__(
         self, setup: ClientSetup, *, settings: NbaflSettings, local: NbaflTraining
     ) -> None:

@@ -39,6 +39,7 @@ from murmur.round.report import PrivacyReport
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
+from strategies.foretold import Foretold
 
 if TYPE_CHECKING:
     from murmur.round.client_evaluation import ClientEvaluation
@@ -72,8 +73,12 @@ class CohortStrategy(Strategy, ABC):
     threats : tuple of str
         The adversaries that it supports (``Budget.threat``); a private budget for another one is
         refused when the strategy is made.
+    units : tuple of str
+        Whose data it can protect (``Budget.unit``); a private budget for another unit is refused.
     unit, adjacency : Unit, Adjacency
         Whose data is protected, and which two data sets are neighbours.
+    has_paper_budget : bool
+        Whether its paper states a budget in terms of its own (``Budget.paper``).
     weighted : bool
         Whether clients count by their number of examples, rather than alike.
     summed : bool
@@ -115,8 +120,10 @@ class CohortStrategy(Strategy, ABC):
 
     algorithm: str
     threats: tuple[str, ...] = ("local",)
+    units: tuple[str, ...] = ("client",)
     unit: Unit = Unit.CLIENT
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    has_paper_budget: bool = False
     claim: str = ""
     difference: str = ""
     weighted: bool = False
@@ -125,6 +132,8 @@ class CohortStrategy(Strategy, ABC):
 
     def __init__(self, setup: ServerSetup) -> None:
         setup.budget.require_threat(self.algorithm, self.threats)
+        setup.budget.require_unit(self.algorithm, self.units)
+        setup.budget.require_paper(self.algorithm, self.has_paper_budget)
         self.setup = setup
         self.trainer = setup.trainer
         self.sums = Sums(setup, setup.cohort_size, "secure groups", rows=not self.summed)
@@ -258,6 +267,18 @@ class CohortStrategy(Strategy, ABC):
         """σ of the noise in each weight of the last model, for its drawing; None: not known."""
         return None
 
+    def foretold(self) -> Foretold | None:
+        """What is left of the score without noise; None: nothing is lost, or nobody can tell."""
+        return None
+
+    def signal_to_noise(self) -> float | None:
+        """How long, over the whole run, what clients agree on is beside the noise on it.
+
+        As if all of a cohort said the same, so the most that can be hoped for. None where nothing
+        is noised, or where it cannot be told from settings that are public.
+        """
+        return None
+
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """What the paper's theorem states: ε of one round and of the whole run.
 
@@ -272,6 +293,13 @@ class CohortStrategy(Strategy, ABC):
     def spent(self) -> Event:
         """What the most exposed client has released so far, as the budget's adversary sees it."""
         return self.report.spent()
+
+    def planned(self) -> Event:
+        """All that the run will release of the client that it asks most often.
+
+        As the budget's adversary sees it. It must cost no more than the budget allows.
+        """
+        return self.report.planned()
 
     def warnings(self) -> list[str]:
         """What a user should know before the run starts: settings that work against each other."""

@@ -45,8 +45,6 @@ class ClassMoments(CohortStrategy):
     ----------
     setup : ServerSetup
         What the ServerApp gives; its budget must be for one round.
-    unit : str
-        Whose data is protected: "record" or "client".
     constant : float
         b in (0, 1), the constant beside the features.
     shrinkage : float
@@ -64,13 +62,13 @@ class ClassMoments(CohortStrategy):
 
     algorithm = "second moments of classes"
     threats = ("local", "secure_aggregation")
+    units = ("client", "record")
     difference = "nothing is claimed beyond what is proven."
 
     def __init__(
         self,
         setup: ServerSetup,
         *,
-        unit: str,
         constant: Annotated[float, Field(gt=0, lt=1)],
         shrinkage: Positive,
         records: int | None,
@@ -79,7 +77,7 @@ class ClassMoments(CohortStrategy):
         self.head = Head(setup.trainer, "class_moments")
         super().__init__(setup)
         self.releases = Releases(
-            setup.budget, self.head, unit, constant, records, setup.client_sizes, centre_share
+            setup.budget, self.head, constant, records, setup.client_sizes, centre_share
         )
         self.unit = self.releases.unit
         self.constant = constant

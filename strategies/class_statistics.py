@@ -135,6 +135,10 @@ class ClassStatistics(CohortStrategy):
         lead = clients / (sigma * math.sqrt(numbers)) if sigma else math.inf
         return {"numbers": numbers, "noise": sigma, "lead at most": lead}
 
+    def signal_to_noise(self) -> float | None:
+        """That of the one sum."""
+        return self.noise_facts()["lead at most"] if self.setup.budget.is_private else None
+
     def release_event(self) -> Event:
         """One noised vector of norm 1, by the client's own noise; its exchange moves it by 2."""
         return self.release.event()

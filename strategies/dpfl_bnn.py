@@ -54,6 +54,7 @@ class DPFLBNN(CohortStrategy):
 
     algorithm = "DPFL-BNN"
     threats = ("local", "secure_aggregation")
+    has_paper_budget = True
     claim = "(ε, δ)-differential privacy of a client over all rounds (Liu et al. 2023, theorem 1)"
     difference = (
         "theorem 1 counts a single bit of a client's vector, and a client's data decides all of "

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import Integers, WeightCodec
-from murmur.papers.dpsgd import LocalDpSgd
-from murmur.privacy.accounting import Adjacency, Unit
+from murmur.papers.dpsgd import LocalDpSgd, signal_to_noise
+from murmur.privacy.accounting import Adjacency
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, RepeatedEvent
 from murmur.privacy.statement import Exposure
 from murmur.round.setup import ServerSetup
@@ -24,8 +24,9 @@ from strategies.record_paths import RecordPaths
 class DpSgdFedAvg(CohortStrategy):
     """w ← Σ n_i w_i / Σ n_i over clients that train by DP-SGD.
 
-    Nothing is hidden in a sum: the budget holds for a record against whoever reads its client's
-    messages. Each client has noise of its own, by its size. ValueError where sizes are not public.
+    Nothing is hidden in a sum: the budget holds, for a record or a client, against whoever reads
+    the client's messages. To protect a client takes as many times the noise as it has records.
+    Each client has noise of its own, by its size. ValueError where sizes are not public.
 
     Parameters
     ----------
@@ -36,17 +37,19 @@ class DpSgdFedAvg(CohortStrategy):
     """
 
     algorithm = "federated averaging with DP-SGD on every client"
-    unit = Unit.RECORD
+    units = ("client", "record")
+    has_paper_budget = True
     adjacency = Adjacency.REPLACE_SPECIAL
     weighted = True
-    claim = "every client's uploads together are (ε, δ)-differentially private for its records"
+    claim = "every client's uploads together are (ε, δ)-differentially private"
 
     def __init__(self, setup: ServerSetup, *, local: LocalDpSgd) -> None:
         super().__init__(setup)
         if setup.client_sizes is None:
             raise ValueError("client_sizes=None: sizes must be public, they set the sampling rates")
         self.sizes = setup.client_sizes
-        self.schedule = local.schedule(setup.budget.releases)
+        self.unit = setup.budget.record_unit
+        self.schedule = local.schedule(setup.budget.releases, self.unit)
         self.paths = RecordPaths(self._path, setup.budget.delta)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
@@ -60,6 +63,15 @@ class DpSgdFedAvg(CohortStrategy):
     def update(self, number: int, model: Parameters, total: Integers, weight: int) -> Parameters:
         """The weighted mean, post-processing of what clients have noised."""
         return self.codec().mean(total, weight).astype(np.float32)
+
+    def signal_to_noise(self) -> float | None:
+        """That of the gradients of clients of median size."""
+        budget = self.setup.budget
+        if not budget.is_private:
+            return None
+        size = int(np.median(self.sizes))
+        clients, numbers = self.setup.cohort_size, self.trainer.num_parameters
+        return signal_to_noise(self.schedule, budget, size, clients, numbers)
 
     # Privacy --------------------------------------------------------------------------------
 
@@ -83,11 +95,13 @@ class DpSgdFedAvg(CohortStrategy):
         return self.paths.spent(self.participations)
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
-        """The budget: of the run, or of each round."""
+        """The budget of the run."""
         budget = self.setup.budget
-        if not budget.is_private:
-            return None, None
-        return (None, budget.epsilon) if budget.per == "run" else (budget.epsilon, None)
+        return None, budget.epsilon if budget.is_private else None
+
+    def planned(self) -> Event:
+        """All uploads of the client that spends most."""
+        return RepeatedEvent(self.release_event(), self.setup.budget.releases)
 
     def exposures(self) -> list[Exposure]:
         """Whoever sees the clients' messages."""

@@ -121,6 +121,14 @@ class FedAvg(CohortStrategy):
             "lead at most": clients / (noise * math.sqrt(size)),
         }
 
+    def signal_to_noise(self) -> float | None:
+        """That of the sum of all rounds' updates, each of the clipping norm."""
+        noise = self.protection.noise_on_a_sum()
+        if not noise or not self.summed:
+            return None
+        rounds = math.sqrt(self.setup.budget.rounds)
+        return self.setup.cohort_size * rounds / (noise * math.sqrt(self.parts.size))
+
     # Privacy --------------------------------------------------------------------------------
 
     def release_event(self) -> Event:
@@ -137,6 +145,10 @@ class FedAvg(CohortStrategy):
     def spent(self) -> Event:
         """What the budget's adversary has seen of the most exposed client."""
         return self.protection.spent(self.participations) or super().spent()
+
+    def planned(self) -> Event:
+        """The same over the whole run."""
+        return self.protection.planned() or super().planned()
 
     # Checkpoint -----------------------------------------------------------------------------
 

@@ -66,6 +66,10 @@ class FedPer(FedAvg):
         moved = super().apply(number, model[: self.shared], means)
         return np.concatenate([moved, model[self.shared :]])
 
+    def signal_to_noise(self) -> None:
+        """Not told: what is scored are clients' own models, which train without noise as well."""
+        return None
+
     def evaluate(self, model: Parameters) -> dict[str, float]:
         """The mean accuracy of the clients' own models, if they were asked.
 

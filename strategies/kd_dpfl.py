@@ -19,6 +19,7 @@ w_s comes from DP-SGD at ε_s = r·ε_g; in tight mode it needs no noise, being 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -29,12 +30,13 @@ from murmur.common import experiment_rng
 from murmur.learning.codec import Integers, WeightCodec
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.learning.voting import plurality
-from murmur.papers.dpsgd import LocalDpSgd, Lots, train_privately
+from murmur.papers.dpsgd import LocalDpSgd, Lots, signal_to_noise, train_privately
 from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
-from murmur.privacy.accounting import Adjacency, Unit
+from murmur.privacy.accounting import Adjacency
 from murmur.privacy.events import Event
 from murmur.privacy.mechanisms import project_simplex
+from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.statement import Exposure
 from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
@@ -103,7 +105,8 @@ class KdDpfl(CohortStrategy):
     """
 
     algorithm = "KD-DPFL"
-    unit = Unit.RECORD
+    units = ("client", "record")
+    has_paper_budget = True
     adjacency = Adjacency.REPLACE_SPECIAL
     weighted = True
     claim = (
@@ -142,6 +145,7 @@ class KdDpfl(CohortStrategy):
                 f"schedule={setup.cohorts.kind}: KD-DPFL draws its cohorts afresh from the clients "
                 "of its federated stage; set federation.schedule=random"
             )
+        self.unit = setup.budget.record_unit
         self.special = special
         self.soft = soft
         self.scheme = Scheme.of(
@@ -281,6 +285,17 @@ class KdDpfl(CohortStrategy):
             soft_targets=True,
         )
 
+    def signal_to_noise(self) -> float | None:
+        """That of the general clients' gradients, where they train by DP-SGD."""
+        budget, uploads = self.setup.budget, self.scheme.uploads
+        general = list(self.plan.general)
+        if not budget.is_private or not general or not isinstance(uploads, LotSchedule):
+            return None
+        own = replace(budget, epsilon=min(self.plan.general.values()))
+        size = int(np.median([self.scheme.sizes[client] for client in general]))
+        clients = min(self.setup.cohort_size, len(general))
+        return signal_to_noise(uploads, own, size, clients, self.trainer.num_parameters)
+
     # Privacy --------------------------------------------------------------------------------
 
     def _path(self, client: int) -> Event:
@@ -305,6 +320,11 @@ class KdDpfl(CohortStrategy):
     def spent(self) -> Event:
         """All that the most exposed client has released so far."""
         return self.paths.spent(self.participations)
+
+    def planned(self) -> Event:
+        """The costliest client's path over the whole run."""
+        clients = {*self.plan.general, *self.plan.label}
+        return self.paths.worst(map(self.scheme.whole_path, sorted(clients)))
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """The plan's sum on the costliest path, by basic composition.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.codec import GridCodec, Integers
-from murmur.papers.dpsgd import Lots
+from murmur.papers.dpsgd import Lots, signal_to_noise
 from murmur.papers.nbafl.noise import NbaflNoise, NbaflSettings, seen_by_outsider
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, RepeatedEvent
@@ -62,15 +62,10 @@ class NbAFL(CohortStrategy):
     """
 
     algorithm = "NbAFL"
-    claim = (
-        "noise before aggregation makes L uploads and all T broadcasts (ε, δ)-differentially "
-        "private for a record (Wei et al. 2020)"
-    )
-    difference = (
-        "the paper's constant √(2 ln(1.25/δ)) holds below ε = 1 only, it adds ε up over uploads, "
-        "and it counts uploads and broadcasts apart; proven is their exact composition."
-    )
+    difference = "nothing is claimed beyond what is proven."
+    units = ("client", "record")
     unit = Unit.RECORD
+    has_paper_budget = True
     weighted = True
 
     def __init__(
@@ -82,6 +77,16 @@ class NbAFL(CohortStrategy):
         self.sizes = setup.client_sizes
         size = self.trainer.num_parameters
         self.noise = NbaflNoise.of(setup.budget, self.sizes, size, settings)
+        if setup.budget.paper:
+            self.claim = (
+                "noise before aggregation makes L uploads and all T broadcasts "
+                "(ε, δ)-differentially private for a record (Wei et al. 2020)"
+            )
+            self.difference = (
+                "the paper's constant √(2 ln(1.25/δ)) holds below ε = 1 only, it adds ε up over "
+                "uploads, and it counts uploads and broadcasts apart; proven is their exact "
+                "composition."
+            )
         if self.noise.sensitivity == "worst":
             self.unit = Unit.CLIENT
         self.schedule: LotSchedule | None = None
@@ -116,6 +121,18 @@ class NbAFL(CohortStrategy):
             f"clients_per_round={noise.scheduled}: the paper's condition T > ε/γ adds no noise to "
             "broadcasts here; privacy.calibration=proven does where it is needed"
         ]
+
+    def signal_to_noise(self) -> float | None:
+        """That of models of norm C; with ``dpsgd`` of the smallest client's gradients."""
+        noise, budget = self.noise, self.setup.budget
+        if not noise.is_private:
+            return None
+        numbers = self.trainer.num_parameters
+        if self.schedule is not None:
+            return signal_to_noise(
+                self.schedule, budget, noise.smallest_dataset, noise.scheduled, numbers
+            )
+        return noise.clip * math.sqrt(noise.scheduled / numbers) / noise.upload_sigma
 
     # The round ------------------------------------------------------------------------------
 

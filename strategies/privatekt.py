@@ -61,6 +61,7 @@ class PrivateKT(CohortStrategy):
     """
 
     algorithm = "PrivateKT"
+    has_paper_budget = True
 
     def __init__(
         self, setup: ServerSetup, *, answers: str, K: int, use_labels: bool, learning: Learning
@@ -79,7 +80,7 @@ class PrivateKT(CohortStrategy):
         self.answers = way(LabelQuery(setup.budget, K, self.classes, asked))
         self.indices = np.zeros(0, np.int64)
         self.difference = "nothing is claimed beyond what is proven."
-        if not self.is_disjoint:
+        if not self.is_disjoint and setup.budget.paper:
             self.claim = (
                 "each round is ε-locally differentially private, and shuffled reports keep the "
                 "whole run at that ε (Qi et al. 2023)"
@@ -93,7 +94,7 @@ class PrivateKT(CohortStrategy):
     def epsilon(self) -> float:
         """ε of one round of randomised labels; inf without protection.
 
-        Where the budget is for the run, it is what ``Budget.per_round`` leaves for a round.
+        That of the paper is for a round; of one for the run ``Budget.per_round`` leaves this.
         """
         mechanism = self.answers.mechanism
         return math.inf if mechanism is None else mechanism.epsilon * self.K
@@ -122,6 +123,12 @@ class PrivateKT(CohortStrategy):
             "kept": self.answers.keep,
             "lead in standard errors": self.answers.lead(clients),
         }
+
+    def signal_to_noise(self) -> float | None:
+        """That of the labels of one image, of which 60% name its class."""
+        if not self.setup.budget.is_private or not self.use_labels:
+            return None
+        return self.noise_facts()["lead in standard errors"]
 
     # The round ------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class PrivateKT(CohortStrategy):
 
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """ε for a round, and the same ε for the run; nothing for what is not the paper's."""
-        if self.is_disjoint:
+        if self.is_disjoint or not self.setup.budget.paper:
             return None, None
         claimed = self.epsilon if self.use_labels else 0.0
         return claimed, claimed

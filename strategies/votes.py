@@ -64,6 +64,12 @@ class Votes(CohortStrategy):
             "lead in standard errors": self.answers.lead(self.setup.cohort_size),
         }
 
+    def signal_to_noise(self) -> float | None:
+        """That of the votes for one image, of which 60% are for its class."""
+        if not self.setup.budget.is_private:
+            return None
+        return self.answers.lead(self.setup.cohort_size)
+
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """K distinct public images, drawn by the model's entropy on them."""
         self.indices = self.student.draw(number, model, self.K)

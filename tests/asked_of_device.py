@@ -130,7 +130,7 @@ MATTERS = (
     "protection",
     "evaluation",
     "privacy.epsilon",
-    "privacy.per",
+    "privacy.unit",
     "privacy.threat",
 )
 FIRST = {key: name for name in reversed(CASES) for key in CASES[name].values}

@@ -9,7 +9,8 @@ that both end in follow (``finished``), then ``auto`` and the keys. Files and wo
 caches are keyed by the folders of conf/ (``conf_files.roots``), so a process that gets another
 folder of classes composes anew. What a cache holds is read-only or copied.
 
-Composing decides two things besides. ``auto`` in conf/compute becomes what this machine's
+Composing decides three things besides. ``privacy.threat=null`` becomes the strategy's own threat.
+``auto`` in conf/compute becomes what this machine's
 installation and processor have: what is compiled sums in another order than PyTorch does, so the
 decision is recorded in config.yaml and handed to every process among the overrides, instead of
 being each machine's own. And equal settings have equal keys (``job_key``), on every machine.
@@ -50,6 +51,7 @@ from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.overrides import one_line, parsed, to_overrides
 from murmur.learning.process import has_bfloat16, has_compiler, has_kernels
 
+OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
 
 # The settings of conf/config.yaml that belong to no group.
@@ -170,6 +172,7 @@ def finished(config: DictConfig) -> DictConfig:
     OmegaConf.set_struct(config, False)
     try:  # looking at a value resolves it
         _drop_limits(config)
+        decide_threat(config)
         OmegaConf.resolve(config)
         decide(config)
     except OmegaConfBaseException as error:
@@ -372,6 +375,19 @@ def decide(config: DictConfig) -> None:
         compute.fused = has_compiler()
     if compute.get("precision") == "auto":
         compute.precision = fastest_precision()
+
+
+def decide_threat(config: DictConfig) -> None:
+    """Replace ``privacy.threat=null`` in a writable configuration by the strategy's own threat.
+
+    Its file names it as ``own_threat``, or the file of its protection does.
+    """
+    own = "local"
+    for group in ("protection", "strategy"):
+        if isinstance(config.get(group), DictConfig):
+            own = config[group].pop(OWN_THREAT, None) or own
+    if OmegaConf.select(config, "privacy.threat", default="") is None:
+        config.privacy.threat = own
 
 
 def decided(config: DictConfig) -> list[str]:

@@ -138,38 +138,41 @@ class ComputeSettings:
 
 @settings
 class PrivacySettings:
-    """``conf/privacy``: the budget of one client, its noise, its device's policy, secure sums.
+    """``conf/privacy``: the budget of the whole run, its noise, devices' policy, secure sums.
 
     Attributes:
-        epsilon: the budget's ε; infinity for runs that are not private.
+        epsilon: the budget's ε, of all that the run releases of one unit; infinity for runs that
+            are not private.
         delta: its δ.
-        per: whether a run or each round has this budget (``murmur.privacy.budget.Budget``).
+        unit: everything that a client holds, or one record of it.
+        paper: whether the ε is that of the strategy's paper, in the paper's own terms, instead
+            (``murmur.privacy.budget.Budget``).
         noise: from the operating system, or seeded: for tests and reproductions only.
         policy: the file with what a device's owner allows; None: a simulation without one.
         threat: the adversary that the budget is meant for. Local: whoever reads a client's
             messages, the server included; secure_aggregation: a server that sees sums only;
-            central: whoever sees what a trusted server publishes.
+            central: whoever sees what a trusted server publishes. Where nobody sets it, it is the
+            strategy's own (``composition.decide_threat``).
         secure_aggregation: whether clients mask what they send; None: what ``threat`` asks for.
         secure_sum: the settings of ``SecureSumSettings`` beside its mode.
         sensitivity: for strategies that have a choice there (NbAFL), which check it.
         calibration: the same.
-        unit: the same, of those that can protect a record or a client.
     """
 
     epsilon: int | float  # an integer stays one: statements say what was typed
     delta: int | float
-    per: str
     noise: Literal["os", "seeded"]
     policy: str | None
+    unit: Literal["client", "record"] = "client"
+    paper: bool = False
     threat: Literal["local", "secure_aggregation", "central"] = "local"
     secure_aggregation: Literal["on", "off", "simulated"] | None = None
     secure_sum: Mapping[str, Any] = field(default_factory=dict)
     sensitivity: str | None = None
     calibration: str | None = None
-    unit: str | None = None
 
     def __post_init__(self) -> None:
-        Budget(self.epsilon, self.delta, self.per)
+        Budget(self.epsilon, self.delta)
         if self.epsilon < LEAST_EPSILON:
             raise ValueError(
                 f"epsilon={self.epsilon}: must be at least {LEAST_EPSILON:g}; below it a release "
@@ -206,6 +209,19 @@ class PrivacySettings:
         except ValueError as error:
             raise ValueError(f"secure_sum.{error}") from error
 
+    def require_delta(self, units: int) -> None:
+        """ValueError where δ is too large for so many protected units, by public numbers.
+
+        A mechanism that shows one unit in δ·n of all runs, and keeps the others, would keep such a
+        budget. A tenth of 1/n is the most that is taken; papers take what they take.
+        """
+        most = 1 / (10 * units)
+        if self.delta > most and not self.paper and self.epsilon < math.inf:
+            raise ValueError(
+                f"delta={self.delta:g}: must be at most {most:.2g}, a tenth of one in {units:,} "
+                f"{self.unit}s: a larger one lets whole {self.unit}s leak"
+            )
+
     def budget(self, schedule: Schedule) -> Budget:
         """The budget of one client for a run with these cohorts.
 
@@ -230,12 +246,13 @@ class PrivacySettings:
         return Budget(
             self.epsilon,
             self.delta,
-            self.per,
             schedule.rounds,
             threat=self.threat,
             honest_clients=honest,
             participations=schedule.participations,
             failure=failure,
+            unit=self.unit,
+            paper=self.paper,
         )
 
 

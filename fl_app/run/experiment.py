@@ -192,9 +192,9 @@ class Experiment:
     def _require_extendable(self, before: int) -> None:
         """Refuse more rounds where what a client releases depends on how many there will be.
 
-        Under ``privacy.per=round`` each participation keeps the budget by itself, and rounds can be
-        added, unless the algorithm plans the noise of all rounds together or its release differs
-        for the two numbers of rounds.
+        A paper's budget may be for each round by itself: then rounds can be added, unless the
+        algorithm plans the noise of all rounds together or its release differs for the two numbers
+        of rounds.
 
         Args:
             before: the number of rounds for which the run was planned.
@@ -208,7 +208,7 @@ class Experiment:
                 f"federation.num_rounds={now}: the noise of this run's {before} rounds was planned "
                 "together; start a new run of as many rounds as you want"
             )
-        shared = budget.per == "run" and budget.is_private
+        shared = budget.is_private and not budget.paper
         if not shared:
             earlier = copy.deepcopy(self.config)
             OmegaConf.set_readonly(earlier, False)
@@ -218,7 +218,7 @@ class Experiment:
         if shared:
             raise ConfigError(
                 f"federation.num_rounds={now}: this run's budget was shared out over {before} "
-                "rounds; only a run with privacy.per=round can be extended"
+                "rounds; only a paper's budget of a round (privacy=paper) can be extended"
             )
 
     def _settings(self) -> dict[str, Any]:

@@ -20,10 +20,13 @@ from fl_app.run.clients import build_client, build_evaluator, promises
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.population import Population
 from murmur.learning.training.trainer import Trainer
+from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.round.enrolment import Enrolment
 from murmur.round.placement import ClientPlacement, DevicePlacement, SimulatedPlacement
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
+
+_ROUNDING = 1e-6
 
 
 def build_strategy(config: DictConfig, population: Population, trainer: Trainer) -> CohortStrategy:
@@ -44,6 +47,13 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
     client = build_client(config, population, trainer, Path())
     build_evaluator(config, population, trainer, Path())
     budget, schedule = promises(config)
+    units = federation.num_clients
+    if privacy.unit == "record" and population.sizes:
+        units = sum(population.sizes)
+    try:
+        privacy.require_delta(units)
+    except ValueError as error:
+        raise ConfigError(f"privacy.{error}") from error
     setup = ServerSetup(
         trainer=trainer,
         public=population.public,
@@ -77,6 +87,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
     if config.audit.canaries:
         _add_canaries(config, client, strategy)
     _require_secure_sums(setup, strategy)
+    _require_within_budget(strategy)
     return strategy
 
 
@@ -117,3 +128,33 @@ def _require_secure_sums(setup: ServerSetup, strategy: CohortStrategy) -> None:
             settings.terms("check", 0, range(size // settings.groups), 1, 1)
         except ValueError as error:
             raise ConfigError(f"privacy.secure_sum with a cohort of {size}: {error}") from error
+
+
+def _require_within_budget(strategy: CohortStrategy) -> None:
+    """ConfigError where the whole run would cost a unit more than the budget, by its own events.
+
+    Murmur's own strategies calibrate to the budget; this is for those that do not read it.
+    """
+    budget = strategy.setup.budget
+    if not budget.is_private or budget.paper:
+        return
+    planned = planned_epsilon(strategy)
+    if planned > budget.epsilon * (1 + _ROUNDING):
+        raise ConfigError(
+            f"privacy.epsilon={budget.epsilon:g}: {strategy.algorithm} would spend "
+            f"{planned:,.4g} of a {budget.unit} by the end; its noise must follow from the budget "
+            "(`setup.budget`), or set privacy.epsilon=inf to promise none"
+        )
+
+
+def planned_epsilon(strategy: CohortStrategy) -> float:
+    """ε of the whole run for the budget's unit, against its threat, under all assumptions."""
+    budget = strategy.setup.budget
+    return epsilon(
+        strategy.planned(),
+        budget.delta,
+        Threat(budget.threat),
+        strategy.adjacency,
+        unit=Unit(budget.unit),
+        assumptions=None,
+    ).epsilon

@@ -3,7 +3,9 @@
 The words after it are settings as for a run (``privacy.epsilon=8 strategy.spending.ratio=2``), and
 ``--sizes 5x6000,40x500`` names the clients' sizes where no data is at hand. The plan itself is
 ``murmur.papers.kd_dpfl.budget.Scheme``, which both halves of the algorithm read: what is printed
-here is what a run does. Needs that cannot be met are refused with the term that binds.
+here is what a run does with ``privacy=paper``, the abstract's arithmetic for records; with
+``privacy.paper=false`` it is that of any other run. Needs that cannot be met are refused with the
+term that binds.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         ConfigError, ValueError: the needs cannot be met; the text names the term that binds.
     """
     options = _parser().parse_intermixed_args(argv)
-    config = compose(["strategy=kd_dpfl", *options.overrides])
+    config = compose(["strategy=kd_dpfl", "++privacy.paper=true", *options.overrides])
     scheme = scheme_of(config, _sizes(options.sizes), options.classes)
     lines = plan_lines(scheme)
     proven = proven_total(scheme)

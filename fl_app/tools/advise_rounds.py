@@ -187,7 +187,7 @@ def advise(
     """
     if max_rounds is not None and max_rounds < 1:
         raise ValueError(f"max_rounds={max_rounds}: must be at least 1")
-    config = compose(["strategy=nbafl", "++privacy.sensitivity=paper", *overrides])
+    config = compose(["strategy=nbafl", "++privacy.paper=true", *overrides])
     setting, classes, estimate = _setting(config, estimate_rounds)
     # A model that knows nothing has the loss of a uniform guess.
     values: dict[str, float] = {**ASSUMED, "gap": math.log(classes)}

@@ -218,23 +218,21 @@ class Releases:
     """Both sums of one federation, under one budget; both halves of the algorithm have them.
 
     Args:
-        budget: for both together.
+        budget: for both together; it says whether a record or a client is hidden.
         head: of a centred model.
-        unit: ``record`` or ``client``.
         constant: b.
         records: n, of all clients together, public; None: the sum of ``sizes``.
         sizes: of all clients, where they are public.
         centre_share: of μ², what the centre gets.
 
-    Raises ValueError where the model has no centre, the unit is no such word, a budget is for more
-    than one round, or neither ``records`` nor ``sizes`` is there.
+    Raises ValueError where the model has no centre, a budget is for more than one round, or neither
+    ``records`` nor ``sizes`` is there.
     """
 
     def __init__(
         self,
         budget: Budget,
         head: Head,
-        unit: str,
         constant: float,
         records: int | None,
         sizes: Sequence[int] | None,
@@ -242,14 +240,12 @@ class Releases:
     ) -> None:
         if head.radius is None:
             raise ValueError("class_moments: releases a centre; set model=centred")
-        if unit not in ("record", "client"):
-            raise ValueError(f"unit={unit}: must be record or client")
         if budget.rounds != 1:
             raise ValueError(
                 f"num_rounds={budget.rounds}: moments are released once; set "
                 "federation.num_rounds=1"
             )
-        self.unit = Unit(unit)
+        self.unit = Unit(budget.unit)
         most = 1
         if self.unit is Unit.RECORD:
             if records is None and sizes is None:

@@ -12,6 +12,7 @@ KD-DPFL have it as one way to train.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 from murmur.learning.training.dpsgd import SENSITIVITY, DpSgd
 from murmur.learning.training.trainer import Trainer
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import Unit
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.noise import NoiseGenerator
 from murmur.settings import Count, Positive, settings
@@ -37,9 +40,30 @@ class Lots:
     epochs: Count
     lot_size: Count
 
-    def schedule(self, rounds: int = 1) -> LotSchedule:
-        """Their steps and noise where a budget is for ``rounds`` rounds together."""
-        return LotSchedule(self.lot_size, self.epochs, SENSITIVITY, rounds)
+    def schedule(self, rounds: int = 1, unit: Unit = Unit.RECORD) -> LotSchedule:
+        """Their steps and noise where a budget is for ``rounds`` rounds of a ``unit`` together."""
+        return LotSchedule(self.lot_size, self.epochs, SENSITIVITY, rounds, unit)
+
+
+def signal_to_noise(
+    schedule: LotSchedule, budget: Budget, size: int, clients: int, numbers: int
+) -> float:
+    """How long what ``clients`` agree on is beside their noise, over all steps of all rounds.
+
+    As if every example's gradient had the clipping norm and the same direction.
+
+    Args:
+        schedule: the lots.
+        budget: finite; what the schedule is calibrated to.
+        size: examples of one client.
+        clients: of a cohort.
+        numbers: d, entries of a gradient.
+    """
+    mechanism = schedule.mechanism(budget.epsilon, budget.delta, size)
+    steps = schedule.rounds * schedule.steps(size)
+    examples = schedule.rate(size) * size
+    noise = mechanism.noise_multiplier * math.sqrt(numbers)
+    return examples * math.sqrt(steps * clients) / noise
 
 
 @settings

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from murmur.common import require_count
-from murmur.privacy.events import Event, RepeatedEvent, SummedEvent
+from murmur.privacy.events import Event, RepeatedEvent, SummedEvent, Unit
 from murmur.privacy.search import least_noise
 
 _MOST = 64.0  # how many times the budget one participation may name
@@ -19,29 +19,41 @@ _MOST = 64.0  # how many times the budget one participation may name
 THREATS = ("local", "secure_aggregation", "central")
 """The adversaries that a budget can be meant for."""
 
+UNITS = ("client", "record")
+"""Whose data a budget can be meant for."""
+
 
 @dataclass(frozen=True)
 class Budget:
-    """(``epsilon``, ``delta``) for one client, spent anew each round or once in the whole run.
+    """(``epsilon``, ``delta``) of one unit for the whole run, against one adversary.
 
-    ``per="round"``: every participation may cost ``epsilon``. ``per="run"``: all participations of
-    a client together may cost ``epsilon`` at ``delta``, as the accountant proves it. ``rounds``: of
-    the run; ``participations``: those in which one client is asked at most, None for all.
-    ``threat``: against whom (``accounting.Threat``). ``honest_clients``: how many clients' noise a
-    sum is sure to hold, where the threat is one that sees sums only; else 1. ``failure``: how
-    likely one sum hides nothing, at most. ``aside``: of the budget as a Gaussian's μ², the part of
-    one release before the rounds; 0: there is none. ``epsilon=inf`` means no protection.
+    All that a run releases of a unit may cost ``epsilon`` at ``delta`` together, as the accountant
+    proves it; ``epsilon=inf`` means no protection.
+
+    Attributes:
+        epsilon, delta: of the whole run.
+        rounds: of the run.
+        threat: against whom (``accounting.Threat``).
+        honest_clients: how many clients' noise a sum is sure to hold, where the threat is one that
+            sees sums only; else 1.
+        participations: rounds in which one client is asked at most; None: all.
+        failure: how likely one sum hides nothing, at most.
+        aside: of the budget as a Gaussian's μ², the part of one release before the rounds; 0: there
+            is none.
+        unit: whose data it protects, everything that a client holds or one record.
+        paper: ``epsilon`` is that of the algorithm's paper, in the paper's own terms, instead.
     """
 
     epsilon: float
     delta: float
-    per: str = "round"
     rounds: int = 1
     threat: str = "local"
     honest_clients: int = 1
     participations: int | None = None
     failure: float = 0.0
     aside: float = 0.0
+    unit: str = "client"
+    paper: bool = False
 
     def __post_init__(self) -> None:
         if math.isnan(self.epsilon) or self.epsilon <= 0:
@@ -50,8 +62,6 @@ class Budget:
             )
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta={self.delta}: must lie in [0, 1)")
-        if self.per not in ("round", "run"):
-            raise ValueError(f"per={self.per!r}: must be 'round' or 'run'")
         require_count("rounds", self.rounds)
         if self.participations is not None and not 1 <= self.participations <= self.rounds:
             raise ValueError(
@@ -61,6 +71,8 @@ class Budget:
             raise ValueError(f"aside={self.aside}: must lie in [0, 1)")
         if self.threat not in THREATS:
             raise ValueError(f"threat={self.threat!r}: must be one of {', '.join(THREATS)}")
+        if self.unit not in UNITS:
+            raise ValueError(f"unit={self.unit!r}: must be one of {', '.join(UNITS)}")
 
     def require_threat(self, who: str, threats: Collection[str]) -> None:
         """ValueError unless ``who``, which supports ``threats``, supports this budget's."""
@@ -70,16 +82,42 @@ class Budget:
                 f"{' or '.join(threats) or 'nobody'}; set privacy.threat to that, or choose another"
             )
 
+    def require_unit(self, who: str, units: Collection[str]) -> None:
+        """ValueError unless ``who``, which can protect ``units``, can protect this budget's.
+
+        A paper says itself whom it protects.
+        """
+        if self.is_private and not self.paper and self.unit not in units:
+            raise ValueError(
+                f"unit={self.unit}: {who} protects {' or '.join(f'a {unit}' for unit in units)}; "
+                "set privacy.unit to that, or choose another strategy"
+            )
+
+    def require_paper(self, who: str, has_one: bool) -> None:
+        """ValueError where this is a paper's budget and ``who`` has no paper that states one."""
+        if self.paper and self.is_private and not has_one:
+            raise ValueError(
+                f"paper=true: {who} has no paper with a budget of its own; leave out privacy=paper"
+            )
+
     @property
     def is_private(self) -> bool:
         """Whether there is any protection at all."""
         return math.isfinite(self.epsilon)
 
     @property
+    def protected(self) -> Unit:
+        """Whose data it protects, as the accountant has it."""
+        return Unit(self.unit)
+
+    @property
+    def record_unit(self) -> Unit:
+        """Whose data algorithms protect that can do so for records: a paper means those."""
+        return Unit.RECORD if self.paper else self.protected
+
+    @property
     def releases(self) -> int:
         """How many participations of one client must keep ``epsilon`` together."""
-        if self.per == "round":
-            return 1
         if self.participations is None:
             return self.rounds
         return self.participations
@@ -109,11 +147,12 @@ class Budget:
         """The ε of one participation, where ``event(ε)`` is what a participation at ε releases.
 
         This is the largest ε (to a relative 1e-7, rounded down) with which all of ``releases``
-        stay within the budget, as ``threat`` sees them.
+        stay within the budget, as ``threat`` sees them. A paper that calls this has its ε for one
+        participation.
         """
-        alone = self.honest_clients == 1
-        if not self.is_private or (alone and self.per == "round"):
+        if not self.is_private or self.paper:
             return self.epsilon
+        alone = self.honest_clients == 1
         from murmur.privacy import accounting  # loads SciPy
 
         def cost(epsilon: float) -> float:

@@ -197,6 +197,17 @@ class PrivacyReport:
             return earlier
         return ComposedEvent((earlier, RepeatedEvent(release, most)))
 
+    def planned(self) -> Event:
+        """The usual plan: a release in each round in which a client is asked, and one before them.
+
+        As the budget's adversary sees it.
+        """
+        rounds = RepeatedEvent(self._seen(self.of.release_event()), self.of.setup.budget.releases)
+        event = self.of.event_before()
+        if event is None:
+            return rounds
+        return ComposedEvent((self._seen(event), rounds))
+
     def _seen(self, release: Event) -> Event:
         """``release`` as the budget's adversary sees it."""
         if self.of.setup.budget.threat == Threat.SECURE_AGGREGATION:

@@ -147,7 +147,7 @@ def labels() -> Iterator[Row]:
 
 def linking() -> Iterator[Row]:
     """Whose bits of round 3 are those of round 2."""
-    words = ["experiment=digits_dpfl_bnn", "privacy=fixed", "privacy.epsilon=inf"]
+    words = ["experiment=digits_dpfl_bnn", "privacy.epsilon=inf"]
     words += ["privacy.threat=local", "privacy.secure_aggregation=off", "strategy.debias=false"]
     words += ["federation.num_rounds=3"]
     settings = ["strategy.noise=false strategy.gamma=0.4"]

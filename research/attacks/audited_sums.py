@@ -50,7 +50,7 @@ CASES: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "other terms": (
         (
-            *("strategy=votes", "strategy.K=5"),
+            *("strategy=votes", "features=none", "strategy.K=5"),
             *("privacy.threat=secure_aggregation", "privacy.epsilon=1"),
             *("federation.num_clients=12", "federation.num_rounds=1"),
         ),
@@ -58,7 +58,12 @@ CASES: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "noise in a training": (
         (
-            *("strategy=dpsgd_fedavg", "strategy.local.lot_size=200", "privacy.epsilon=4"),
+            *(
+                "strategy=dpsgd_fedavg",
+                "privacy.unit=record",
+                "strategy.local.lot_size=200",
+                "privacy.epsilon=4",
+            ),
             *("federation.num_clients=12", "federation.num_rounds=1"),
         ),
         100,

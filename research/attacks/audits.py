@@ -37,7 +37,6 @@ COMMON = [
     "dataset=digits",
     "federation.num_clients=60",
     "federation.num_rounds=2",
-    "privacy.per=run",
     "keep_checkpoints=false",
 ]
 LOCAL = ["privacy.threat=local", "privacy.secure_aggregation=off"]
@@ -77,7 +76,10 @@ ALGORITHMS: dict[str, tuple[list[str], int]] = {
         ["strategy=class_moments", "privacy.unit=client", *LOCAL, "features=pca", FOUR],
         FEW,
     ),
-    "class moments, a record": (["strategy=class_moments", *LOCAL, "features=pca", FOUR], FEW),
+    "class moments, a record": (
+        ["strategy=class_moments", "privacy.unit=record", *LOCAL, "features=pca", FOUR],
+        FEW,
+    ),
     "DP-FedAvg": (["experiment=digits_dp_fedavg", "federation.num_rounds=2"], FEW),
     "DP-FTRL": (["strategy=dp_ftrl", "model=linear", "federation.num_rounds=2"], FEW),
     "NbAFL, a record": (
@@ -87,7 +89,10 @@ ALGORITHMS: dict[str, tuple[list[str], int]] = {
         ],
         TRAINED,
     ),
-    "DP-SGD FedAvg, a record": (["strategy=dpsgd_fedavg", "model=linear", *ONE_STEP], TRAINED),
+    "DP-SGD FedAvg, a record": (
+        ["strategy=dpsgd_fedavg", "privacy.unit=record", *ONE_STEP],
+        TRAINED,
+    ),
     "KD-DPFL, a record": (
         [
             *("experiment=digits_kd_dpfl", "federation.num_clients=23", "federation.num_rounds=2"),

@@ -25,7 +25,7 @@ SEEDS = (1, 2, 3)
 SPLITS = {"iid": ("partition=iid",)} | {
     f"dirichlet {a}": ("partition=dirichlet", f"partition.alpha={a}") for a in (0.5, 0.1)
 }
-LINEAR = ["features=scattering", "model=linear"]
+LINEAR = ["features=scattering", "features.components=400", "model=linear"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _centralised(setting: Setting, epsilon: float) -> list[str]:
 
 def _dpsgd(setting: Setting, epsilon: float) -> list[str]:
     local = "strategy.local={epochs:10,lot_size:200,clipping_norm:1.0,learning_rate:4.0}"
-    return ["strategy=dpsgd_fedavg", *LINEAR, "federation.num_rounds=5", local]
+    return ["strategy=dpsgd_fedavg", "privacy=paper", *LINEAR, "federation.num_rounds=5", local]
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Row:
     def overrides(self, more: list[str] | None = None) -> list[str]:
         """The words of its run."""
         setting = SETTINGS[self.setting]
-        budget = ["privacy.per=run", f"privacy.epsilon={self.epsilon:g}", f"seed={self.seed}"]
+        budget = [f"privacy.epsilon={self.epsilon:g}", f"seed={self.seed}"]
         quick = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
         words = METHODS[self.method].words(setting, self.epsilon)
         words = [words[0], *setting.overrides(), *words[1:]]  # a reference has its own clients

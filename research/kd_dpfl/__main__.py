@@ -105,7 +105,7 @@ def overrides(
     setting: str, method: str, epsilon: float, alpha: str, seed: int, rate: float | None = None
 ) -> list[str]:
     """The command line of one run; ``rate`` in place of the learning rates of the tables above."""
-    words = [f"privacy.epsilon={epsilon:g}", *METHODS[method], *SETTINGS[setting]]
+    words = ["privacy=paper", f"privacy.epsilon={epsilon:g}", *METHODS[method], *SETTINGS[setting]]
     words += [f"partition.alpha={alpha}", f"seed={seed}", "engine=inline"]
     plain = PLAIN if alpha == "null" else PLAIN_UNEVEN
     rate = rate or (plain if "privacy.epsilon=inf" in words else NOISY)[setting]

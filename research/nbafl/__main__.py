@@ -220,7 +220,8 @@ def sensitivity(seeds: Sequence[int], extra: Sequence[str]) -> None:
     """``dpsgd`` against ``worst``, on images left out of training and on the test set."""
     print("| sensitivity | validation accuracy | test accuracy | ε proven |\n" + "| --- " * 4 + "|")
     for mode in ("dpsgd", "worst"):
-        words = ["strategy=nbafl", f"privacy.sensitivity={mode}", "privacy.epsilon=8", *extra]
+        words = ["strategy=nbafl", "privacy=paper", f"privacy.sensitivity={mode}"]
+        words += ["privacy.epsilon=8", *extra]
         words += ["keep_checkpoints=true"]
         validated, tested, proven = [], [], "none"
         for seed in seeds:

@@ -39,10 +39,10 @@ RATES, EPOCHS, SCALES = (0.1, 2.0, 1e3), (1, 20), (0.1, 1.0, 1e4)
 PIXELS = (-1e6, -1.0, 1.0, 1e3)
 
 
-def setup(tmp_path, sizes=(SIZE, SIZE)):
+def setup(tmp_path, sizes=(SIZE, SIZE), paper=False):
     trainer = Trainer(partial(mlp, hidden=[5]), SHAPE, CLASSES)
     public = np.random.default_rng(0).random((POOL, *SHAPE), np.float32)
-    limits = Budget(8.0, 1e-5, "run", 3)
+    limits = Budget(8.0, 1e-5, 3, paper=paper)
     return ClientSetup(trainer, public, None, limits, 1, ClientState(tmp_path), sizes)
 
 
@@ -66,7 +66,11 @@ def asked(it, scale=1.0, arrays=None, purpose="train"):
 
 
 def dpsgd(tmp_path, **local):
-    return made(DpSgdClient, setup(tmp_path), local={"lot_size": 4, "clipping_norm": 1.0, **local})
+    return made(
+        DpSgdClient,
+        setup(tmp_path, paper=True),
+        local={"lot_size": 4, "clipping_norm": 1.0, **local},
+    )
 
 
 def nbafl(tmp_path, sensitivity, epochs, learning_rate, **changed):
@@ -79,7 +83,7 @@ def nbafl(tmp_path, sensitivity, epochs, learning_rate, **changed):
         "epochs": epochs, "steps": None, "batch_size": 4, "learning_rate": learning_rate,
         "clipping_norm": 1.0,
     }  # fmt: skip
-    return made(NbAFLClient, setup(tmp_path), **noise, local=local)
+    return made(NbAFLClient, setup(tmp_path, paper=True), **noise, local=local)
 
 
 def kd_dpfl(tmp_path, epochs, learning_rate):
@@ -90,7 +94,7 @@ def kd_dpfl(tmp_path, epochs, learning_rate):
     rates = {"clipping_norm": 1.0, "learning_rate": learning_rate}
     return made(
         KdDpflClient,
-        setup(tmp_path, sizes=(SIZE, 2, 2)),
+        setup(tmp_path, sizes=(SIZE, 2, 2), paper=True),
         sizes=None,
         grouping={"factor": 5.0},
         spending={"mode": "tight", "joining": True},

@@ -31,7 +31,7 @@ LOCAL = {
     "decay_every": 40,
     "beta1": 0.5,
 }
-BUDGET = {"calibration": "proven", "hamming": None, "mask": 1.0}
+BUDGET = {"hamming": None, "mask": 1.0}
 
 
 @pytest.fixture

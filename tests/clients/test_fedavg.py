@@ -35,7 +35,7 @@ def client(tmp_path, adaptive=False):
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[8]), (1, 4, 4), 4
     )
     public = np.zeros((0, 1, 4, 4), np.float32)
-    budget = Budget(8.0, 1e-5, "run", 5, threat="central")
+    budget = Budget(8.0, 1e-5, 5, threat="central")
     memory, cohorts = ClientState(tmp_path), Cohorts(size=200)
     setup = ClientSetup(trainer, public, None, budget, 1, memory, cohorts=cohorts)
     return made(

@@ -36,7 +36,9 @@ def client(tmp_path: Path, epsilon=8.0, max_labels=4):
         (1, 4, 4),
         CLASSES,
     )
-    setup = ClientSetup(trainer, public, None, Budget(epsilon, 1e-5), 1, ClientState(tmp_path))
+    setup = ClientSetup(
+        trainer, public, None, Budget(epsilon, 1e-5, paper=True), 1, ClientState(tmp_path)
+    )
     return PrivateKTClient(
         setup,
         answers="paper",

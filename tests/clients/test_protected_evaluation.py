@@ -158,7 +158,7 @@ def test_lifetime_cap_counts_training_and_evaluation_together(tmp_path):
     laplace = "{randomized_response: {max_epsilon: 3.0}, laplace: {min_noise_multiplier: 0.1}}"
     allowed = POLICY.replace("{randomized_response: {max_epsilon: 3.0}}", laplace)
     policy.write_text(allowed + "unit: record\n")
-    words = ["evaluation=protected_counts", "evaluation.counts.epsilon=9"]
+    words = ["privacy=paper", "evaluation=protected_counts", "evaluation.counts.epsilon=9"]
     node = make_node(tmp_path / "a", *words, f"privacy.policy={policy}")
     assert report(node.answer(ask(node, clients=[0])))["clients"] == [0]
     reply = node.answer(evaluate(node, clients=[0]))

@@ -32,7 +32,7 @@ def client(tmp_path):
     trainer = Trainer(partial(mlp, hidden=[]), SHAPE, 2)
     public = np.zeros((1, *SHAPE), np.float32)
     memory, sizes = ClientState(tmp_path), (RECORDS,) * CLIENTS
-    limits = Budget(16.0, DELTA, "round", 1)
+    limits = Budget(16.0, DELTA, unit="record")
     setup = ClientSetup(trainer, public, None, limits, 1, memory, sizes)
     local = LocalDpSgd(2, RECORDS, clipping_norm=1.0, learning_rate=1.0)
     return DpSgdClient(setup, local=local)

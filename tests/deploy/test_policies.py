@@ -23,6 +23,7 @@ SMALL = {
     "dpfl_bnn": ["model.channels=[]", "model.hidden=8", "strategy.local.steps=1"],
     "class_statistics": ["features.components=9"],
     "class_moments": [],
+    "votes": ["features.components=9"],
     "gradient_rounds": [],
     "clustering": TINY[1:],
     "kd_dpfl": [*TINY, "strategy.grouping.top_k=1", "strategy.labelling.epochs=1"],

@@ -62,7 +62,7 @@ def test_a_stacked_release_is_charged_as_any_other(tmp_path) -> None:
 
 
 def test_noise_inside_the_training_stays_outside_the_stack(tmp_path) -> None:
-    settings = ["strategy=nbafl", "privacy.sensitivity=dpsgd", "privacy.noise=seeded"]
+    settings = ["strategy=nbafl", "privacy.unit=record", "privacy.noise=seeded"]
     settings += ["privacy.calibration=proven", "privacy.epsilon=8", "privacy.delta=1e-5"]
     alone, _ = run(tmp_path / "alone", *settings)
     stacked, _ = run(tmp_path / "stacked", STACK, *settings)

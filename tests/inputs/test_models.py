@@ -380,9 +380,7 @@ def test_a_device_tries_the_model_before_it_charges_whatever_the_server_has_trie
     tmp_path, monkeypatch, broken, said
 ):
     device = Device(tmp_path)
-    words = device.words(
-        "strategy=dpsgd_fedavg", "model=mlp", "model.hidden=[4]", "privacy.per=round"
-    )
+    words = device.words("strategy=dpsgd_fedavg", "model=mlp", "model.hidden=[4]")
     sizes = model_size(words)
 
     def installed(input_shape, num_classes, **settings):

@@ -12,8 +12,13 @@ from clients.base import Task, TaskError
 from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
+from fl_app.config.settings import PrivacySettings
 from fl_app.run.clients import build_client
 from fl_app.run.experiment import Experiment
+from fl_app.run.server import planned_epsilon
+from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
+from murmur.privacy.events import RandomizedBitsEvent, Unit
+from strategies.votes import Votes
 
 EPSILON = 3.0
 THREATS = ("local", "secure_aggregation", "central")
@@ -23,12 +28,12 @@ SMALL = [
     "federation.clients_per_round=10",
     "federation.num_rounds=4",
     "federation.schedule=rotate",
-    "privacy.per=run",
     f"privacy.epsilon={EPSILON}",
     "privacy.secure_sum.minimum=0.8",
     "privacy.secure_sum.colluders=1",
 ]
 DISTRIBUTED = ["privacy=local", "protection=distributed"]
+VOTES = ["features=none", "strategy.K=3"]
 GRADIENTS = ["features=none", "federation.public=0"]
 CHOICES = {  # of those that can keep a budget: against whom, and the words it takes
     "class_statistics": {
@@ -55,14 +60,10 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
     "robust": {"local": DISTRIBUTED, "central": ["privacy=local", "protection=rows"]},
     "dp_fedavg": {"central": []},
     "dp_ftrl": {"central": []},
-    "dpfl_bnn": {
-        "local": ["privacy=local", "strategy.gamma=null"],
-        "secure_aggregation": ["privacy=local", "strategy.gamma=null"],
-    },
-    "dpsgd_fedavg": {"local": ["model=mlp", "strategy.local.lot_size=10"]},
+    "dpfl_bnn": {"local": [], "secure_aggregation": []},
+    "dpsgd_fedavg": {"local": ["strategy.local.lot_size=10"]},
     "kd_dpfl": {
         "local": [
-            "model=mlp",
             "federation.public=100",
             "federation.schedule=random",
             "strategy.grouping.top_k=5",
@@ -71,7 +72,7 @@ CHOICES = {  # of those that can keep a budget: against whom, and the words it t
     },
     "nbafl": {"local": ["model=mlp"]},
     "privatekt": {"local": []},
-    "votes": {"local": [], "secure_aggregation": []},
+    "votes": {"local": VOTES, "secure_aggregation": VOTES},
 }
 
 
@@ -109,6 +110,69 @@ def total(strategy, threat):
 def test_the_statement_of_the_whole_schedule_meets_the_budget_to_half_a_percent(name, threat):
     strategy = experiment(name, threat, CHOICES[name][threat]).strategy
     assert 0.995 * EPSILON < total(strategy, threat) <= EPSILON
+    assert planned_epsilon(strategy) == pytest.approx(total(strategy, threat), rel=5e-3)
+    assert strategy.unit is Unit.CLIENT
+
+
+@pytest.mark.parametrize(
+    ("name", "threat"),
+    [
+        *((name, "local") for name in ("class_moments", "dpsgd_fedavg", "kd_dpfl", "nbafl")),
+        ("class_moments", "secure_aggregation"),
+    ],
+)
+def test_a_records_budget_is_met_as_well(name, threat):
+    words = [*CHOICES[name][threat], "privacy.unit=record"]
+    strategy = experiment(name, threat, words).strategy
+    assert 0.99 * EPSILON < total(strategy, threat) <= EPSILON
+    assert strategy.unit is Unit.RECORD
+
+
+@pytest.mark.parametrize("name", ["privatekt", "votes", "class_statistics", "dp_fedavg"])
+def test_a_strategy_that_protects_clients_refuses_a_records_budget(name):
+    threat = next(iter(CHOICES[name]))
+    with pytest.raises(ConfigError, match=r"unit=record: .* protects a client; set privacy.unit"):
+        experiment(name, threat, [*CHOICES[name][threat], "privacy.unit=record"])
+
+
+def test_a_clients_noise_in_dp_sgd_is_that_of_all_its_records():
+    words = CHOICES["dpsgd_fedavg"]["local"]
+    client = experiment("dpsgd_fedavg", "local", words).strategy
+    size = client.sizes[0]
+    mechanism = client.schedule.mechanism(EPSILON, 1e-5, size)
+    steps = client.schedule.rounds * client.schedule.steps(size)
+    alone = discrete_noise_multiplier(EPSILON, 1e-5, steps)
+    assert mechanism.noise_multiplier == pytest.approx(size * alone)
+
+
+@pytest.mark.parametrize("name", ["votes", "class_statistics", "gradient_rounds", "dp_fedavg"])
+def test_without_a_papers_budget_there_is_none(name):
+    threat = next(iter(CHOICES[name]))
+    with pytest.raises(ConfigError, match=r"paper=true: .* has no paper with a budget"):
+        experiment(name, threat, [*CHOICES[name][threat], "privacy=paper"])
+
+
+@pytest.mark.parametrize("name", groups()["strategy"])
+def test_a_threat_that_nobody_set_is_the_strategys_own(name):
+    config = compose([f"strategy={name}"])
+    assert config.privacy.threat in ("local", "secure_aggregation", "central")
+    assert compose([f"strategy={name}", "privacy.threat=null"]) == config
+    assert Experiment(config).privacy.unit == "client"
+
+
+@pytest.mark.parametrize(("clients", "fits"), [(10_000, True), (10_001, False)])
+def test_delta_is_at_most_a_tenth_of_one_in_the_units(clients, fits):
+    settings = PrivacySettings(8.0, 1e-5, "os", None)
+    if fits:
+        return settings.require_delta(clients)
+    with pytest.raises(ValueError, match=r"delta=1e-05: must be at most 1e-05, a tenth of one in"):
+        settings.require_delta(clients)
+
+
+def test_a_strategy_that_spends_more_than_its_budget_does_not_start(monkeypatch):
+    monkeypatch.setattr(Votes, "release_event", lambda self: RandomizedBitsEvent(0.4, 4810, 4810))
+    with pytest.raises(ConfigError, match=r"privacy.epsilon=3: .* would spend .* of a client"):
+        experiment("votes", "local", CHOICES["votes"]["local"])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +192,7 @@ def test_a_budget_that_it_cannot_keep_against_a_threat_is_refused(name, threat):
         experiment(name, threat, words)
 
 
-NBAFL = ("privacy.sensitivity=worst", "privacy.sensitivity=paper privacy.calibration=proven")
+NBAFL = ("privacy.sensitivity=worst", "privacy=paper privacy.calibration=proven")
 
 
 @pytest.mark.parametrize("sensitivity", NBAFL)
@@ -140,7 +204,7 @@ def test_nbafl_meets_it_with_noise_on_whole_models_too(sensitivity):
 
 def test_nbafl_says_where_its_budget_is_for_an_outsider_who_sees_fewer_uploads():
     few = ["strategy.exposures=1", "federation.num_rounds=8"]
-    words = ["model=mlp", "privacy.sensitivity=worst", *few]
+    words = ["model=mlp", "privacy=paper", "privacy.sensitivity=worst", *few]
     strategy = experiment("nbafl", "local", words).strategy
     assert total(strategy, "local") > EPSILON
     assert "exposures=1: privacy.epsilon is kept against" in strategy.warnings()[0]
@@ -150,7 +214,7 @@ def test_nbafl_says_where_its_budget_is_for_an_outsider_who_sees_fewer_uploads()
 def test_kd_dpfl_meets_it_by_every_way_to_label(mechanism):
     words = [*CHOICES["kd_dpfl"]["local"], f"strategy.labelling.mechanism={mechanism}"]
     few = ["strategy.labelling.teachers=3", "strategy.labelling.allow_few=true"]
-    strategy = experiment("kd_dpfl", "local", [*words, *few]).strategy
+    strategy = experiment("kd_dpfl", "local", [*words, *few, "privacy.unit=record"]).strategy
     assert 0.995 * EPSILON < total(strategy, "local") <= EPSILON
 
 

@@ -26,9 +26,7 @@ from tests.strategies.grid import Grid
 N, COHORT = 200, 50
 
 
-def server(
-    epsilon=8.0, rounds=20, cohort=COHORT, clipping=None, per="run", seeded=True, multiplier=None
-):
+def server(epsilon=8.0, rounds=20, cohort=COHORT, clipping=None, seeded=True, multiplier=None):
     trainer = Trainer(
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[40]), (1, 4, 4), 4
     )
@@ -37,7 +35,7 @@ def server(
         trainer=trainer,
         public=images,
         test=Examples(images, np.zeros(5, np.int64)),
-        budget=Budget(epsilon, 1e-5, per, rounds, threat="central"),
+        budget=Budget(epsilon, 1e-5, rounds, threat="central"),
         seed=1,
         num_clients=N,
         cohort_size=cohort,
@@ -91,12 +89,6 @@ def test_all_published_models_together_keep_the_budget(adaptive, cohort):
         Unit.CLIENT,
         Adjacency.ADD_REMOVE,
     )
-
-
-def test_budget_per_round_is_kept_in_each_round():
-    strategy = server(per="round", epsilon=2.0)
-    models = strategy.report.statement().guarantees[0]
-    assert 1.9 < models.assumed_per_round <= models.claimed_per_round == 2.0
 
 
 def test_sampling_amplifies():

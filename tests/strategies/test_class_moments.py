@@ -18,6 +18,7 @@ from tests.fl_app.running import run_inline
 RNG = np.random.default_rng(3)
 SMALL = [
     "strategy=class_moments",
+    "privacy.unit=record",
     "engine=inline",
     "dataset=digits",
     "federation.public=0",
@@ -27,7 +28,7 @@ SMALL = [
     "privacy.secure_sum.minimum=1.0",
     "privacy.secure_sum.colluders=1",
 ]
-TIGHT = Budget(2.0, 1e-5, "run", aside=0.1)
+TIGHT = Budget(2.0, 1e-5, aside=0.1)
 
 
 def accuracy(folder):
@@ -124,7 +125,7 @@ def test_more_records_than_were_stated_are_cut_and_change_nothing_of_the_bound(t
     ("words", "message"),
     [
         (["model=linear"], "class_moments: releases a centre; set model=centred"),
-        (["privacy.unit=house"], "unit=house: must be record or client"),
+        (["privacy.unit=house"], "unit=house: must be one of"),
         (["federation.num_rounds=2"], "num_rounds=2: moments are released once"),
         (["strategy.records=1000000000"], "records=1000000000: sums of so many records"),
         (["strategy.centre_share=1.0"], "centre_share=1.0: must"),

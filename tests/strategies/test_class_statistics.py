@@ -54,7 +54,7 @@ def test_matrix_has_norm_one_and_says_where_each_class_lies():
 
 @pytest.mark.parametrize("honest", [1, 54])
 def test_budget_is_kept_against_the_threat_it_is_meant_for(honest):
-    budget = Budget(2.0, 1e-5, "run", honest_clients=honest)
+    budget = Budget(2.0, 1e-5, honest_clients=honest)
     release = StatisticsRelease(budget, 30, 10)
     assert release.noise is not None
     seen = epsilon(release.noise.event(), 1e-5, Threat.SECURE_AGGREGATION).epsilon

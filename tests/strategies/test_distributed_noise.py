@@ -10,7 +10,6 @@ WORDS = [
     "privacy.threat=secure_aggregation",
     "privacy.secure_sum.minimum=0.8",
     "privacy.secure_sum.colluders=1",
-    "privacy.per=run",
     "privacy.epsilon=4",
 ]
 CHOICES = {

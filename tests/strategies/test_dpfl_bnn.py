@@ -23,9 +23,9 @@ from strategies.dpfl_bnn import DPFLBNN
 from tests.made import made
 
 SHAPE = (1, 8, 8)
-BUDGET = {"calibration": "proven", "hamming": None, "mask": 1.0}
+BUDGET = {"hamming": None, "mask": 1.0}
 RUN = [
-    "strategy=dpfl_bnn",
+    *("strategy=dpfl_bnn", "strategy.gamma=0.1", "privacy.epsilon=inf", "privacy.threat=local"),
     "dataset=digits",
     "federation.num_clients=6",
     "federation.num_rounds=3",
@@ -47,7 +47,6 @@ def server(epsilon=np.inf, rounds=10, sums=None, honest=None, **changed):
         budget=Budget(
             epsilon,
             1e-5,
-            "run",
             rounds,
             threat="local" if honest is None else "secure_aggregation",
             honest_clients=honest or 1,
@@ -226,7 +225,7 @@ def test_one_clients_bits_travel_packed(tmp_path):
         ["strategy.budget.hamming=20", "strategy.budget.mask=0.5"],
         ["model.bn=none"],
         ["privacy.secure_aggregation=on"],
-        ["privacy=local", "privacy.per=run", "strategy.gamma=null"],
+        ["privacy.epsilon=8", "strategy.gamma=null"],
         ["strategy.evaluate_statistics=running"],
     ],
 )

@@ -41,8 +41,13 @@ STRATEGIES = {
         *("strategy=kd_dpfl", *SMALL, "strategy.grouping.top_k=1"),
         "strategy.spending.joining=true",
     ],
-    "dpfl_bnn": ["strategy=dpfl_bnn", "model.channels=[]", "model.hidden=5"],
-    "dpsgd_fedavg": ["strategy=dpsgd_fedavg", *SMALL, "privacy.per=round"],
+    "dpfl_bnn": [
+        "strategy=dpfl_bnn",
+        "privacy.threat=local",
+        "model.channels=[]",
+        "model.hidden=5",
+    ],
+    "dpsgd_fedavg": ["strategy=dpsgd_fedavg", *SMALL],
     "dp_fedavg": ["strategy=dp_fedavg", *SMALL, "privacy=none"],
     "dp_fedavg, adaptive": [
         *("strategy=dp_fedavg", *SMALL, "privacy=none"),

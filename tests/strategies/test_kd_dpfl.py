@@ -27,6 +27,7 @@ from tests.made import made
 CLASSES, POOL, SIZES = 3, 40, (60, 60, 6, 6, 6, 6, 6)
 RUN = [
     "strategy=kd_dpfl",
+    "privacy=paper",
     "model=mlp",
     "partition=quantity_skew",
     "partition.exponent=null",
@@ -48,7 +49,7 @@ def server(total=8.0, spending=None, soft=False, special=None, rounds=4, quorum=
         ),
         public=images,
         test=Examples(images[:10], np.zeros(10, np.int64)),
-        budget=Budget(total, 1e-5, "run", rounds),
+        budget=Budget(total, 1e-5, rounds, paper=True),
         seed=1,
         num_clients=len(SIZES),
         cohort_size=len(SIZES),
@@ -322,7 +323,7 @@ def test_dpsgd_needs_public_sizes():
         trainer=server().trainer,
         public=np.zeros((0, 1, 4, 4), np.float32),
         test=Examples(np.zeros((1, 1, 4, 4), np.float32), np.zeros(1, np.int64)),
-        budget=Budget(3.0, 1e-5, "run", 2),
+        budget=Budget(3.0, 1e-5, 2, paper=True),
         seed=1,
         num_clients=2,
         cohort_size=2,

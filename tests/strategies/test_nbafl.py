@@ -21,7 +21,7 @@ from tests.strategies.grid import Grid
 N, M = 10, 100
 
 
-def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, per="run", **changed):
+def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, **changed):
     trainer = Trainer(
         lambda input_shape, num_classes: mlp(input_shape, num_classes, hidden=[40]), (1, 4, 4), 4
     )
@@ -30,7 +30,7 @@ def server(epsilon=50.0, rounds=8, sizes=(M,) * N, cohort=None, local=None, per=
         trainer=trainer,
         public=images,
         test=Examples(images, np.zeros(5, np.int64)),
-        budget=Budget(epsilon, 0.01, per, rounds),
+        budget=Budget(epsilon, 0.01, rounds, paper=True),
         seed=1,
         num_clients=N,
         cohort_size=cohort or N,
@@ -196,7 +196,6 @@ def test_scheduling_without_broadcast_noise_is_pointed_out():
         ({"exposures": 9}, "exposures=9: must lie in 1..8"),
         ({"sizes": (0,) + (M,) * 9}, "smallest_dataset=0: every client needs an example"),
         ({"clip": -1.0}, "clip=-1.0"),
-        ({"per": "round"}, "per='round': NbAFL's epsilon is for the whole run"),
         ({"clients_per_round": 11}, "clients_per_round=11: must lie in 1..10"),
         ({"sizes": None}, "client_sizes=None"),
     ],
@@ -237,7 +236,7 @@ def test_a_node_that_lies_about_its_weight_is_left_out():
 
 
 RUN = [
-    *("strategy=nbafl", "privacy.sensitivity=paper", "federation.public=0"),
+    *("strategy=nbafl", "privacy=paper", "federation.public=0"),
     *("privacy.epsilon=400", "strategy.exposures=1"),
 ]
 

@@ -47,7 +47,7 @@ SETTINGS = {
 }
 
 
-def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
+def server(epsilon=8.0, paper=True, rounds=10, cohort=20, **changed):
     rng = np.random.default_rng(0)
     images = rng.random((POOL, 1, 4, 4), dtype=np.float32)
     setup = ServerSetup(
@@ -58,7 +58,7 @@ def server(epsilon=8.0, per="round", rounds=10, cohort=20, **changed):
         ),
         public=images,
         test=Examples(images[:10], np.zeros(10, np.int64)),
-        budget=Budget(epsilon, 1e-5, per, rounds),
+        budget=Budget(epsilon, 1e-5, rounds, paper=paper),
         seed=1,
         num_clients=cohort,
         cohort_size=cohort,
@@ -276,7 +276,7 @@ def test_authors_run_claims_5_and_is_proven_795():
 
 
 def test_budget_for_the_run_is_kept_by_the_exact_composition():
-    strategy = server(epsilon=4.0, per="run", rounds=50)
+    strategy = server(epsilon=4.0, paper=False, rounds=50)
     strategy.participations.update({0: 50})
     total = strategy.report.statement().guarantees[0].proven_total
     assert 3.99 < total <= 4.0

@@ -324,7 +324,6 @@ SUMS = [
     "privacy.threat=secure_aggregation",
     "privacy.secure_sum.minimum=0.8",
     "privacy.secure_sum.colluders=1",
-    "privacy.per=run",
     "privacy.epsilon=4",
 ]
 COUNTS = ["evaluation=protected_counts", "evaluation.counts.noise=gaussian"]

@@ -89,7 +89,7 @@ def test_noise_made_for_a_mean_loses_its_budget_with_eight_clients_in_two_cluste
 
 @pytest.mark.parametrize("protection", ["central", "matrix"])
 def test_noise_made_for_a_mean_is_refused(protection):
-    words = ["privacy=local", "privacy.threat=central", "privacy.per=run"]
+    words = ["privacy=local", "privacy.threat=central"]
     with pytest.raises(ConfigError, match="its noise is made for a mean"):
         strategy(f"protection={protection}", *words)
 
@@ -125,7 +125,7 @@ def test_every_row_is_noised_by_itself_and_the_silent_count_as_zero():
 @pytest.mark.parametrize("threat", ["local", "central"])
 def test_a_budget_is_kept_and_stated(tmp_path, threat):
     protection = {"local": "distributed", "central": "rows"}[threat]
-    words = ["strategy=robust", f"protection={protection}", "privacy=local", "privacy.per=run"]
+    words = ["strategy=robust", f"protection={protection}", "privacy=local"]
     words += [f"privacy.threat={threat}", "privacy.epsilon=20"]
     done = run_inline(tmp_path, *words, small=SMALL)
     stated = next(each for each in done.guarantees() if each["threat"] == threat)

@@ -52,7 +52,7 @@ def test_both_arrays_share_one_protection(tmp_path):
     result = run(
         tmp_path,
         *("strategy=scaffold", "protection=distributed", "server_step=adam"),
-        *("privacy.threat=secure_aggregation", "privacy.epsilon=20", "privacy.per=run"),
+        *("privacy.threat=secure_aggregation", "privacy.epsilon=20"),
         rounds=2,
     )
     sums = result.guarantees()[0]

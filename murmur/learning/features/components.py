@@ -9,6 +9,7 @@ runs on one thread, so that results do not depend on the number of cores.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ AnyFitted = Any  # what their fit gives, with digest, size and arrays
 
 _FORMAT = 1  # of kept features: raise it when their computation changes
 _LARGE = 2**24  # bytes of images from which on reading is quicker than computing
+_MOST = 400  # components that are kept where nobody says how many
+_IMAGES_PER_AXIS = 12
 _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
 
 
@@ -90,7 +93,8 @@ class Features:
     Attributes:
         name: what the map is, all of its settings included: equal names are equal maps.
         map: images (N, C, H, W) to features (N, ...).
-        components: d, at least 1.
+        components: d, at least 1; None: a twelfth of the images that they are fitted on, at most
+            400.
         power: how far axes are whitened, in [0, 1]: each is divided by its deviation to this power.
 
     Raises:
@@ -99,13 +103,13 @@ class Features:
 
     name: str
     map: FeatureMap = field(compare=False)
-    components: int = 400
+    components: int | None = 400
     power: float = 1.0
     slow: ClassVar[bool] = False
     needs_pool: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.components < 1:
+        if self.components is not None and self.components < 1:
             raise ValueError(f"components={self.components}: must be at least 1")
         if not 0 <= self.power <= 1:
             raise ValueError(f"power={self.power}: must lie in [0, 1]")
@@ -228,7 +232,10 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
         scale = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 0.0)
         size = len(mean)
-        count = min(features.components, len(pool) - 1, size)
+        wanted = features.components
+        if wanted is None:  # more axes than a pool can tell apart are noise
+            wanted = min(_MOST, math.ceil(len(pool) / _IMAGES_PER_AXIS))
+        count = min(wanted, len(pool) - 1, size)
         values, axes = eigh(
             covariance * np.outer(scale, scale), subset_by_index=(size - count, size - 1)
         )

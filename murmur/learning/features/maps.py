@@ -27,7 +27,7 @@ def pca(*, components: int = 50, power: float = 1.0) -> Features:
 
 
 def scattering(
-    *, components: int = 400, power: float = 1.0, windows: int | None = None
+    *, components: int | None = 400, power: float = 1.0, windows: int | None = None
 ) -> Features:
     """Principal components of the scattering transform; ``components``: how many are kept.
 

@@ -162,16 +162,13 @@ def hamming_clip(
 
 @settings
 class Calibration:
-    """How γ follows from a budget, and what limits the loss.
+    """What limits the loss, so that a budget allows a larger γ.
 
     Attributes:
-        calibration: ``proven``, against the budget's threat; or ``claimed``, by the paper's theorem
-            1, which counts one bit only.
         hamming: k of ``WeightBits``; None: any number of bits may differ.
         mask: share of the coordinates that are uploaded, in (0, 1].
     """
 
-    calibration: Literal["proven", "claimed"]
     hamming: int | None
     mask: float
 
@@ -187,7 +184,7 @@ class ReleaseSettings:
         noise: False for a control without.
         flip: ``bit`` as in the paper, or ``tensor``, one coin for a whole tensor as in the authors'
             code, which protects nothing and is recorded as such.
-        budget: how γ is calibrated.
+        budget: what limits the loss.
     """
 
     gamma: float | None
@@ -204,18 +201,18 @@ class ReleaseSettings:
         """
         if self.flip == "tensor" and budget.is_private:
             raise ValueError(
-                "flip='tensor': protects nothing, so no budget can be kept; set privacy=fixed"
+                "flip='tensor': protects nothing, so no budget can be kept; set privacy.epsilon=inf"
             )
         if self.gamma is not None and budget.is_private:
             raise ValueError(
                 f"gamma={self.gamma}: fixes the noise, so the budget privacy.epsilon="
-                f"{budget.epsilon:g} might not be kept; set privacy=fixed, or gamma=null to have "
-                "it calibrated"
+                f"{budget.epsilon:g} might not be kept; set privacy.epsilon=inf, or gamma=null to "
+                "have it calibrated"
             )
         if budget.is_private and not self.noise:
             raise ValueError(
                 f"noise=False: keeps no budget, and privacy.epsilon={budget.epsilon:g} promises "
-                "one; set privacy=fixed"
+                "one; set privacy.epsilon=inf"
             )
         if self.noise:
             gamma = self.gamma
@@ -229,13 +226,16 @@ class ReleaseSettings:
             )
         if not budget.is_private:
             return bits
-        return replace(bits, gamma=_calibrated(budget, bits, self.budget.calibration))
+        return replace(bits, gamma=_calibrated(budget, bits))
 
 
 @lru_cache(maxsize=16)
-def _calibrated(budget: Budget, bits: WeightBits, calibration: str) -> float:
-    """The largest γ that keeps ``budget``; server and clients of one process share the search."""
-    if calibration == "claimed":
+def _calibrated(budget: Budget, bits: WeightBits) -> float:
+    """The largest γ that keeps ``budget``; server and clients of one process share the search.
+
+    A paper's budget is kept by the paper's own theorem 1, which counts one bit only.
+    """
+    if budget.paper:
         return claimed_gamma(budget.epsilon, budget.releases, budget.delta)
     return bits_gamma(
         budget.epsilon,

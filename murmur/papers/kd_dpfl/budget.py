@@ -12,8 +12,9 @@ Clients are disjoint, so that the maximum over them counts. ``mode="tight"`` is 
 training on private labels is post-processing, and ε_s = 0.
 
 Every part is calibrated at the run's δ; what a path costs as a whole is composed from its events
-and converted once, at the same δ. Units: one record, nulled or not. Symbols: r = ``ratio``, q =
-``queries``. Both halves of the algorithm and ``murmur advise budget`` read one ``Scheme``.
+and converted once, at the same δ. Units: one record, or with ``Budget.unit`` all of a client's,
+nulled or not. Symbols: r = ``ratio``, q = ``queries``. Both halves of the algorithm and ``murmur
+advise budget`` read one ``Scheme``.
 
 First come the user's settings (``Grouping``, ``Spending``, ``Uploads``), then ``Plan``, which turns
 them into an ε for everybody, then ``Scheme``, which adds the mechanisms and prices each path.
@@ -80,7 +81,8 @@ class Spending:
 
     Attributes:
         mode: ``conservative``, the reading of the abstract in which the special client's uploads
-            cost ε_s; or ``tight``, in which they are post-processing.
+            cost ε_s; or ``tight``, in which they are post-processing. None: the abstract's for the
+            paper's budget, else the one that is provable.
         general_epsilon: ε_g; a number, or one for each client of the federated stage in the order
             of ids; None for 3/8 of the total (conservative; 1/4 if large clients join) or all of it
             (tight; 1/2).
@@ -97,7 +99,7 @@ class Spending:
         ValueError: nobody would train, or the ratio is below 1.
     """
 
-    mode: Literal["conservative", "tight"] = "conservative"
+    mode: Literal["conservative", "tight"] | None = "conservative"
     general_epsilon: Amount = None
     rule: Literal["equal", "by_size"] = "equal"
     ratio: float = 1.5
@@ -339,11 +341,9 @@ class Scheme:
             ValueError: settings cannot work, or a large client's parts compose to more than the
                 total.
         """
-        if budget.per != "run":
-            raise ValueError(
-                f"privacy.per={budget.per}: KD-DPFL shares one total over the whole run; set "
-                "privacy.per=run"
-            )
+        unit = budget.record_unit
+        if spending.mode is None and budget.paper:
+            spending = replace(spending, mode="conservative")
         if labelling.mechanism == "none" and spending.special and budget.is_private:
             raise ValueError(
                 "labelling.mechanism='none': pseudo-labels without noise tell of the large "
@@ -351,15 +351,15 @@ class Scheme:
                 "private with privacy=none"
             )
         plan = Plan.of(budget, sizes, grouping, spending)
-        paid: LotSchedule | NoisyModel = local.schedule(budget.rounds)
+        paid: LotSchedule | NoisyModel = local.schedule(budget.rounds, unit)
         if uploads.noise == "nbafl":
             paid = NoisyModel(uploads.clip, budget.rounds)
         scheme = cls(
             tuple(sizes),
             plan,
-            labelling.over(pool, classes, clients=max(1, len(plan.label))),
+            labelling.over(pool, classes, clients=max(1, len(plan.label)), unit=unit),
             paid,
-            special.schedule(budget.rounds),
+            special.schedule(budget.rounds, unit),
         )
         scheme._require_total()
         return scheme

@@ -64,6 +64,7 @@ class Labelling:
         allow_few: let fewer than 50, over all clients, vote.
         classes: C; known from ``over`` on, like ``clients`` and the pool behind ``queries``.
         clients: how many large clients label.
+        unit: whose data the noise protects, a record or the whole client; known like ``classes``.
     """
 
     mechanism: Literal["dpsgd_teacher", "pate", "rr", "none"]
@@ -75,17 +76,20 @@ class Labelling:
     allow_few: bool = False
     classes: int = 0
     clients: int = 1
+    unit: Unit = Unit.RECORD
 
-    def over(self, pool: int, classes: int, clients: int) -> Labelling:
+    def over(self, pool: int, classes: int, clients: int, unit: Unit = Unit.RECORD) -> Labelling:
         """The same for a public set of ``pool`` images.
 
         Args:
             pool: size of the public set.
             classes: C.
             clients: how many large clients label.
+            unit: whose data the noise must protect.
 
         Raises:
-            ValueError: there are too few images, or too few teachers.
+            ValueError: there are too few images, or too few teachers; or PATE is to protect a
+                client, whose records every teacher has seen.
         """
         if self.queries is None:
             queries = pool
@@ -102,7 +106,12 @@ class Labelling:
                 f"{total} teachers vote, too few to be heard over the noise (at least "
                 f"{FEWEST_TEACHERS}); raise it, or set labelling.allow_few=true"
             )
-        return replace(self, queries=queries, classes=classes, clients=clients)
+        if self.mechanism == "pate" and unit is Unit.CLIENT:
+            raise ValueError(
+                "labelling.mechanism='pate': protects a record; set privacy.unit=record, or "
+                "dpsgd_teacher or rr"
+            )
+        return replace(self, queries=queries, classes=classes, clients=clients, unit=unit)
 
     @property
     def count(self) -> int:
@@ -113,7 +122,7 @@ class Labelling:
     @property
     def schedule(self) -> LotSchedule:
         """The lots of a teacher's DP-SGD."""
-        return Lots(self.epochs, self.lot_size).schedule()
+        return Lots(self.epochs, self.lot_size).schedule(unit=self.unit)
 
     def votes(self, epsilon: float, delta: float) -> NoisyVotes:
         """The noise on a client's histogram of votes: all q rows cost (``epsilon``, ``delta``)."""

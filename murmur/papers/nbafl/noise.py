@@ -154,7 +154,8 @@ class NbaflSettings:
         smallest_dataset: m; None: the smallest of the public sizes.
         lipschitz: G, of the per-sample loss; for ``erm``.
         proximal_mu: μ of the local problem.
-        sensitivity: see ``NbaflNoise``.
+        sensitivity: see ``NbaflNoise``. None: what the budget asks for, ``paper`` of the paper's,
+            ``worst`` for a client and ``dpsgd`` for a record.
         calibration: None: the paper's own for the paper's sensitivity, the proven one for all
             others.
     """
@@ -166,8 +167,28 @@ class NbaflSettings:
     smallest_dataset: int | None
     lipschitz: float | None = None
     proximal_mu: NotNegative = 0.0
-    sensitivity: Sensitivity = "paper"
+    sensitivity: Sensitivity | None = None
     calibration: Literal["paper", "proven"] | None = None
+
+    def sensitivity_for(self, budget: Budget) -> Sensitivity:
+        """The sensitivity that keeps ``budget``; ValueError where another one is asked for.
+
+        A paper's budget rests on what the paper assumes; any sensitivity may be asked for there.
+        """
+        if budget.paper:
+            return self.sensitivity or "paper"
+        kept: Sensitivity = "worst" if budget.unit == "client" else "dpsgd"
+        if self.sensitivity not in (None, kept) and budget.is_private:
+            raise ValueError(
+                f"sensitivity={self.sensitivity}: a {budget.unit}'s budget needs {kept}; leave it "
+                "null, set privacy.unit, or set privacy=paper for what the paper assumes"
+            )
+        if self.calibration == "paper" and budget.is_private:
+            raise ValueError(
+                "calibration=paper: proves less than privacy.epsilon; leave it null, or set "
+                "privacy=paper"
+            )
+        return kept
 
 
 @settings
@@ -264,14 +285,10 @@ class NbaflNoise:
             asked: what both halves agree on.
 
         Raises:
-            ValueError: the budget is for a round, m is not known or larger than the smallest
-                client, or what the class refuses.
+            ValueError: m is not known or larger than the smallest client, the sensitivity does not
+                keep the budget, or what the class refuses.
         """
-        if budget.per != "run":
-            raise ValueError(
-                f"per={budget.per!r}: NbAFL's epsilon is for the whole run and all exposures; "
-                "set privacy.per=run"
-            )
+        sensitivity = asked.sensitivity_for(budget)
         smallest = asked.smallest_dataset
         if sizes is not None:
             if len(sizes) != asked.num_clients:
@@ -290,7 +307,7 @@ class NbaflNoise:
         calibration = asked.calibration
         if calibration is None:
             calibration = "proven"
-            if asked.sensitivity == "paper":
+            if sensitivity == "paper":
                 calibration = "paper"
         return cls(
             epsilon=budget.epsilon,
@@ -303,7 +320,7 @@ class NbaflNoise:
             clip=asked.clip,
             smallest_dataset=smallest,
             dimension=dimension,
-            sensitivity=asked.sensitivity,
+            sensitivity=sensitivity,
             calibration=calibration,
             lipschitz=asked.lipschitz,
             proximal_mu=asked.proximal_mu,

@@ -125,8 +125,8 @@ def label_epsilon(
 ) -> float:
     """The largest ε0 per label with which ``labels`` labels cost at most ``epsilon`` in all.
 
-    PrivateKT's ``privacy.per=run``: a round of K labels may then spend K·ε0. At least ε/labels,
-    which basic composition allows.
+    What a budget for the whole run leaves: a round of K labels may then spend K·ε0. At least
+    ε/labels, which basic composition allows.
 
     Args:
         epsilon: of all labels together, finite and above 0.

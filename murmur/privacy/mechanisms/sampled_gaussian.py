@@ -94,12 +94,15 @@ class LotSchedule:
         epochs: passes over the data in one round.
         sensitivity: of one step's sum, in grid steps.
         rounds: how often in all; the budget is for all of them.
+        unit: what a budget protects: one record, or all of them. A sum moves by as much as all
+            records of its lot together, and that all may be in it gains nothing from sampling.
     """
 
     lot_size: int
     epochs: int
     sensitivity: int
     rounds: int = 1
+    unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
         for name in ("lot_size", "epochs", "rounds"):
@@ -116,12 +119,24 @@ class LotSchedule:
     def mechanism(self, epsilon: float, delta: float, size: int) -> SampledGaussian:
         """The least noise with which all rounds on ``size`` records meet the budget."""
         steps = self.rounds * self.steps(size)
-        return SampledGaussian.calibrated(epsilon, delta, self.rate(size), steps, self.sensitivity)
+        rate = self.rate(size)
+        if self.unit is Unit.RECORD:
+            return SampledGaussian.calibrated(epsilon, delta, rate, steps, self.sensitivity)
+        from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
+
+        each = discrete_noise_multiplier(epsilon, delta, steps)
+        return SampledGaussian(rate, size * each, self.sensitivity)
 
     def event(self, epsilon: float, delta: float, size: int) -> Event:
-        """One round at that noise: a record is in a step or, as its null neighbour is, not."""
-        noise = self.mechanism(epsilon, delta, size).event(self.steps(size))
-        return Release(noise, Unit.RECORD, Adjacency.REPLACE_SPECIAL)
+        """One round at that noise: a unit is in a step or, as its null neighbour is, not."""
+        mechanism = self.mechanism(epsilon, delta, size)
+        steps = self.steps(size)
+        if self.unit is Unit.RECORD:
+            return Release(mechanism.event(steps), Unit.RECORD, Adjacency.REPLACE_SPECIAL)
+        # Whichever of its records are in a lot, ``size`` of them at most are: by convexity the
+        # mixture over lots costs no more than the largest lot.
+        noise = DiscreteGaussianEvent(float(mechanism.sigma), float(size * self.sensitivity))
+        return Release(RepeatedEvent(noise, steps), Unit.CLIENT, Adjacency.REPLACE_SPECIAL)
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
         """The noise of all rounds, in a few words."""

@@ -129,6 +129,10 @@ class Protection(ABC):
         """What the most exposed client has paid for in ``published``; None where it is empty."""
         return None
 
+    def planned(self) -> Event | None:
+        """What a run will publish of the client that it asks most often; None as for ``spent``."""
+        return None
+
     def state(self) -> dict[str, NDArray]:
         """What a checkpoint must hold, by name.
 

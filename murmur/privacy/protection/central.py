@@ -74,10 +74,7 @@ class ServerNoise(Clipped):
         self.rounds_published = int(state["published"][0])
 
     def exposure(self, per_round: Event, clients: Mapping[str, Event]) -> Exposure:
-        """What whoever sees all models learns: ``per_round``, and in all of each of ``clients``.
-
-        The budget is claimed for a round or for the run, as it is meant.
-        """
+        """What whoever sees all models learns: ``per_round``, and in all of each of ``clients``."""
         exposure = Exposure(
             threat=Threat.CENTRAL,
             adversary=MODELS,
@@ -88,9 +85,7 @@ class ServerNoise(Clipped):
         )
         if not self.budget.is_private:
             return exposure
-        if self.budget.per == "run":
-            return replace(exposure, claimed_total=self.budget.epsilon)
-        return replace(exposure, claimed_per_round=self.budget.epsilon)
+        return replace(exposure, claimed_total=self.budget.epsilon)
 
 
 class Central(ServerNoise):
@@ -178,3 +173,7 @@ class Central(ServerNoise):
         else:
             count = max(1, self.rounds_published)
         return events.RepeatedEvent(self.round_event(), count)
+
+    def planned(self) -> Event:
+        """All models, for the client that is in the most of them."""
+        return events.RepeatedEvent(self.round_event(), self.budget.releases)

@@ -87,10 +87,6 @@ class MatrixFactorization(ServerNoise):
                 "schedule=poisson: matrix factorisation counts the rounds in which a client is "
                 "asked; set federation.schedule=rotate (or random)"
             )
-        if budget.is_private and budget.per != "run":
-            raise ValueError(
-                f"per={budget.per}: the noise of all rounds is one release; set privacy.per=run"
-            )
         if bands is not None and bands < 1:
             raise ValueError(f"bands={bands}: must be at least 1, or null")
         super().__init__(budget, cohorts, clipping=clipping, noise_multiplier=noise_multiplier)
@@ -171,6 +167,10 @@ class MatrixFactorization(ServerNoise):
         self.rounds_published += 1
         return output
 
+    def noise_on_a_sum(self) -> float:
+        """σ of a round by itself; what later rounds cancel of it is not taken off."""
+        return float(self.sigma) / (int(self.coefficients[0]) * CLIP_STEPS)
+
     def _event(self, rounds: int) -> Event:
         """The first ``rounds`` rounds: one Gaussian release, cut into rounds for its length."""
         if not self.noise_multiplier:
@@ -189,6 +189,10 @@ class MatrixFactorization(ServerNoise):
     def spent(self, participations: Mapping[int, int]) -> Event:
         """All rounds so far, for the most exposed client."""
         return self._event(max(1, self.rounds_published))
+
+    def planned(self) -> Event:
+        """All rounds."""
+        return self._event(self.budget.rounds)
 
     def state(self) -> dict[str, NDArray]:
         """What earlier rounds held, and how many there were."""

@@ -99,3 +99,7 @@ class NoisedRows(ServerNoise):
         """All models published so far, for the client that was in the most of them."""
         count = max(participations.values(), default=1)
         return RepeatedEvent(self.round_event(), count)
+
+    def planned(self) -> Event:
+        """All models, for the client that is in the most of them."""
+        return RepeatedEvent(self.round_event(), self.budget.releases)

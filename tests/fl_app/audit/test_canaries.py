@@ -58,7 +58,7 @@ def test_what_canaries_measure_is_in_the_statement_and_not_above_what_is_proven(
 
 def test_a_release_of_a_whole_client_is_measured_closely(tmp_path):
     """Each canary's message bears its own noise and no other's."""
-    words = ["protection=distributed", "strategy=fedavg", "privacy=local", "privacy.per=run"]
+    words = ["protection=distributed", "strategy=fedavg", "privacy=local"]
     found = guarantee(
         run_inline(tmp_path, *words, *AUDIT, "audit.canaries=600", "privacy.epsilon=6")
     )
@@ -101,7 +101,7 @@ def test_a_run_without_canaries_is_what_it_was_and_says_so(tmp_path):
     [
         (["strategy=dpsgd_fedavg"], "has no canaries"),
         (["strategy=fedavg", "privacy=none"], "nothing to measure"),
-        (["strategy=nbafl", "privacy.sensitivity=paper"], "protects records"),
+        (["strategy=nbafl", "privacy=paper"], "protects records"),
         ([*CENTRAL, "audit.canaries=8"], "audit.canaries=8: must be at least 16"),
     ],
 )

@@ -140,7 +140,7 @@ def ask(device: Device, *words: str, size: tuple[str, ...] = (), **changed):
             ["privacy.sensitivity=erm", "strategy.lipschitz=1e-9", "strategy.proximal_mu=0.001"],
             "privacy.sensitivity=erm: on a device it must be one of paper, worst, dpsgd",
         ),
-        (["privacy.sensitivity=paper", "strategy.local.learning_rate=2.0"], "bounded_change"),
+        (["privacy=paper", "strategy.local.learning_rate=2.0"], "bounded_change"),
     ],
 )
 def test_nbafl_whose_noise_rests_on_the_servers_assumptions_is_refused(tmp_path, words, said):
@@ -150,7 +150,7 @@ def test_nbafl_whose_noise_rests_on_the_servers_assumptions_is_refused(tmp_path,
     assert found["clients"] == [] and set(found["reasons"]) == {REFUSED}
     assert said in device.log()
     assert device.charged() == []
-    assert ask(device, "strategy=nbafl")["clients"] == list(MINE)
+    assert ask(device, "strategy=nbafl", "privacy.unit=record")["clients"] == list(MINE)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,9 @@ WITHDRAWN = {
 @pytest.mark.parametrize("what", WITHDRAWN)
 def test_stored_answer_does_not_leave_once_its_owner_has_withdrawn(tmp_path, what):
     was, now, said = WITHDRAWN[what]
-    words = ["strategy=dpsgd_fedavg"] if what == "releases of records" else []
+    words = (
+        ["strategy=dpsgd_fedavg", "privacy.unit=record"] if what == "releases of records" else []
+    )
     device = Device(tmp_path)
     first = ask(device, *words)
     assert first["clients"] == list(MINE)

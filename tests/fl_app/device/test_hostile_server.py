@@ -25,6 +25,8 @@ from tests.fl_app.device_under_test import (
 )
 
 SMALL = ["model=mlp", "model.hidden=[4]"]
+RECORD = [*SMALL, "privacy.unit=record"]
+GAMMA = ["strategy.gamma=0.1", "privacy.epsilon=inf", "privacy.threat=local"]
 EVALUATE = "evaluate"
 
 
@@ -41,16 +43,16 @@ class Case:
 
 CASES = {
     "privatekt": Case([*SMALL, "strategy.local.epochs=1"], {"indices": np.arange(3)}),
-    "nbafl": Case(["strategy=nbafl", *SMALL]),
-    "kd_dpfl": Case(["strategy=kd_dpfl", *SMALL, "strategy.labelling.epochs=1"], clients=(7,)),
+    "nbafl": Case(["strategy=nbafl", *RECORD]),
+    "kd_dpfl": Case(["strategy=kd_dpfl", *RECORD, "strategy.labelling.epochs=1"], clients=(7,)),
     "kd_dpfl, labels": Case(
-        ["strategy=kd_dpfl", *SMALL, "strategy.labelling.epochs=1"],
+        ["strategy=kd_dpfl", *RECORD, "strategy.labelling.epochs=1"],
         {"indices": np.arange(POOL)},
         clients=(3,),
         purpose="label",
     ),
-    "dpfl_bnn": Case(["strategy=dpfl_bnn", "model.channels=[]", "model.hidden=8"]),
-    "dpsgd_fedavg": Case(["strategy=dpsgd_fedavg", *SMALL, "privacy.per=round"]),
+    "dpfl_bnn": Case(["strategy=dpfl_bnn", *GAMMA, "model.channels=[]", "model.hidden=8"]),
+    "dpsgd_fedavg": Case(["strategy=dpsgd_fedavg", *RECORD]),
     "dp_fedavg": Case(["strategy=dp_fedavg", *SMALL], {"clip": np.array([1.0])}, OPEN),
     "fedavg": Case(["strategy=fedavg", *SMALL], policy=OPEN),
     "protected counts": Case(

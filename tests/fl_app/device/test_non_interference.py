@@ -27,7 +27,13 @@ ONE_EPOCH = [*SMALL, "strategy.local.epochs=1"]
 CASES = {
     **test_hostile_server.CASES,
     "privatekt, disjoint": Case([*ONE_EPOCH, "strategy.answers=disjoint"], ROWS),
-    "votes": Case(["strategy=votes", *ONE_EPOCH], {"indices": np.arange(3)}),
+    "votes": Case(
+        [
+            *("strategy=votes", *ONE_EPOCH, "features=none", "strategy.learner=sgd"),
+            *("strategy.spreading=null", "strategy.target=hard", "privacy.threat=local"),
+        ],
+        {"indices": np.arange(3)},
+    ),
     "class_statistics": Case(
         [
             *("strategy=class_statistics", "features=none", "privacy.threat=local"),
@@ -37,6 +43,7 @@ CASES = {
     "class_moments": Case(
         [
             *("strategy=class_moments", "features=none", "privacy.threat=local"),
+            "privacy.unit=record",
             "federation.num_rounds=1",
         ]
     ),
@@ -53,7 +60,7 @@ CASES = {
 }
 WORDS = [
     *("privacy.epsilon=0.5", "privacy.epsilon=1e6", "privacy.epsilon=inf", "privacy.delta=0.3"),
-    *("privacy.noise=seeded", "privacy.per=round", "privacy.per=run", "seed=7", "seed=-1"),
+    *("privacy.noise=seeded", "privacy.unit=client", "seed=7", "seed=-1"),
     *("strategy.K=4", "strategy.K=200", "strategy.gamma=0.05", "strategy.clip=0.5"),
     *("strategy.smallest_dataset=299", "strategy.smallest_dataset=300", "strategy.noise=false"),
     *("federation.num_rounds=3", "federation.num_clients=5", "federation.clients_per_round=2"),

@@ -34,7 +34,7 @@ def write_run(
     config = {
         "dataset": {"_target_": "murmur.learning.data.datasets.digits"},
         "partition": {"_target_": "murmur.learning.data.partitions.IID"},
-        "privacy": {"epsilon": budget, "delta": 1e-5, "per": "round"},
+        "privacy": {"epsilon": budget, "delta": 1e-5, "paper": True},
         "federation": {"num_clients": clients, "num_rounds": rounds},
         "strategy": {"name": name, "K": 4},
         "seed": seed,

@@ -165,7 +165,7 @@ def published_run(**changes):
     config = {
         "strategy": {"name": "privatekt", "K": 2, "local": {"learning_rate": 0.05}},
         "dataset": {"name": "MNIST"},
-        "privacy": {"epsilon": 5, "per": "round"},
+        "privacy": {"epsilon": 5, "paper": True},
         "federation": {"num_clients": 80, "clients_per_round": 40, "public": 12000},
         "model": {"_target_": "murmur.learning.models.cnn_small"},
     } | changes
@@ -184,7 +184,7 @@ def test_a_papers_values_lie_beside_the_run_that_they_are_about():
 
 
 def test_a_papers_values_are_not_shown_beside_another_setting():
-    assert not references(group([published_run(privacy={"epsilon": 8, "per": "run"})]))
+    assert not references(group([published_run(privacy={"epsilon": 8, "paper": False})]))
 
 
 def test_what_is_published_names_settings_that_exist():

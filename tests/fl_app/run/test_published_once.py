@@ -46,7 +46,7 @@ PROTECTIONS = {
     ],
     "matrix": ["strategy=dp_ftrl", COUNTS, "protection.bands=2"],
     "nbafl": [
-        *("strategy=nbafl", "privacy.sensitivity=paper", "federation.public=0"),
+        *("strategy=nbafl", "privacy=paper", "federation.public=0"),
         *("strategy.exposures=1", "federation.num_clients=3"),
     ],
     "special client": [

@@ -97,7 +97,6 @@ def test_pilot_constants_go_into_the_bound_where_it_holds():
         (["privacy.epsilon=inf"], ["privacy.epsilon=inf", "no noise"]),
         (["strategy.exposures=21"], ["strategy.exposures=21", "1..20"]),
         (["federation.clients_per_round=11"], ["clients_per_round=11", "1..10"]),
-        (["privacy.per=round"], ["per='round'", "privacy.per=run"]),
         (["--smoothness", "-1"], ["smoothness=-1.0"]),
         (["strategy.nosuch=1"], ["strategy.nosuch=1"]),
         (["--estimate", "-1"], ["estimate=-1", "at least 1"]),

@@ -45,6 +45,7 @@ CENTRAL = [
 ]
 RECORDS = [
     "strategy=dpsgd_fedavg",
+    "privacy.unit=record",
     "model=linear",
     "privacy.epsilon=4",
     "federation.num_clients=30",
@@ -87,7 +88,7 @@ def audited(tmp_path, repeatable, monkeypatch):
 
 
 def test_measured_epsilon_of_labels_lies_between_half_and_all_of_the_proven(audited):
-    [(proven, found)] = audited([*SMALL, *LABELS], 10_000)
+    [(proven, found)] = audited([*SMALL, *LABELS, "privacy=paper"], 10_000)
     assert proven == pytest.approx(3.0, rel=0.01)
     assert proven / 2 < found.counted.epsilon <= proven
 
@@ -102,7 +103,7 @@ def test_measured_epsilon_of_published_models_stays_below_the_bound(audited):
     assert 0.3 * bound < found.fitted <= bound and found.counted.epsilon <= bound
 
 
-LAST_MODEL = [*CENTRAL, "privacy.per=run", "federation.num_rounds=4"]
+LAST_MODEL = [*CENTRAL, "federation.num_rounds=4"]
 
 
 def test_measured_epsilon_of_the_last_model_stays_below_the_bound_of_all_rounds(audited):
@@ -152,12 +153,11 @@ def test_a_record_s_gradient_clipped_at_half_as_much_again_is_caught(audited, mo
 
 BITS = [
     "strategy=dpfl_bnn",
-    "strategy.gamma=null",
     "model.channels=[]",
     "model.hidden=32",
     "model.bn=none",
     "strategy.local.steps=1",
-    "privacy=local",
+    "privacy.threat=local",
     "privacy.epsilon=6",
     "federation.num_clients=12",
     "federation.num_rounds=1",
@@ -182,7 +182,7 @@ def test_bits_that_are_kept_a_little_too_often_are_caught(audited, monkeypatch):
     assert found.fitted > bound
 
 
-ROUNDS = [*SMALL, *LABELS[1:], "privacy.per=run", "privacy.epsilon=6", "federation.num_rounds=2"]
+ROUNDS = [*SMALL, *LABELS[1:], "privacy.epsilon=6", "federation.num_rounds=2"]
 
 
 def test_a_clients_releases_over_the_run_tell_more_than_one_and_no_more_than_is_proven(audited):
@@ -245,7 +245,7 @@ def predictable(self, update, task, noise):
 @pytest.mark.parametrize("broken", [careless, forgetful, predictable])
 def test_labels_with_too_little_noise_are_caught(audited, monkeypatch, broken):
     monkeypatch.setattr(PrivateKTClient, "privatize", broken)
-    [(proven, found)] = audited([*SMALL, *LABELS], 10_000)
+    [(proven, found)] = audited([*SMALL, *LABELS, "privacy=paper"], 10_000)
     assert found.counted.epsilon > proven
 
 

@@ -15,7 +15,7 @@ WORDS = ["strategy=class_statistics", "federation.public=720", "features.compone
     [(60, 32, 8, 4.909), (500, 240, 8, 14.936), (60, 32, 4, 2.725)],
 )
 def test_lead_of_votes_is_that_of_the_closed_form(clients, labels, epsilon, expected):
-    budget = Budget(epsilon, 1e-5, "run", threat="secure_aggregation", honest_clients=clients)
+    budget = Budget(epsilon, 1e-5, threat="secure_aggregation", honest_clients=clients)
     votes = Votes(LabelQuery(budget, labels, 10))
     assert votes.lead(clients, 0.6) == pytest.approx(expected, rel=2e-3)
 
@@ -42,7 +42,7 @@ def test_it_compares_the_candidates_and_names_the_best_as_a_command(capsys, monk
     assert "In pilots of 40 clients" in printed
     assert "No client's data were used" in printed
     assert "expected accuracy 0." in printed
-    assert "federation.num_clients=40 seed=1 privacy.epsilon=20 privacy.per=run" in printed
+    assert "federation.num_clients=40 seed=1 privacy.epsilon=20" in printed
     assert "needs about" not in printed
 
 

@@ -17,6 +17,7 @@ from murmur.privacy.ledger import Ledger
 from tests.fl_app.running import SMALL, interrupt, run_inline
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
+PAPER = "privacy=paper"  # the budget of a round, to which rounds can be added
 WORDS = [*SMALL, "federation.num_rounds=12", "strategy.local.epochs=20"]
 
 
@@ -65,7 +66,7 @@ def test_run_that_another_process_is_doing_is_left_alone(tmp_path, capsys):
 def half(tmp_path_factory):
     """The folder of a run of four rounds that was interrupted after two."""
     path = tmp_path_factory.mktemp("half") / "run"
-    return interrupt(path, "federation.num_rounds=4", before=3)
+    return interrupt(path, PAPER, "federation.num_rounds=4", before=3)
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_a_copy_goes_on_as_a_copy_and_pays_once(half, copy):
     before = content(half)
     assert murmur(["resume", str(copy)]) == 0
     assert content(half) == before
-    whole = run_inline(copy.parent / "whole", "federation.num_rounds=4")
+    whole = run_inline(copy.parent / "whole", PAPER, "federation.num_rounds=4")
     assert weights(copy) == weights(whole.path)
     with Ledger(copy / "ledger.sqlite") as ledger:
         assert all(len(ledger.events(client)) == 4 for client in ledger.clients())
@@ -114,7 +115,7 @@ def test_a_finished_run_is_refused_and_can_be_extended(copy, capsys):
     assert murmur(["resume", str(copy)]) == 2
     assert "this run is finished; federation.num_rounds=N" in capsys.readouterr().err
     assert murmur(["resume", str(copy), "federation.num_rounds=5"]) == 0
-    whole = run_inline(copy.parent / "whole", "federation.num_rounds=5")
+    whole = run_inline(copy.parent / "whole", PAPER, "federation.num_rounds=5")
     assert weights(copy) == weights(whole.path)
     assert [row["round"] for row in RunFolder(copy).rows()] == list(range(6))
     assert murmur(["resume", str(copy), "federation.num_rounds=3"]) == 2
@@ -133,7 +134,7 @@ def test_other_settings_are_refused(copy, capsys, word, match):
 
 
 def test_a_budget_that_was_shared_out_cannot_be_extended(tmp_path, capsys):
-    run = prepare([*SMALL, "privacy.per=run", f"run_dir={tmp_path / 'run'}"])
+    run = prepare([*SMALL, f"run_dir={tmp_path / 'run'}"])
     run.run()
     assert murmur(["resume", str(run.folder.path), "federation.num_rounds=3"]) == 2
     assert "budget was shared out over 2 rounds" in capsys.readouterr().err

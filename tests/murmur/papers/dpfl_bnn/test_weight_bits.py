@@ -19,7 +19,6 @@ from murmur.privacy.noise import NoiseGenerator
 SETTINGS = {
     "upload": "sign",
     "noise": True,
-    "calibration": "proven",
     "hamming": None,
     "mask": 1.0,
 }
@@ -105,7 +104,7 @@ def test_sensitivity_never_exceeds_what_is_uploaded():
     [("local", 1, None), ("secure_aggregation", 50, None), ("secure_aggregation", 50, 5)],
 )
 def test_calibrated_gamma_uses_the_budget_up_and_no_more(threat, clients, hamming):
-    budget = Budget(8.0, 1e-5, "run", 10, threat=threat, honest_clients=clients)
+    budget = Budget(8.0, 1e-5, 10, threat=threat, honest_clients=clients)
     release = plan(300, budget, gamma=None, **{**SETTINGS, "hamming": hamming})
     event = RepeatedEvent(SummedEvent(release.event(), clients), 10)
     spent = epsilon(event, 1e-5, Threat(threat)).epsilon
@@ -113,8 +112,8 @@ def test_calibrated_gamma_uses_the_budget_up_and_no_more(threat, clients, hammin
 
 
 def test_gamma_calibrated_by_the_papers_theorem_matches_the_specification():
-    budget = Budget(8.0, 1e-5, "run", 100)
-    release = plan(81_958, budget, gamma=None, **{**SETTINGS, "calibration": "claimed"})
+    budget = Budget(8.0, 1e-5, 100, paper=True)
+    release = plan(81_958, budget, gamma=None, **SETTINGS)
     assert release.gamma == pytest.approx(0.0366, rel=5e-3)
 
 
@@ -126,11 +125,10 @@ def test_infinite_budget_without_gamma_means_no_noise():
 @pytest.mark.parametrize(
     ("budget", "gamma", "changed", "words"),
     [
-        (8.0, 0.1, {}, "gamma=0.1: fixes the noise.*privacy=fixed"),
+        (8.0, 0.1, {}, "gamma=0.1: fixes the noise.*privacy.epsilon=inf"),
         (8.0, None, {"noise": False}, "noise=False: keeps no budget"),
         (math.inf, 0.5, {}, "gamma=0.5"),
         (math.inf, 0.1, {"upload": "float"}, "upload='float'"),
-        (math.inf, 0.1, {"calibration": "none"}, "calibration='none'"),
         (math.inf, 0.1, {"mask": 0.0}, "mask=0.0"),
         (math.inf, 0.1, {"hamming": 0}, "hamming=0"),
         (math.inf, 0.1, {"hamming": 101}, r"hamming=101: must lie in 1\.\.100"),

@@ -9,7 +9,7 @@ SIZES = [900, 10, 10]
 
 
 def plan(total, **asked):
-    return Plan.of(Budget(total, 1e-5, "run"), SIZES, Grouping(), Spending(**asked))
+    return Plan.of(Budget(total, 1e-5), SIZES, Grouping(), Spending(**asked))
 
 
 def test_conservative_budget():

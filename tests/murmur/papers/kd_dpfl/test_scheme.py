@@ -20,13 +20,12 @@ def scheme(
     sizes=SIZES,
     spending=None,
     labelling=None,
-    per="run",
     rounds=30,
     uploads="dpsgd",
     **grouping,
 ):
     return Scheme.of(
-        Budget(total, 1e-5, per, rounds),
+        Budget(total, 1e-5, rounds, paper=True),
         sizes,
         classes=10,
         pool=5000,
@@ -40,7 +39,7 @@ def scheme(
 
 
 def plan_of(sizes, large, **needs):
-    return Plan.of(Budget(8.0, 1e-5, "run"), sizes, Grouping(top_k=large), Spending(**needs))
+    return Plan.of(Budget(8.0, 1e-5), sizes, Grouping(top_k=large), Spending(**needs))
 
 
 def test_large_is_five_times_the_median():
@@ -143,7 +142,6 @@ def test_without_protection_nothing_is_limited():
         ({"labelling": {"mechanism": "pate", "teachers": 9}}, "^labelling.teachers=9: .*only 45"),
         ({"labelling": {"noise": "uniform"}}, "^noise='uniform': "),
         ({"uploads": "laplace"}, "^noise='laplace': "),
-        ({"per": "round"}, "^privacy.per=round: "),
     ],
 )
 def test_impossible_needs_are_refused_and_the_binding_term_named(settings, message):

@@ -172,7 +172,7 @@ def of(budget=None, sizes=(3, 5), **changed):
         "clip": 1.0,
     }  # fmt: skip
     asked = NbaflSettings(**{**setting, **changed})
-    return NbaflNoise.of(budget or Budget(1.0, 0.1, "run", 4), sizes, 7, asked)
+    return NbaflNoise.of(budget or Budget(1.0, 0.1, 4, paper=True), sizes, 7, asked)
 
 
 def test_what_is_left_out_follows_from_the_federation():
@@ -184,7 +184,6 @@ def test_what_is_left_out_follows_from_the_federation():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"budget": Budget(1.0, 0.1, "round", 4)}, "per='round': NbAFL's epsilon is for the"),
         ({"smallest_dataset": 4}, "smallest_dataset=4: the smallest client has 3"),
         ({"sizes": None}, "smallest_dataset=None: clients' sizes are not public"),
         ({"sizes": (0, 5)}, "smallest_dataset=0: every client needs an example"),

@@ -18,7 +18,7 @@ SUMS, NOISE = "secure_aggregation", NoiseGenerator.seeded("test")
 
 def protection(threat=SUMS, honest=40, adaptive=False, participations=5, budget=2.0):
     promise = Budget(
-        budget, 1e-5, "run", 20, threat=threat, honest_clients=honest, participations=participations
+        budget, 1e-5, 20, threat=threat, honest_clients=honest, participations=participations
     )
     clipping = {"norm": 1.0, "adaptive": adaptive, "bit_noise": 40.0}
     return Distributed(promise, Cohorts(200, 50), clipping=clipping)

@@ -22,7 +22,7 @@ CLIPPING = {"norm": 1.0}
 
 def protection(patterns=((1, 5, 9), (4, 8, 12)), budget=4.0, **settings):
     cohorts = Cohorts(40, 10, patterns=lambda: patterns)
-    promise = Budget(budget, 1e-5, "run", ROUNDS, threat="central")
+    promise = Budget(budget, 1e-5, ROUNDS, threat="central")
     return MatrixFactorization(promise, cohorts, clipping=CLIPPING, **settings)
 
 
@@ -67,7 +67,7 @@ def test_epsilon_is_that_of_another_library_and_meets_the_budget():
 def test_prefix_sums_carry_less_noise_than_that_of_independent_rounds():
     it, zeros = protection(), np.zeros(4000, np.int64)
     last = np.sum(outputs(it, [zeros] * ROUNDS), axis=0)
-    promise = Budget(4.0, 1e-5, "run", ROUNDS, threat="central", participations=3)
+    promise = Budget(4.0, 1e-5, ROUNDS, threat="central", participations=3)
     independent = Central(promise, Cohorts(40, 10), clipping=CLIPPING).noise_multiplier
     assert last.std() < 0.75 * independent * CLIP_STEPS * math.sqrt(ROUNDS)
 
@@ -101,11 +101,10 @@ def test_a_restored_protection_goes_on_with_the_same_bits():
     ("cohorts", "budget", "words"),
     [
         (Cohorts(40, 10, rate=0.25), {}, "schedule=poisson"),
-        (Cohorts(), {"per": "round"}, "per=round"),
         (Cohorts(), {"threat": "local"}, "threat=local"),
     ],
 )
 def test_what_it_cannot_keep_is_refused(cohorts, budget, words):
-    promise = Budget(4.0, 1e-5, **{"per": "run", "rounds": 4, "threat": "central", **budget})
+    promise = Budget(4.0, 1e-5, **{"rounds": 4, "threat": "central", **budget})
     with pytest.raises(ValueError, match=words):
         MatrixFactorization(promise, cohorts, clipping=CLIPPING)

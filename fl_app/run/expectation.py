@@ -1,0 +1,130 @@
+"""What to say of a run before it starts, and of its accuracy when it is over.
+
+Nothing here is a promise about accuracy: how far what clients agree on stands above the noise
+follows from public settings alone (``CohortStrategy.signal_to_noise``), and what a model makes of
+that does not. A score before a run needs labelled public data, which is `murmur advise settings`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_app.run.experiment import Experiment
+from murmur.privacy.budget import Budget
+from murmur.privacy.statement_text import UNITS
+
+ENOUGH = 3.0  # signal over noise from which on noise costs little
+_LITTLE = 1.5
+_NOTHING = 0.5
+
+AGAINST = {
+    "local": "a server that reads every message",
+    "secure_aggregation": "a server that sees only sums",
+    "central": "whoever sees the published models",
+}
+
+
+def before(experiment: Experiment) -> list[str]:
+    """The lines that a run begins with: its budget, what it will reach, and its warnings."""
+    lines = [budget_line(experiment.strategy.setup.budget)]
+    expected = expectation(experiment)
+    if expected is not None:
+        lines.append(expected)
+    people = experiment.population
+    warnings = (*people.dataset.notes, *people.warnings, *experiment.strategy.warnings())
+    return lines + [
+        f"note: {text}" for text in warnings if expected is None or text not in expected
+    ]
+
+
+def budget_line(budget: Budget) -> str:
+    """What ``privacy.epsilon`` promises in this run, in one sentence."""
+    if not budget.is_private:
+        return "budget: none (privacy.epsilon=inf); the statement says what is proven"
+    if budget.paper:
+        return f"budget: ε = {budget.epsilon:g} as the paper counts it (privacy=paper)"
+    return (
+        f"budget: ε = {budget.epsilon:g} at δ = {budget.delta:g} for the whole run and "
+        f"{UNITS[budget.protected]}, against {AGAINST[budget.threat]} ({budget.threat})"
+    )
+
+
+def expectation(experiment: Experiment) -> str | None:
+    """How far the signal stands above the noise, and what would help; None where it is unknown."""
+    strategy, federation = experiment.strategy, experiment.federation
+    budget = strategy.setup.budget
+    planned = strategy.foretold()
+    if planned is not None:
+        return f"expected: {planned.text()}"
+    ratio = strategy.signal_to_noise()
+    if ratio is None or not budget.is_private:
+        return None
+    accuracy = chance(strategy.setup.test.labels)
+    if ratio < _NOTHING:
+        reach = f"accuracy close to chance ({accuracy:.2f})"
+    elif ratio < _LITTLE:
+        reach = f"accuracy well below that without noise (chance {accuracy:.2f})"
+    else:
+        reach = f"accuracy near that without noise (chance {accuracy:.2f})"
+    rounds = "1 round" if federation.num_rounds == 1 else f"{federation.num_rounds} rounds"
+    line = (
+        f"expected: {reach}: {federation.num_clients} clients share ε = {budget.epsilon:g} over "
+        f"{rounds}, and what they agree on is {ratio:.2g} times as long as the noise"
+    )
+    if ratio >= _LITTLE:
+        return line
+    return f"{line}; {_help(experiment, ratio)}"
+
+
+def _help(experiment: Experiment, ratio: float) -> str:
+    """What would bring signal over noise to ``ENOUGH``."""
+    strategy, federation = experiment.strategy, experiment.federation
+    name = strategy.setup.strategy
+    factor = ENOUGH / ratio
+    if strategy.setup.budget.threat == "local":
+        factor = factor**2  # noise of n clients grows as √n, where nobody's hides another's
+    parts = [f"about {_rounded_up(federation.num_clients * factor):,} clients"]
+    if federation.num_rounds > 1:
+        parts.append("fewer rounds")
+    if "labels" not in strategy.noise_facts():
+        parts.append("a model of fewer weights")
+    if name != "class_statistics":
+        parts.append("strategy=class_statistics")
+    return (
+        f"what would help: {', '.join(parts)}; `murmur advise settings strategy={name}` scores "
+        "settings on public data"
+    )
+
+
+def after(experiment: Experiment, accuracy: float | None) -> str | None:
+    """What to say of a finished run whose accuracy is no better than chance; else None.
+
+    That is where it does not exceed chance by two standard errors of the test set.
+    """
+    labels = experiment.strategy.setup.test.labels
+    if accuracy is None or not len(labels):
+        return None
+    guessed = chance(labels)
+    error = math.sqrt(guessed * (1 - guessed) / len(labels))
+    if accuracy > guessed + 2 * error:
+        return None
+    return (
+        f"this run learned nothing that can be seen: accuracy {accuracy:.3f} on {len(labels):,} "
+        f"test examples, where always naming the most frequent class has {guessed:.3f}"
+    )
+
+
+def chance(labels: NDArray[np.int64]) -> float:
+    """What always naming the most frequent of the test ``labels`` (n,) has; 0 without any."""
+    if not len(labels):
+        return 0.0
+    return float(np.bincount(labels).max() / len(labels))
+
+
+def _rounded_up(number: float) -> int:
+    """``number`` to two digits, upwards."""
+    digit = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return math.ceil(number / digit) * digit

@@ -1,0 +1,1 @@
+"""What every strategy reaches at one budget."""

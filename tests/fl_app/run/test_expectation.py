@@ -1,0 +1,74 @@
+"""What is said of a run before it starts and when it is over."""
+
+import numpy as np
+import pytest
+
+from fl_app.config.composition import compose
+from fl_app.run import expectation
+from fl_app.run.experiment import Experiment
+
+
+def experiment(*words):
+    return Experiment(compose(list(words)))
+
+
+def test_the_first_line_says_the_budget_its_unit_and_its_threat():
+    first = expectation.before(experiment("strategy=votes", "privacy.epsilon=4"))[0]
+    assert first == (
+        "budget: ε = 4 at δ = 1e-05 for the whole run and everything that one client holds, "
+        "against a server that sees only sums (secure_aggregation)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strategy=fedavg"], "budget: none (privacy.epsilon=inf)"),
+        (["privacy=paper"], "budget: ε = 8 as the paper counts it"),
+        (["strategy=nbafl", "privacy.unit=record"], "and one record of one client"),
+    ],
+)
+def test_other_budgets_are_not_mistaken_for_it(words, said):
+    assert said in expectation.before(experiment(*words))[0]
+
+
+def test_where_noise_drowns_what_clients_say_the_run_says_so_and_what_would_help():
+    line = expectation.expectation(experiment("strategy=nbafl"))
+    assert "accuracy close to chance (0.1" in line
+    assert "40 clients share ε = 8 over 60 rounds" in line
+    assert "strategy=class_statistics" in line and "murmur advise settings strategy=nbafl" in line
+
+
+def test_where_it_does_not_nothing_is_asked_for():
+    line = expectation.expectation(experiment("strategy=class_statistics"))
+    assert "near that without noise" in line and "what would help" not in line
+
+
+def test_the_number_of_clients_that_would_do_does():
+    words = ["strategy=dp_fedavg", "federation.num_rounds=10"]
+    line = expectation.expectation(experiment(*words))
+    needed = int(line.split("about ")[1].split(" clients")[0].replace(",", ""))
+    assert needed > 40
+    more = experiment(*words, f"federation.num_clients={needed}")
+    assert more.strategy.signal_to_noise() >= expectation.ENOUGH
+
+
+def test_a_planner_of_the_strategys_own_goes_before_and_is_said_once():
+    lines = expectation.before(experiment("strategy=class_moments"))
+    assert lines[1].startswith("expected: not at this budget: at ε = 8 the noise drowns")
+    assert not any("drowns" in line for line in lines[2:])
+
+
+@pytest.mark.parametrize("words", [["strategy=fedavg"], ["strategy=robust"], ["strategy=dpfl_bnn"]])
+def test_without_noise_nothing_is_foretold(words):
+    assert expectation.expectation(experiment(*words)) is None
+
+
+def test_a_run_at_chance_says_so_and_one_above_does_not():
+    run = experiment("strategy=fedavg")
+    labels = run.strategy.setup.test.labels
+    guessed = np.bincount(labels).max() / len(labels)
+    assert expectation.chance(labels) == guessed
+    assert "learned nothing that can be seen" in expectation.after(run, guessed)
+    assert expectation.after(run, guessed + 0.05) is None
+    assert expectation.after(run, None) is None
