@@ -1,7 +1,8 @@
 """The figures of ``docs/owners.md``: ``python -m research.owners WHAT [EXPERIMENT ...]``.
 
 ``run``: whole runs of ``murmur``, one process each. ``direct``: gradient rounds in this process
-(``research.owners.rounds``). ``choose``: settings on held-back owners. ``table``: what there is.
+(``research.owners.rounds``). ``choose``: settings on held-back owners. ``hospitals``: together and
+each alone. ``table``: what there is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from fl_app.run.experiment import Experiment
 from fl_app.run.population import Population, image_population, population
 from murmur.common import experiment_rng
 from research.owners.choose import GRIDS, QUIET, choose
-from research.owners.rounds import Direct
+from research.owners.hospitals import table as hospitals
+from research.owners.rounds import Direct, few_or_all
 from strategies.gradient_rounds import GradientRounds
 
 SEEDS = (1, 2, 3)
@@ -139,7 +141,7 @@ def _fitted(people: Population, rows: NDArray[np.int64]) -> dict[str, float]:
     if len(present) == 1:
         scores[:, present[0]] = 1
         return _scored(people, scores)
-    flat = train.images[rows].reshape(len(rows), -1)
+    flat = few_or_all(train.images[rows].reshape(len(rows), -1))
     model = LogisticRegression(C=100.0, max_iter=200).fit(flat, labels)
     scores[:, model.classes_] = model.predict_proba(test.images.reshape(len(test), -1))
     return _scored(people, scores)
@@ -215,7 +217,7 @@ def _print(name: str, what: str, found: Sequence[dict[str, float]]) -> None:
 def main() -> None:
     """Run the experiments, or print the table of those that have run."""
     parser = argparse.ArgumentParser(prog="python -m research.owners", description=__doc__)
-    parser.add_argument("what", choices=("run", "direct", "choose", "table"))
+    parser.add_argument("what", choices=("run", "direct", "choose", "hospitals", "table"))
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS), metavar="EXPERIMENT")
     parser.add_argument("--references", action="store_true", help="fit what needs no federation")
     parser.add_argument("--budget", choices=BUDGETS, help="of the grid to choose in, or of direct")
@@ -227,6 +229,8 @@ def main() -> None:
         run(options.names)
     elif options.what == "direct":
         direct(options.names, budgets)
+    elif options.what == "hospitals":
+        hospitals(SEEDS)
     elif options.what == "choose":
         for name in options.names:
             for budget in budgets:

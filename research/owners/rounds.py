@@ -101,9 +101,7 @@ class Direct:
         rows = np.concatenate(people.shards)
         whose = np.repeat(np.arange(len(people.shards)), [len(r) for r in people.shards])
         flat = train.images.reshape(len(train), -1)
-        flat = flat[rows]
-        if (flat[:100] != 0).mean() < 0.1:  # bins
-            flat = csr_matrix(flat)
+        flat = few_or_all(flat[rows])
         labels = train.labels[rows]
         self.classes = people.dataset.num_classes
         if not held:
@@ -171,6 +169,13 @@ class Direct:
 def _numbered(owners: NDArray[np.int64]) -> NDArray[np.int64]:
     """``owners`` (N,) by numbers from 0 on."""
     return np.unique(owners, return_inverse=True)[1]
+
+
+def few_or_all(features: NDArray[np.float32]) -> NDArray[np.float32] | csr_matrix:
+    """``features`` (N, d), sparse where most of them are 0, as bins are."""
+    if (features[:100] != 0).mean() < 0.1:
+        return csr_matrix(features)
+    return features
 
 
 def scored(logits: NDArray, labels: NDArray[np.int64], whose: NDArray[np.int64]) -> Scores:
