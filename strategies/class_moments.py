@@ -177,8 +177,8 @@ class ClassMoments(CohortStrategy):
             units=units,
             unit=name,
             classes=classes,
-            fall=1.0,
-            wanted=13.0,
+            fall=0.5,
+            wanted=17.0,
         )
 
     def _units(self, clients: Sequence[int]) -> int:

@@ -41,8 +41,8 @@ class Foretold:
         )
         if self.share is not None:
             said = (
-                f"about {self.share:.2f} of the score that the same settings reach without noise "
-                f"(signal to noise {self.ratio:.3g})"
+                f"about {self.share:.2f} of the score without noise, if length and shrinkage suit "
+                f"the budget (signal to noise {self.ratio:.3g})"
             )
         if self.ratio >= self.wanted:
             return said

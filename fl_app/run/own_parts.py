@@ -61,7 +61,7 @@ def _named(config: DictConfig, head: Head, people: Population) -> NDArray[np.flo
 
     The weights of a class point to the features of the line of text that describes it, have length
     ``model.start_length``, and no constant. ValueError where a class has no line, or the features
-    read no texts. The licence of the encoder is printed, since it binds whoever uses the model.
+    read no texts.
     """
     lines = OmegaConf.to_container(config.features.get("names") or OmegaConf.create({}))
     texts = getattr(people.fitted, "texts", None)
@@ -77,7 +77,6 @@ def _named(config: DictConfig, head: Head, people: Population) -> NDArray[np.flo
                 f"each of {', '.join(classes)}"
             )
     start = start_from_names(texts([lines[name] for name in classes]), config.model.start_length)
-    print(f"encoder: licence {getattr(people.fitted, 'licence', '')}")
     return head.joined(start[1:], start[0]).astype(np.float32)
 
 

@@ -159,6 +159,10 @@ def _population(description: str, images: str) -> Population:
             dataset, fitted = featured(people.dataset, features, rows, cache, elsewhere)
         except (ValueError, DataError) as error:
             raise ConfigError(f"features: {error}") from error
+        licence = getattr(fitted, "licence", "")
+        if licence:  # it binds whoever uses the model
+            note = f"features.encoder={config.features.encoder}: its licence is {licence}"
+            dataset = replace(dataset, notes=(*dataset.notes, note))
         rows = np.setdiff1d(people.public_rows, people.held_out)
         people = replace(people, dataset=dataset, public=dataset.train.images[rows], fitted=fitted)
     federation: FederationSettings = build(config.federation, "federation")

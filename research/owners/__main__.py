@@ -24,7 +24,7 @@ from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.population import Population, image_population, population
 from murmur.common import experiment_rng
-from research.owners.choose import GRIDS, QUIET, choose
+from research.owners.choose import GRIDS, QUIET, choose, words_of
 from research.owners.hospitals import table as hospitals
 from research.owners.rounds import Direct, few_or_all
 from strategies.gradient_rounds import GradientRounds
@@ -39,19 +39,6 @@ EXPERIMENTS = (
     "flights",
     "flights_weather",
 )
-# Settings of larger budgets, from the same sketches as what conf/experiment has for ε = 1. That of
-# flights has not been tried on any split.
-LARGE: dict[str, list[str]] = {
-    "descriptions": [
-        *("federation.num_rounds=16", "strategy.length=900", "model.start_length=14.0"),
-    ],
-    "flights": ["strategy.length=100"],
-    "flights_weather": ["strategy.length=100"],
-    "mnist_no_pool": [
-        *("federation.num_rounds=60", "strategy.length=1200", "features.components=400"),
-    ],
-    "fashion_no_pool": ["strategy.length=2000", "strategy.average=0.5"],
-}
 SCORES = ("accuracy", "accuracy_over_owners", "balanced_accuracy_score", "auc")
 ALONE = 20  # owners whose own model is scored
 
@@ -59,12 +46,6 @@ ALONE = 20  # owners whose own model is scored
 def root() -> Path:
     """Where runs go."""
     return Path(os.environ.get("MURMUR_RESULTS", "runs")) / "owners"
-
-
-def words_of(name: str, budget: str, seed: int) -> list[str]:
-    """The overrides of one run."""
-    more = LARGE.get(name, []) if budget != "1" else []
-    return [f"experiment={name}", *more, f"privacy.epsilon={budget}", f"seed={seed}"]
 
 
 def run(names: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
 from fl_app.tools.advise_signal import foretold
+from research.owners.choose import words_of
 from research.owners.rounds import Direct
 from strategies.gradient_rounds import GradientRounds
 
@@ -41,21 +42,16 @@ def _images(data: str) -> tuple[str, ...]:
 
 
 FOUND: dict[str, tuple[str, ...]] = {
-    f"gradient_rounds, {data}, {clients} clients": (
-        *_ROUNDS,
-        *_images(data),
-        f"federation.num_clients={clients}",
-    )
-    for data in _ELSEWHERE
-    for clients in (300, 1000)
-} | {
-    f"class_moments, {data}, {count} records": (
-        *_MOMENTS,
-        *_images(data),
-        f"federation.validation={60000 - count}",
-    )
-    for data in _ELSEWHERE
-    for count in (10000, 40000)
+    **{
+        f"gradient_rounds, {data}, 300 clients": (
+            *_ROUNDS,
+            *_images(data),
+            "federation.num_clients=300",
+        )
+        for data in _ELSEWHERE
+    },
+    "class_moments, digits": (*_MOMENTS, "dataset=digits"),
+    "class_moments, pneumonia_mnist": ("experiment=hospitals",),
 }
 CHECKED: dict[str, tuple[str, ...]] = {
     "gradient_rounds, descriptions": ("experiment=descriptions",),
@@ -64,15 +60,25 @@ CHECKED: dict[str, tuple[str, ...]] = {
         *("strategy=gradient_rounds", "dataset=digits", "federation.num_clients=60"),
         *("federation.public=0", "federation.num_rounds=20", _SUMS),
     ),
-    "class_moments, pneumonia_mnist": ("experiment=hospitals",),
-    "class_moments, digits": (*_MOMENTS, "dataset=digits"),
+    **{
+        f"class_moments, {data}, 10000 records": (
+            *_MOMENTS,
+            *_images(data),
+            "federation.validation=50000",
+        )
+        for data in _ELSEWHERE
+    },
 }
+_CHOSEN = ("experiment=descriptions", "experiment=flights")  # with settings for each budget
 BUDGETS = ("1", "2", "8", "inf")
 
 
 def measure(name: str, budget: str) -> dict[str, object]:
     """The score of one run, and what the planner says of it beforehand."""
-    words = [*{**FOUND, **CHECKED}[name], f"privacy.epsilon={budget}", *_QUIET]
+    words = list({**FOUND, **CHECKED}[name])
+    if words[0] in _CHOSEN:
+        words = words_of(words[0].removeprefix("experiment="), budget, 1)
+    words += [f"privacy.epsilon={budget}", *_QUIET]
     experiment = Experiment(compose(words))
     said = foretold(experiment)
     if isinstance(experiment.strategy, GradientRounds):

@@ -81,10 +81,10 @@ def of_texts(tmp_path, encoder, *more, names="{games: chess game, net: mail send
     ]
 
 
-def test_a_run_begins_at_the_names_and_prints_the_licence(tmp_path, encoder, capsys):
+def test_a_run_begins_at_the_names_and_notes_the_licence(tmp_path, encoder):
     words = of_texts(tmp_path, encoder, "model.start_length=3")
     experiment = Experiment(compose([*SMALL, *words]))
-    assert "licence mit" in capsys.readouterr().out
+    assert "its licence is mit" in experiment.population.dataset.notes[-1]
     head = Head(experiment.trainer, "test")
     weights = head.weights(experiment.start)
     np.testing.assert_allclose(np.linalg.norm(weights, axis=0), 3, rtol=1e-4)

@@ -127,7 +127,7 @@ SIGNAL = ["dataset=digits", "federation.public=0", "engine=inline"]
     ("words", "said"),
     [
         (["strategy=gradient_rounds", "privacy.epsilon=0.1"], "not at this budget: at ε = 0.1"),
-        (["strategy=gradient_rounds", "privacy.epsilon=50"], "of the score that the same settings"),
+        (["strategy=gradient_rounds", "privacy.epsilon=50"], "of the score without noise"),
         (["strategy=gradient_rounds", "privacy.epsilon=inf"], "all of it: there is no noise"),
         (["strategy=class_moments", "privacy.epsilon=0.1"], "not at this budget"),
         (["strategy=class_moments", "privacy.epsilon=30"], "about 0.9"),
