@@ -27,7 +27,7 @@ from fl_app.engines.inline import FIRST_NODE, InlineGrid, identify
 from murmur.flower import ClientApp, private
 from murmur.flower.server import Private
 from murmur.learning.data.datasets import torchvision_dataset
-from murmur.learning.data.examples import Examples
+from murmur.learning.data.examples import Dataset, Examples
 
 EPSILON = 8.0
 DELTA = 1e-5
@@ -50,28 +50,36 @@ def main() -> None:
     logging.getLogger("flwr").addFilter(lambda line: "mean update" in line.getMessage())
     mnist = torchvision_dataset(name="MNIST", root=os.environ["MURMUR_DATA"])
     print(f"{describe_machine('torch', 'flwr')}\n")
-    print("| clients | plain | with Murmur | seeds |")
+    print("| clients | plain | with the three lines | each seed |")
     print("|---|---|---|---|")
-    for clients in arguments.clients:
-        plain = []
-        protected = []
-        for seed in range(arguments.seeds):
-            data = drawn(mnist.train, clients, seed)
-            plain.append(accuracy(trained(FedAvg(), PlainApp, data), mnist.test))
-            own = private(FedAvg(), epsilon=EPSILON, delta=DELTA, clip=CLIP, simulated=True)
-            protected.append(accuracy(trained(own, ClientApp, data), mnist.test))
-        single = " ".join(f"{each:.3f}" for each in protected)
-        print(
-            f"| {clients} | {np.mean(plain):.3f} | {np.mean(protected):.3f} | {single} |",
-            flush=True,
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MURMUR_RESULTS"] = folder
+        for clients in arguments.clients:
+            print(row(mnist, clients, arguments.seeds, folder), flush=True)
+
+
+def row(mnist: Dataset, clients: int, seeds: int, folder: str) -> str:
+    """Mean accuracy of both over so many seeds, and of each protected run.
+
+    ``folder``: for the trials' ledgers, which know all runs of this process by one name.
+    """
+    plain = []
+    protected = []
+    for seed in range(seeds):
+        data = drawn(mnist.train, clients, seed)
+        plain.append(accuracy(trained(FedAvg(), PlainApp, data), mnist.test))
+        tempfile.tempdir = tempfile.mkdtemp(dir=folder)
+        own = private(FedAvg(), epsilon=EPSILON, delta=DELTA, clip=CLIP, simulated=True)
+        protected.append(accuracy(trained(own, ClientApp, data), mnist.test))
+    single = ", ".join(f"{each:.3f}" for each in protected)
+    return f"| {clients} | {np.mean(plain):.3f} | {np.mean(protected):.3f} | {single} |"
 
 
 def drawn(train: Examples, clients: int, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Images (60, 784) and labels of each client; no image is two clients'."""
     order = np.random.default_rng(seed).permutation(len(train.labels))
-    images = torch.from_numpy(train.images).reshape(-1, 784)
-    labels = torch.from_numpy(train.labels)
+    images = torch.tensor(train.images).reshape(-1, 784)
+    labels = torch.tensor(train.labels)
     return [(images[own], labels[own]) for own in np.split(order[: clients * IMAGES], clients)]
 
 
@@ -99,9 +107,7 @@ def trained(
 
     begin = {"weight": torch.zeros(10, 784), "bias": torch.zeros(10)}
     identify()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
-        tempfile.tempdir = folder  # of the trials: nothing that another run has spent
-        os.environ["MURMUR_RESULTS"] = folder
+    with ThreadPoolExecutor(1) as pool:
         grid = InlineGrid(app, {}, len(data), pool)
         return strategy.start(grid, ArrayRecord(begin), num_rounds=ROUNDS, timeout=600)
 
@@ -109,7 +115,7 @@ def trained(
 def accuracy(result: Result, test: Examples) -> float:
     """Of the last model, on the test set."""
     state = result.arrays.to_torch_state_dict()
-    outputs = torch.from_numpy(test.images).reshape(-1, 784) @ state["weight"].T + state["bias"]
+    outputs = torch.tensor(test.images).reshape(-1, 784) @ state["weight"].T + state["bias"]
     return float((outputs.argmax(1).numpy() == test.labels).mean())
 
 

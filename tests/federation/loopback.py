@@ -183,11 +183,7 @@ class Federation:
 
     def murmur(self, *words: str) -> subprocess.Popen:
         """`murmur` with these words, started; its output is in murmur.log."""
-        return self.start("murmur", *words)
-
-    def start(self, command: str, *words: str) -> subprocess.Popen:
-        """A command, started; its output is in a log of its name."""
-        return self._start(command, [command, *words])
+        return self._start("murmur", ["murmur", *words])
 
     def kill(self, name: str) -> None:
         """End all processes of ``name`` (superlink, node-0) at once, as a power cut does.

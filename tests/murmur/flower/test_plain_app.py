@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import textwrap
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -92,13 +91,6 @@ def test_flwr_run_with_one_half_only(tmp_path, simulated):
     assert "aggregate_train: Received 0 results and 4 failures" in printed
 
 
-def start_node(federation, number):
-    owned = federation.folder / f"owner-{number}"
-    config = {"partition-id": number, "num-partitions": 3, "murmur": str(owned)}
-    key = federation.folder / f"node-{number}.key"
-    federation.start_node(number, key, config, runs_sent_code=True)
-
-
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
     """Three SuperNodes that run what a server sends, each with its owner's folder."""
@@ -108,8 +100,9 @@ def federation(tmp_path_factory):
             owned = running.folder / f"owner-{number}"
             owned.mkdir()
             (owned / "policy.yaml").write_text(POLICY)
-            running.enrol(number)
-            start_node(running, number)
+            config = {"partition-id": number, "num-partitions": 3, "murmur": str(owned)}
+            key = running.enrol(number)
+            running.start_node(number, key, config, runs_sent_code=True)
         wait_for(lambda: running.online() == 3, 300, "three nodes")
         yield running
 
@@ -132,28 +125,3 @@ def test_a_superlink_whose_supernodes_get_an_app_without_murmur(tmp_path, federa
     printed = federation.flwr("run", str(copied(tmp_path / "app", "server")), NAME, "--stream")
     assert UNPROTECTED.format(3) in printed
     assert "Received" not in printed
-
-
-@pytest.mark.federation
-def test_a_supernode_that_is_killed_after_its_charge_pays_once(tmp_path, federation):
-    app = copied(tmp_path / "app", "server", "client")
-    server = app / "plain_app" / "server_app.py"
-    waits = "FedAvg(fraction_evaluate=fraction, min_available_nodes=3)"
-    server.write_text(server.read_text().replace("FedAvg(fraction_evaluate=fraction)", waits))
-    ledger = federation.folder / "owner-2" / "ledger.sqlite"
-
-    def charges():
-        with Ledger(ledger) as own:
-            return Counter((e.run, e.round) for e in own.entries() if e.kind == "charge")
-
-    before = charges()
-    config = "num-server-rounds=2 local-epochs=3000"  # long enough to be killed in
-    run = federation.start("flwr", "run", str(app), NAME, "--stream", "--run-config", config)
-    wait_for(lambda: charges() != before, 300, "a charge")
-    federation.kill("node-2")
-    start_node(federation, 2)
-    assert run.wait(900) == 0
-    told = federation.log("flwr")
-    assert "round 1 was lost: 2 of 3 clients are left, a sum needs 3" in told, told
-    assert "aggregate_train: Received 3 results and 0 failures" in told
-    assert sorted((charges() - before).values()) == [1, 1]
