@@ -71,7 +71,7 @@ lint: $(STAMP)
 # MURMUR_DATA must name the folder with MNIST; see benchmarks/__main__.py for its options.
 bench: $(STAMP)
 	@$(MAKE) --no-print-directory -C $(ROOT) bench-pfl || echo "bench: going on without pfl"
-	cd $(ROOT) && $(BIN)/python -m benchmarks $(BENCH)
+	cd $(ROOT) && $(BIN)/python -m $(if $(filter scale,$(BENCH)),benchmarks.scale,benchmarks $(BENCH))
 
 bench-pfl: $(STAMP)
 	@test -e $(ROOT)/runs/pfl-environment/ready || \

@@ -125,6 +125,7 @@ def ours(
         least_survivors=0,
         seed=0,
         round_timeout=60.0,
+        query="query",
     )
     release = Release("benchmark", "train", codec, NonPrivateEvent(), ALIKE)
     outcome = Outcome(1, asked={c + 1: [c] for c in range(n)})

@@ -19,6 +19,7 @@ import math
 import os
 import time
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,8 @@ class Experiment:
         """
         self.folder, self.shares = folder, len(list(grid.get_node_ids()))
         model = self._begin()
-        self.tracker.begin(folder.path, self._settings(), folder.rows())
-        self.health.begin(folder.path, self._settings(), folder.rows())
+        self.tracker.begin(folder.path, self._settings, folder.rows())
+        self.health.begin(folder.path, self._settings, folder.rows())
         self.last = time.monotonic()
         self.started = self.last - sum(row["seconds"] for row in folder.rows())  # of before
         rounds = self.federation.num_rounds - self.strategy.first_round
@@ -139,8 +140,8 @@ class Experiment:
         self.lines = [] if checkpoint is None else list(checkpoint.rows)
         if checkpoint is not None:
             # Killed before the new config.yaml is written, the old one must still match.
-            own = digest(config_text(self.config))
-            folder.save_checkpoint(replace(checkpoint, configs=[*checkpoint.configs, own]))
+            configs = [*checkpoint.configs, self._digest]
+            folder.save_checkpoint(replace(checkpoint, configs=configs))
         folder.save_config(self.config)
         note_start(folder.path)
         folder.keep_rows(self.lines)
@@ -184,7 +185,7 @@ class Experiment:
             )
         if isinstance(self.strategy.setup.placement, SimulatedPlacement):
             folder.require_ledger()
-        before = checkpoint.require_settings(self._settings())
+        before = checkpoint.require_settings(self._settings)
         if before != self.federation.num_rounds:
             self._require_extendable(before)
         return checkpoint
@@ -221,10 +222,17 @@ class Experiment:
                 "rounds; only a paper's budget of a round (privacy=paper) can be extended"
             )
 
+    @cached_property
     def _settings(self) -> dict[str, Any]:
+        """The resolved configuration, which no round changes."""
         settings = OmegaConf.to_container(self.config, resolve=True)
         assert isinstance(settings, dict)
         return {str(key): value for key, value in settings.items()}
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of ``config.yaml``, as every checkpoint holds it."""
+        return digest(config_text(self.config))
 
     def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """Evaluate the round's model on the server's test set, and write the round's row.
@@ -296,8 +304,8 @@ class Experiment:
             model,
             strategy.snapshot(),
             strategy.participations,
-            self._settings(),
-            [digest(config_text(self.config))],
+            self._settings,
+            [self._digest],
             self.lines,
             self.shares,
         )

@@ -933,13 +933,7 @@ class Request:
 
         ValueError where they are none, or those of another run or round.
         """
-        try:
-            plain = json.loads(message)
-        except (ValueError, RecursionError) as error:
-            raise ValueError("terms: they are not JSON") from error
-        if not isinstance(plain, dict):
-            raise ValueError("terms: they are no mapping")
-        terms = Terms.from_dict(plain)
+        terms = Terms.read(message.decode())
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms

@@ -302,9 +302,9 @@ class SecureSummation:
         self._sums = [SecureServer(each, settings.expected_dropouts(each)) for each in terms]
         self._going = list(self._sums)
         self._sum_of = {c: each for each in self._sums for c in each.terms.clients}
-        proposed = {
-            client: json.dumps(each.to_dict()).encode() for each in terms for client in each.clients
-        }
+        proposed: dict[int, bytes] = {}
+        for group in terms:
+            proposed |= dict.fromkeys(group.clients, group.text.encode())
         keys = self._next(SecureServer.keys, self.exchange.ask(Phase.ADVERTISE, proposed))
         shares = self._next(SecureServer.shares, self.exchange.ask(Phase.SHARE, keys))
         self._next(_hear, self.exchange.ask(Phase.CHECK, shares))

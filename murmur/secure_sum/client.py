@@ -48,7 +48,7 @@ from murmur.secure_sum.identity import (
 from murmur.secure_sum.keys import Entropy, public_key, scalar
 from murmur.secure_sum.messages import OVERHEAD, Phase, join, open_sealed, part, seal
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
-from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
+from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, parted_list
 
 SEALED_BYTES = OVERHEAD + SHARE_BYTES
 _ORDER = tuple(Phase)
@@ -231,7 +231,7 @@ class SecureClient:
         The survivors must be among those included, this client among them, and as many as the
         terms ask for.
         """
-        survivors = part_ids(message, self.terms.clients)
+        survivors = parted_list(message, self.terms.clients)
         if self.me not in survivors or not set(survivors) <= set(self.included):
             raise SecureSumError("the list of survivors is not one of this sum's")
         known = self._known(survivors)
@@ -254,9 +254,10 @@ class SecureClient:
         )
         self._require_holders(confirmed + 1)
         revealed = {}
+        survivors = set(self.survivors)
         for v in self.shares.keys() & set(self.included):
             place = KEY
-            if v in self.survivors:
+            if v in survivors:
                 place = SEED
             revealed[v] = piece(self.shares[v], place)
         return join(revealed, self.terms.holders_of(self.me))
@@ -322,7 +323,7 @@ class SecureClient:
 
     def _included(self, message: bytes) -> tuple[int, ...]:
         """The list of those included, if a sum of theirs could be revealed."""
-        included = part_ids(message, self.terms.clients)
+        included = parted_list(message, self.terms.clients)
         if self.me not in included:
             raise SecureSumError("this client is to mask for a sum that it is not in")
         known = self._known(included)

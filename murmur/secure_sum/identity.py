@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from murmur.common import framed, replace_durably
 from murmur.secure_sum.keys import POINT_BYTES, Entropy, agree, derive, point
-from murmur.secure_sum.terms import SecureSumError, Terms, context, join_ids
+from murmur.secure_sum.terms import SecureSumError, Terms, context, joined_list
 
 IDENTITY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -325,7 +325,7 @@ def mask_key(
         included: whose masks are in the sum.
     """
     low, high = sorted((one, other), key=lambda party: party.id)
-    question = (asked, join_ids(included, terms.clients))
+    question = (asked, joined_list(tuple(included), terms.clients))
     about = context(terms, "pairwise mask", *_pair(low, high), *question)
     return derive(agree(private, public), about)
 
@@ -344,7 +344,7 @@ def word_on(
     included: Sequence[int], survivors: Sequence[int], asked: bytes, terms: Terms, signer: Party
 ) -> bytes:
     """What ``signer`` signs in CONFIRM: both lists, and the digest of what it was asked."""
-    lists = (join_ids(ids, terms.clients) for ids in (included, survivors))
+    lists = (joined_list(tuple(ids), terms.clients) for ids in (included, survivors))
     return context(terms, "survivors", signer.id, signer.advertised, asked, *lists)
 
 

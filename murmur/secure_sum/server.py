@@ -66,7 +66,7 @@ class SecureServer:
         self._advertisements: dict[int, bytes] = {}  # as they travelled
         self._sealed: dict[int, dict[int, bytes]] = {}
         self._held: dict[int, set[int]] = {}  # whose shares a client holds, its own among them
-        self._masked: set[int] = set()
+        self._masked: set[int] = set()  # ``survivors``, from then on
         self._total = np.zeros(terms.length, masks.word(terms.bits))
 
     def keys(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -115,7 +115,9 @@ class SecureServer:
         """Each neighbour's box for ``client``, and the test of what is in it."""
         found = {}
         for v in self._among(client, self._sealed):
-            found[v] = self._sealed[v][client] + self._dealings[v].test(self._place(v, client))
+            found[v] = self._sealed[v][client] + self._dealings[v].test(
+                self.terms.place_of(v, client)
+            )
         return join(found, self.terms.neighbours_of(client))
 
     def checked(self, replies: Mapping[int, bytes]) -> None:
@@ -202,7 +204,7 @@ class SecureServer:
         """
         words: dict[int, bytes] = {}
         question = (self.included, self.survivors, self.asked, self.terms)
-        for client, word in self._expected(replies, self.survivors):
+        for client, word in self._expected(replies, self._masked):
             with self._blaming(client):
                 identity = self._advertised[client].identity
                 about = word_on(*question, self._party(client))
@@ -218,10 +220,10 @@ class SecureServer:
         In [0, 2^bits), or in two's complement where ``signed``.
         """
         held: dict[int, dict[int, bytes]] = {client: {} for client in self.included}
-        for holder, sent in self._expected(replies, self.survivors):
+        for holder, sent in self._expected(replies, self._masked):
             with self._blaming(holder):
                 for owner, share in self._revealed(holder, sent).items():
-                    held[owner][self._place(owner, holder)] = share
+                    held[owner][self.terms.place_of(owner, holder)] = share
         for owner in self.included:
             if self._needs_removal(owner):
                 self._remove(owner, held[owner])
@@ -234,7 +236,9 @@ class SecureServer:
         revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
         complete = revealed.keys() == self._held[holder] & set(self.included)
         if not complete or not all(
-            self._dealings[owner].is_share(self._place(owner, holder), self._due(owner), share)
+            self._dealings[owner].is_share(
+                self.terms.place_of(owner, holder), self._due(owner), share
+            )
             for owner, share in revealed.items()
         ):
             raise SecureSumError("it did not reveal the shares that it had accepted")
@@ -251,7 +255,7 @@ class SecureServer:
             own = self_mask_key(secret, self.terms, self._party(owner))
             self._total -= masks.expand(own, self.terms.length, self.terms.bits)
             return
-        for v in self._among(owner, self.survivors):
+        for v in self._among(owner, self._masked):
             public = self._advertised[v].mask
             parties = (self._party(owner), self._party(v))
             key = mask_key(secret, public, self.terms, *parties, self.asked, self.included)
@@ -294,25 +298,20 @@ class SecureServer:
 
     def _due(self, owner: int) -> int:
         """Which of its two secrets may be revealed: a survivor's seed, another's mask key."""
-        if owner in self.survivors:
+        if owner in self._masked:
             return SEED
         return KEY
 
     def _needs_removal(self, owner: int) -> bool:
         """Whether any mask of ``owner``'s is in the total."""
-        return owner in self.survivors or bool(self._among(owner, self.survivors))
+        return owner in self._masked or bool(self._among(owner, self._masked))
 
-    def _among(self, client: int, group: Iterable[int]) -> list[int]:
+    def _among(self, client: int, group: Container[int]) -> list[int]:
         """The neighbours of ``client`` that are in ``group``, in order."""
-        chosen = set(group)
-        return [v for v in self.terms.neighbours_of(client) if v in chosen]
-
-    def _place(self, owner: int, holder: int) -> int:
-        """At which index ``holder`` has a share of ``owner``'s secrets."""
-        return self.terms.holders_of(owner).index(holder)
+        return [v for v in self.terms.neighbours_of(client) if v in group]
 
     def _from_neighbours(
-        self, client: int, group: Iterable[int], messages: Mapping[int, bytes]
+        self, client: int, group: Container[int], messages: Mapping[int, bytes]
     ) -> bytes:
         """What those neighbours of ``client`` that are in ``group`` have sent, for it."""
         near = {v: messages[v] for v in self._among(client, group)}

@@ -126,7 +126,7 @@ def restored(stored: bytes) -> SecureClient:
     plain = json.loads(stored)
     secrets = {name: bytes.fromhex(plain[name]) for name in ("identity", "channel", "mask", "seed")}
     return SecureClient(
-        terms=Terms.from_dict(plain["terms"]),
+        terms=Terms.read(plain["terms"]),
         me=plain["me"],
         **secrets,
         done=plain["done"],
@@ -141,7 +141,7 @@ def restored(stored: bytes) -> SecureClient:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Terms):
-        return value.to_dict()
+        return value.text
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Mapping):

@@ -19,7 +19,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -74,6 +74,18 @@ def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
     if there[len(among) :].any():
         raise SecureSumError(damaged)
     return tuple(client for client, is_there in zip(among, there, strict=False) if is_there)
+
+
+@lru_cache(maxsize=16)
+def joined_list(ids: tuple[int, ...], among: tuple[int, ...]) -> bytes:
+    """``join_ids`` of a list that many clients, or one with many neighbours, must have joined."""
+    return join_ids(ids, among)
+
+
+@lru_cache(maxsize=16)
+def parted_list(joined: bytes, among: tuple[int, ...]) -> tuple[int, ...]:
+    """``part_ids`` of a list that a server sends to every client of a sum."""
+    return part_ids(joined, among)
 
 
 @lru_cache(maxsize=1024)
@@ -292,15 +304,59 @@ class Terms:
 
     def holders_of(self, client: int) -> tuple[int, ...]:
         """Who holds shares of ``client``'s secrets: itself and its neighbours, in order."""
-        return _graph(self)[client]
+        return self._graph[client]
+
+    def place_of(self, client: int, holder: int) -> int:
+        """Which of the holders of ``client``'s secrets ``holder`` is, from 0."""
+        return self._places[client][holder]
 
     def neighbours_of(self, client: int) -> tuple[int, ...]:
         """With whom ``client`` exchanges keys, shares and masks, in order."""
-        return tuple(other for other in _graph(self)[client] if other != client)
+        return tuple(other for other in self._graph[client] if other != client)
 
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of all of the terms, 32 bytes: what ``context`` begins with."""
-        return _digest(self)
+        plain = self.text.encode()
+        return hashlib.sha256(framed(b"murmur secure sum, version 3", plain)).digest()
+
+    @cached_property
+    def text(self) -> str:
+        """All of the terms as JSON, always the same for the same terms; ``read`` is the inverse."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    @cached_property
+    def ring(self) -> tuple[int, ...]:
+        """The cohort in an order that the digest decides."""
+
+        def place(client: int) -> bytes:
+            return hashlib.sha256(context(self, "place in the ring", client)).digest()
+
+        return tuple(sorted(self.clients, key=place))
+
+    @cached_property
+    def _graph(self) -> dict[int, tuple[int, ...]]:
+        """Holders by client: all, or those near in the ring (a Harary graph)."""
+        if self.neighbours is None:
+            return dict.fromkeys(self.clients, self.clients)
+        ring = self.ring
+        half = self.neighbours // 2
+        graph = {}
+        for place, client in enumerate(ring):
+            near = (ring[(place + step) % len(ring)] for step in range(-half, half + 1))
+            graph[client] = tuple(sorted(near))
+        return graph
+
+    @cached_property
+    def _places(self) -> dict[int, dict[int, int]]:
+        """The place of each holder, by client."""
+        if self.neighbours is None:
+            everywhere = {holder: place for place, holder in enumerate(self.clients)}
+            return dict.fromkeys(self.clients, everywhere)
+        return {
+            client: {holder: place for place, holder in enumerate(holders)}
+            for client, holders in self._graph.items()
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe mapping."""
@@ -314,6 +370,15 @@ class Terms:
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the terms of a secure sum: {error}") from error
 
+    @staticmethod
+    def read(text: str) -> Terms:
+        """From their JSON; ValueError for anything else.
+
+        All clients of a process share what was read from the same text, and what follows from it:
+        the digest of ten thousand ids is computed once.
+        """
+        return _read(text)
+
 
 def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
     """What everything that is signed, sealed, derived or hashed in one sum is bound to.
@@ -322,37 +387,18 @@ def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
     each is preceded by its length, so that no two lists of fields give the same bytes.
     """
     found = [field.to_bytes(8, "big") if isinstance(field, int) else field for field in fields]
-    return framed(terms.digest(), use.encode(), *found)
+    return framed(terms.digest, use.encode(), *found)
 
 
-@lru_cache(maxsize=64)
-def _digest(terms: Terms) -> bytes:
-    text = json.dumps(terms.to_dict(), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(framed(b"murmur secure sum, version 3", text.encode())).digest()
-
-
-@lru_cache(maxsize=64)
-def _graph(terms: Terms) -> dict[int, tuple[int, ...]]:
-    """Holders by client: all, or a ring in an order that the digest decides (a Harary graph)."""
-    if terms.neighbours is None:
-        return dict.fromkeys(terms.clients, terms.clients)
-    ring = _ring(terms)
-    half = terms.neighbours // 2
-    graph = {}
-    for place, client in enumerate(ring):
-        near = (ring[(place + step) % len(ring)] for step in range(-half, half + 1))
-        graph[client] = tuple(sorted(near))
-    return graph
-
-
-@lru_cache(maxsize=64)
-def _ring(terms: Terms) -> tuple[int, ...]:
-    """The cohort in an order that the digest decides."""
-
-    def place(client: int) -> bytes:
-        return hashlib.sha256(context(terms, "place in the ring", client)).digest()
-
-    return tuple(sorted(terms.clients, key=place))
+@lru_cache(maxsize=16)
+def _read(text: str) -> Terms:
+    try:
+        plain = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("terms: they are not JSON") from error
+    if not isinstance(plain, dict):
+        raise ValueError("terms: they are no mapping")
+    return Terms.from_dict(plain)
 
 
 def release_digest(

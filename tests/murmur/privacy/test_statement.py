@@ -62,6 +62,20 @@ def test_claimed_and_proven_of_the_authors_run_of_privatekt():
     assert said.is_private
 
 
+def test_of_many_clients_those_with_equal_releases_stand_under_one_name():
+    named = {str(i): 1 + i % 3 for i in range(1000)}
+    many = named | {str(i): 1 for i in range(1000, 5001)}
+    one_by_one, grouped = (statement(exposure(n)).guarantees[0] for n in (named, many))
+    assert len(one_by_one.clients) == 1000
+    assert grouped.clients == {name: one_by_one.clients[name] for name in ("0", "1", "2")}
+    assert grouped.sizes == {"0": 334 + 4001, "1": 333, "2": 333}
+    assert grouped.number_of_clients == 5001
+    assert (grouped.proven_total, grouped.most_exposed) == (one_by_one.proven_total, "2")
+    assert grouped.proven_median == grouped.clients["0"] < one_by_one.proven_median
+    (again,) = Statement.from_dict(statement(exposure(many)).to_dict()).guarantees
+    assert (again.clients, again.sizes) == (grouped.clients, grouped.sizes)
+
+
 def test_people_read_claimed_beside_proven():
     said = statement(
         exposure({"a": 250}, claimed_per_round=5.0, claimed_total=5.0, assumptions=("it is as is",))

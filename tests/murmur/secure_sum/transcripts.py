@@ -36,7 +36,7 @@ from murmur.secure_sum.keys import (
 )
 from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import KEY, SEED, Dealing, piece
-from murmur.secure_sum.terms import _ring, join_ids
+from murmur.secure_sum.terms import join_ids
 
 TAMPERING = ("alter", "drop", "repeat", "delay", "swap")
 FORGERIES = ("none", "multiple", "copy", "one identity")
@@ -305,7 +305,7 @@ class Transcript:
 
     def _with_a_gap(self, clients: Sequence[int]) -> tuple[int, ...]:
         """Without a run of the ring, or of the ids, as long as the minimum allows."""
-        order = _ring(self.terms) if self.terms.neighbours else self.terms.clients
+        order = self.terms.ring if self.terms.neighbours else self.terms.clients
         start = int(self.rng.integers(len(order)))
         most = max(1, len(clients) - self.terms.minimum + 1)
         length = int(self.rng.integers(0, most + 1))

@@ -1,0 +1,208 @@
+"""What grows with the number of clients: ``make bench BENCH=scale``.
+
+    python -m benchmarks.scale [--only ROW ...] [--parent TREE]
+
+Prints a table of ``ROWS``, each a ratio or a figure of processor seconds, peak memory, bytes or
+seconds. Every run is a command of its own. With ``--parent``, a checkout of another commit, its
+column is measured on this machine as well; what it refuses is left out with a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.machine import describe_machine
+from benchmarks.processes import ROOT
+
+FEW, MANY = 1_000, 1_000_000
+MIB = 2**20
+PLAIN = ["strategy=fedavg", "privacy=none", "model=linear", "tracking=none", "engine=inline"]
+SMALL = [*PLAIN, "federation.public=0", "federation.num_rounds=2"]
+SCHEDULE = (
+    "from murmur.round.cohorts import Schedule as S; S('random', {}, 10**4, {}, 1).participations"
+)
+
+
+class RefusedError(Exception):
+    """The code that is measured does not do this."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Of one command.
+
+    Attributes:
+        processor: seconds, of its children too.
+        peak: resident memory of its largest process, in bytes.
+        ended: by ``time.time``.
+    """
+
+    processor: float
+    peak: int
+    ended: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where commands run.
+
+    Attributes:
+        tree: the checkout whose code they run.
+        folder: for data and runs, empty at first.
+    """
+
+    tree: Path
+    folder: Path
+
+    def spent(self, *words: str) -> Spent:
+        """What ``python WORDS`` takes; RefusedError with its last line where it fails."""
+        environment = {**os.environ, "PYTHONPATH": str(self.tree), "OMP_NUM_THREADS": "1"}
+        with open(self.folder / "output", "w+b") as output:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=self.folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            ended = time.time()
+            output.seek(0)
+            said = output.read().decode().strip().splitlines() or ["nothing"]
+        if process.returncode:
+            raise RefusedError(said[-1][:100])
+        return Spent(usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss, ended)
+
+    def run(self, name: str, *words: str) -> Spent:
+        """A run of `murmur` in the folder ``name``, which it may share with none before it."""
+        return self.spent("-m", "fl_app", *SMALL, *words, f"run_dir={self.folder / name}")
+
+    def tiny_data(self) -> list[str]:
+        """Words for a data set with an example for each of ``MANY`` clients, and a test set, in 2×2 pixels."""
+        path = self.folder / "many.npz"
+        if not path.exists():
+            rng = np.random.default_rng(0)
+            images = rng.random((MANY + MANY // 2, 1, 2, 2), dtype=np.float32)
+            np.savez(path, images=images, labels=rng.integers(0, 10, len(images)))
+        return ["dataset=npz", f"dataset.path={path}", "federation.clients_per_round=100"]
+
+
+def set_up(bench: Bench, partition: str) -> str:
+    """Processor time of a whole run of ``MANY`` clients over one of ``FEW``."""
+    found = []
+    for clients in (FEW, MANY):
+        words = [f"partition={partition}", f"federation.num_clients={clients}"]
+        name = f"{partition}-{clients}"
+        found.append(bench.run(name, *bench.tiny_data(), *words).processor)
+    return f"{found[1] / found[0]:.2f}× ({found[1]:.1f} s)"
+
+
+def virtual(bench: Bench) -> str:
+    """Peak memory of a run of ``MANY`` virtual clients on MNIST over one of ``FEW``."""
+    found = []
+    for clients in (FEW, MANY):
+        words = ["dataset=mnist", "partition=virtual", "federation.clients_per_round=100"]
+        found.append(bench.run(f"v-{clients}", *words, f"federation.num_clients={clients}").peak)
+    return f"{found[1] / found[0]:.2f}× ({found[1] / MIB:.0f} MiB)"
+
+
+def folder(bench: Bench) -> str:
+    """Bytes of the folder of the run with ``MANY`` clients."""
+    size = sum(path.stat().st_size for path in _of_many(bench).iterdir())
+    return f"{size / 1e6:.2f} MB"
+
+
+def report(bench: Bench) -> str:
+    """`murmur report` of that run over that of one with ``FEW``: processor time, peak."""
+    many = bench.spent("-m", "fl_app", "report", str(_of_many(bench)))
+    few = bench.spent("-m", "fl_app", "report", str(bench.folder / f"iid-{FEW}"))
+    return f"{many.processor / few.processor:.2f}×, {many.peak / few.peak:.2f}×"
+
+
+def _of_many(bench: Bench) -> Path:
+    if not (bench.folder / f"iid-{MANY}").exists():
+        set_up(bench, "iid")
+    return bench.folder / f"iid-{MANY}"
+
+
+def schedule(bench: Bench) -> str:
+    """Budget of 1,000 rounds of 10,000 drawn clients beside that of 10: processor seconds more."""
+    spent = [bench.spent("-c", SCHEDULE.format(MANY, rounds)).processor for rounds in (10, 1000)]
+    return f"+{spent[1] - spent[0]:.1f} s"
+
+
+def refusal(bench: Bench) -> str:
+    """Processor seconds until too many clients for MNIST are refused, with all imports."""
+    begun = os.times()
+    try:
+        bench.run("refused", "dataset=mnist", f"federation.num_clients={MANY}")
+    except RefusedError:
+        ended = os.times()
+        spent = ended.children_user + ended.children_system
+        return f"{spent - begun.children_user - begun.children_system:.1f} s"
+    raise RefusedError("it is not refused")
+
+
+def prompt(bench: Bench) -> str:
+    """Seconds from a run's results on disk to the end of the command, on Ray."""
+    words = ["dataset=digits", "federation.num_clients=6", "engine=ray", "engine.workers=2"]
+    ended = bench.run("ray", *words).ended
+    return f"{ended - (bench.folder / 'ray' / 'metrics.json').stat().st_mtime:.1f} s"
+
+
+ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
+    "iid": ("10⁶ against 10³ clients, IID: the whole run's CPU", lambda b: set_up(b, "iid")),
+    "dirichlet": ("the same, Dirichlet", lambda b: set_up(b, "dirichlet")),
+    "virtual": ("10⁶ virtual clients on MNIST: peak against 10³", virtual),
+    "folder": ("run folder at 10⁶ clients, cohort 100", folder),
+    "report": ("`murmur report` of it against 10³: CPU, peak", report),
+    "schedule": ("1,000 rounds of 10⁴ drawn clients beside 10", schedule),
+    "refusal": ("too many clients for MNIST: CPU until the refusal", refusal),
+    "prompt": ("Ray: from results on disk to the prompt", prompt),
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
+    parser.add_argument("--parent", type=Path, metavar="TREE")
+    options = parser.parse_args()
+    trees = [ROOT]
+    if options.parent is not None:
+        trees.insert(0, options.parent.resolve())
+    print(f"{describe_machine('torch', 'ray', 'numpy')}; load {os.getloadavg()[0]:.0f}\n")
+    print(f"| |{' parent |' * (len(trees) - 1)} this commit |\n|---|{'---|' * len(trees)}")
+    with tempfile.TemporaryDirectory() as place:
+        benches = []
+        for number, tree in enumerate(trees):
+            benches.append(Bench(tree, Path(place) / str(number)))
+            benches[-1].folder.mkdir()
+        for name in options.only:
+            title, measure = ROWS[name]
+            figures = " | ".join(_tried(measure, each) for each in benches)
+            print(f"| {title} | {figures} |", flush=True)
+
+
+def _tried(measure: Callable[[Bench], str], bench: Bench) -> str:
+    try:
+        return measure(bench)
+    except RefusedError as error:
+        return f"left out: {error}"
+
+
+if __name__ == "__main__":
+    main()
