@@ -89,7 +89,7 @@ class Bench:
         return self.spent("-m", "fl_app", *SMALL, *words, f"run_dir={self.folder / name}")
 
     def tiny_data(self) -> list[str]:
-        """Words for a data set with an example for each of ``MANY`` clients, and a test set, in 2×2 pixels."""
+        """Words for data of 2×2 pixels, with an example for each of ``MANY`` clients."""
         path = self.folder / "many.npz"
         if not path.exists():
             rng = np.random.default_rng(0)
