@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from fl_app.tools.device import loopback
 
@@ -65,11 +66,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     os.umask(0o077)
     try:
-        from flwr.common.config import parse_config_args
-
-        config = {}
-        if arguments.node_config:
-            config = parse_config_args([arguments.node_config])
+        config = _pairs(arguments.node_config)
         secret = arguments.superexec_auth_secret_file.expanduser().read_bytes()
         if not secret:
             raise ValueError(f"{arguments.superexec_auth_secret_file}: is empty")
@@ -92,3 +89,19 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 0
     return 0
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    """The option's pairs, as Flower reads them; ValueError where it cannot."""
+    from click import ClickException
+    from flwr.common.config import parse_config_args
+
+    if not text:
+        return {}
+    try:
+        pairs = dict(parse_config_args([text]))
+    except ClickException as error:
+        raise ValueError(f"--node-config={text}: {' '.join(error.message.split())}") from error
+    if not pairs:
+        raise ValueError(f"--node-config={text}: must be pairs such as 'partition-id=0'")
+    return pairs

@@ -10,6 +10,7 @@ from flwr.app import Array, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from numpy.testing import assert_allclose
 
+from fl_app.cli import main
 from fl_app.device import guard as guarding
 from fl_app.device import sandbox
 from fl_app.device.flower_runtime import Task, TaskInput
@@ -485,3 +486,25 @@ def test_alone_a_policy_that_allows_less_refuses_before_the_app_starts(tmp_path)
     reply = grid.answer(message, next(iter(grid._contexts.values())))
     assert reply.error.reason == REFUSED
     assert charges(grid.guards[0]) == 0 and grid.clocks[0].slept == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"--node-config": "x"}, "--node-config=x: must be pairs"),
+        ({"--node-config": "a=[["}, "--node-config=a=[[: "),
+        ({"--device": "/no/such"}, "/no/such/policy.yaml is not valid"),
+        ({"--superexec-auth-secret-file": "/no/such"}, "/no/such"),
+    ],
+)
+def test_words_that_make_no_sense_are_said_before_anything_starts(tmp_path, capsys, words, said):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"x")
+    given = {
+        "--device": str(device(tmp_path)),
+        "--superexec-auth-secret-file": str(secret),
+        **words,
+    }
+    assert main(["guard", *(part for pair in given.items() for part in pair)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("murmur guard: ") and said in told and told.count("\n") == 1
