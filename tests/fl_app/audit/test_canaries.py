@@ -58,7 +58,7 @@ def test_what_canaries_measure_is_in_the_statement_and_not_above_what_is_proven(
 
 def test_a_release_of_a_whole_client_is_measured_closely(tmp_path):
     """Each canary's message bears its own noise and no other's."""
-    words = ["protection=distributed", "strategy=fedavg", "privacy=local"]
+    words = ["protection=distributed", "strategy=fedavg", "privacy=local", "privacy.threat=local"]
     found = guarantee(
         run_inline(tmp_path, *words, *AUDIT, "audit.canaries=600", "privacy.epsilon=6")
     )
