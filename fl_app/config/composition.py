@@ -78,6 +78,7 @@ MACHINE = (
     "dataset.cache",
     "dataset.download",
 )
+VOCABULARY = "model.vocabulary"
 PRECISION = "compute.precision"  # bfloat16 is more than another rounding
 FILES = ("dataset.path", "privacy.policy")  # work on another file is other work
 
@@ -367,7 +368,13 @@ def require_known_classes(config: DictConfig) -> None:
 
 
 def decide(config: DictConfig) -> None:
-    """Replace ``auto`` of conf/compute in a writable configuration by what is here."""
+    """Replace ``auto`` of conf/compute and conf/model in a writable configuration by what is here.
+
+    Raises:
+        ConfigError: a tokenizer whose words a model should know cannot be read.
+    """
+    if OmegaConf.select(config, VOCABULARY) == "auto":
+        config.model.vocabulary = _vocabulary(config.dataset)
     compute = config.get("compute")
     if not isinstance(compute, DictConfig):
         return
@@ -390,10 +397,27 @@ def decide_threat(config: DictConfig) -> None:
         config.privacy.threat = own
 
 
+def _vocabulary(dataset: DictConfig) -> int:
+    """How many numbers the words of ``dataset`` have; where it has no texts, the usual 4096."""
+    if dataset.get("tokenizer") is None:
+        return int(dataset.get("vocabulary", 4096))
+    from murmur.learning.data.datasets import DataError
+    from murmur.learning.data.tables import vocabulary_of
+
+    try:
+        return vocabulary_of(str(dataset.tokenizer))
+    except (DataError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+
+
 def decided(config: DictConfig) -> list[str]:
-    """Overrides that say of ``compute`` what ``config`` says, on every machine."""
+    """Overrides that say what ``decide`` has decided, on every machine."""
     compute = config.compute
-    return [f"compute.fused={str(compute.fused).lower()}", f"compute.precision={compute.precision}"]
+    words = [f"compute.fused={str(compute.fused).lower()}"]
+    words.append(f"compute.precision={compute.precision}")
+    if (vocabulary := OmegaConf.select(config, VOCABULARY)) is not None:
+        words.append(f"{VOCABULARY}={vocabulary}")
+    return words
 
 
 def fastest_precision() -> Literal["fp32", "bf16"]:

@@ -31,6 +31,8 @@ from murmur.round.cohorts import Schedule
 if TYPE_CHECKING:
     from clients.protected_evaluation import EvaluationClient
 
+_MODELS = "murmur.learning.models."
+
 
 def build_trainer(
     config: DictConfig,
@@ -64,6 +66,13 @@ def build_trainer(
             "compute.fused=false the result is the same but for rounding"
         )
     model = build_model(config.model)
+    target = str(config.model._target_)
+    is_ours = target.startswith(_MODELS) and not target.startswith(f"{_MODELS}text_")
+    if dataset.texts and is_ours:
+        raise ConfigError(
+            "model: reads the numbers of words as magnitudes, from which it learns nothing; choose "
+            "model=text_lstm or model=text_transformer, or features=encoder with a linear model"
+        )
     try:
         return Trainer(
             model,

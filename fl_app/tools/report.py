@@ -17,8 +17,10 @@ from datetime import datetime
 from pathlib import Path
 
 import fl_app
+import fl_app.console
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import is_run, read, read_run
+from murmur.common import counted
 from murmur.learning.array_file import replace_file
 from murmur.privacy.statement_text import render
 
@@ -48,7 +50,8 @@ def report(argv: list[str]) -> int:
     folder = Path(options.folder)
     source = read(folder)
     out = Path(options.out or folder / "report.html")
-    content = page(source, datetime.now(), options.over, options.by).encode()
+    with fl_app.console.console().status(f"drawing {counted(len(source.runs), 'run')}"):
+        content = page(source, datetime.now(), options.over, options.by).encode()
     _write("--out", out.expanduser(), content)
     print(f"report: {out} ({byte_count(len(content))})")
     if options.csv:

@@ -77,6 +77,7 @@ class Dataset:
         classes: names of the classes in the order of their numbers; None: their numbers.
         notes: what a user should hear of how the data were read.
         test_owners: whose each test example is, in 0..; None: nothing says so, or nobody asks.
+        texts: whether inputs are numbers of words, of which none is more than another.
 
     Raises:
         ValueError: a label or an image's shape is outside the above.
@@ -92,6 +93,7 @@ class Dataset:
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     test_owners: NDArray[np.int64] | None = None
+    texts: bool = False
 
     def __post_init__(self) -> None:
         if self.split not in ("owners", "rows"):

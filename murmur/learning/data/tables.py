@@ -136,7 +136,7 @@ class Reading:
         """
         places = [f"{source}, {name}" if name else f"{source}" for name in names[: len(frames)]]
         inputs, left_out = self._inputs(frames, places)
-        images = self._images(frames, inputs, places)
+        images, texts = self._images(frames, inputs, places)
         labels = [_cells(frame[self.label]) for frame in frames]
         for values, place in zip(labels, places, strict=True):
             cells.require_labels(values, place)
@@ -154,7 +154,7 @@ class Reading:
             ids = None
             if self.client is not None:
                 ids = owner_ids(frame[self.client], f"{place}: column {self.client!r}")
-            parts.append(Part(Examples(seen, own), ids, classes, left_out))
+            parts.append(Part(Examples(seen, own), ids, classes, left_out, texts))
         return parts
 
     def _inputs(
@@ -219,8 +219,8 @@ class Reading:
 
     def _images(
         self, frames: Sequence[pandas.DataFrame], inputs: Sequence[str], places: Sequence[str]
-    ) -> list[Images]:
-        """The inputs of each part (N, C, H, W)."""
+    ) -> tuple[list[Images], bool]:
+        """The inputs of each part (N, C, H, W), and whether they are numbers of words."""
         read: Callable[[pandas.Series, str], Images] = numbers_of
         if len(inputs) == 1:
             read = self._reader([frame[inputs[0]] for frame in frames])
@@ -233,7 +233,7 @@ class Reading:
             images.append(np.concatenate(columns, axis=1))
         if len({found.shape[1:] for found in images}) > 1:
             raise DataError(f"{places[1]}: its rows hold more or fewer numbers than the others")
-        return images
+        return images, read == self._texts
 
     def _of_schema(
         self, name: str, read: Callable[[pandas.Series, str], Images]
@@ -294,12 +294,14 @@ class Part:
         owners: whose each example is, as text; None where no column says so.
         classes: names of the classes in the order of their numbers.
         left_out: columns that pandas has written for itself.
+        texts: whether inputs are numbers of words.
     """
 
     examples: Examples
     owners: list[str] | None
     classes: tuple[str, ...]
     left_out: tuple[str, ...]
+    texts: bool = False
 
     def thinned(self, most: int, seed: int) -> Part:
         """The same with ``most`` rows of each owner at most."""
@@ -427,7 +429,8 @@ def _dataset(
         _require_apart(first.owners, parts[1].owners or [])
     classes = first.classes
     shape = train.images.shape[1:]
-    found = Dataset(name, train, test, max(2, len(classes)), shape, owners, split, classes)
+    count = max(2, len(classes))
+    found = Dataset(name, train, test, count, shape, owners, split, classes, texts=first.texts)
     return described(found, *(f"column {name!r}, an index, is left out" for name in first.left_out))
 
 
@@ -526,6 +529,7 @@ def _by_owners(name: str, part: Part, share: float, split_seed: int) -> Dataset:
         "owners",
         part.classes,
         test_owners=_owner_numbers(owners[held_out]),
+        texts=part.texts,
     )
     return described(found, f"{len(np.unique(owners[held_out]))} owners of test rows")
 
@@ -775,6 +779,25 @@ def _file(tokenizer: str) -> Callable[[str], list[int]]:
     """What turns a text into numbers of its tokens, by a file that the user brings.
 
     Raises:
+        ValueError, DataError: as ``_tokenizer``.
+    """
+    known = _tokenizer(tokenizer)
+    return lambda text: known.encode(text).ids
+
+
+def vocabulary_of(tokenizer: str) -> int:
+    """How many tokens a tokenizer knows: all their numbers lie below.
+
+    Raises:
+        ValueError, DataError: as ``_tokenizer``.
+    """
+    return 1 + max(_tokenizer(tokenizer).get_vocab().values())
+
+
+def _tokenizer(tokenizer: str) -> Any:
+    """A tokenizer of Hugging Face's, which pads and cuts nothing.
+
+    Raises:
         ValueError: the extra ``data`` is not installed.
         DataError: the file is no tokenizer.
     """
@@ -793,7 +816,7 @@ def _file(tokenizer: str) -> Callable[[str], list[int]]:
         raise
     except Exception as error:  # the library raises no other kind
         raise DataError(f"dataset.tokenizer={tokenizer}: cannot be read ({error})") from error
-    return lambda text: known.encode(text).ids
+    return known
 
 
 def _lacking(setting: str, packages: str) -> ValueError:

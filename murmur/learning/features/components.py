@@ -278,7 +278,7 @@ def featured(
     fitted: AnyFitted | None
     if dataset.train.images.nbytes < _LARGE and not features.slow:
         fitted = features.fit(pool)
-        return _with(dataset, fitted, *_both(dataset, features, fitted)), fitted
+        return _with(dataset, features, fitted, *_both(dataset, features, fitted)), fitted
     folder = cache_folder(cache) / f"features-{_digest(dataset, features, pool)}"
     if not folder.is_dir():
         fitted = features.fit(pool)
@@ -300,7 +300,7 @@ def featured(
         raise DataError(
             f"the cache folder {folder} is damaged ({error}); delete it and run again"
         ) from error
-    return _with(dataset, fitted, *parts), fitted
+    return _with(dataset, features, fitted, *parts), fitted
 
 
 def _deviations(values: NDArray[np.float64], power: float) -> NDArray[np.float64]:
@@ -312,7 +312,7 @@ def _deviations(values: NDArray[np.float64], power: float) -> NDArray[np.float64
 
 def with_components(dataset: Dataset, features: AnyFeatures, fitted: AnyFitted) -> Dataset:
     """``dataset`` with the features of components that somebody has fitted."""
-    return _with(dataset, fitted, *_both(dataset, features, fitted))
+    return _with(dataset, features, fitted, *_both(dataset, features, fitted))
 
 
 def _both(
@@ -326,14 +326,19 @@ def _both(
 
 
 def _with(
-    dataset: Dataset, fitted: AnyFitted, train: NDArray[np.float32], test: NDArray[np.float32]
+    dataset: Dataset,
+    features: AnyFeatures,
+    fitted: AnyFitted,
+    train: NDArray[np.float32],
+    test: NDArray[np.float32],
 ) -> Dataset:
-    """``dataset`` with these features for images."""
+    """``dataset`` with these features for images; those of an encoder are no words any more."""
     return replace(
         dataset,
         train=Examples(train, dataset.train.labels),
         test=Examples(test, dataset.test.labels),
         input_shape=(fitted.size, 1, 1),
+        texts=dataset.texts and not features.name.startswith("encoder "),
     )
 
 

@@ -7,6 +7,7 @@ import pandas
 import pytest
 
 from fl_app.cli import main
+from fl_app.config.composition import compose, decided
 from fl_app.config.errors import ConfigError
 from tests.fl_app.running import run_inline
 
@@ -50,10 +51,33 @@ def test_a_statement_says_that_rows_of_protected_owners_are_public(tmp_path, cap
         path = run_inline(tmp_path / split, *words, *more).path
         said[split] = (path / "privacy.txt").read_text()
         for form in ("opendp", "markdown"):
-            main(["statement", str(path), "--format", form, "--curator", "A Hospital"])
+            curator = ["--curator", "A Hospital", "--curator-type", "Nonprofit"]
+            main(["statement", str(path), "--format", form, *curator])
             said[split] += capsys.readouterr().out
     assert "dataset.split" not in said["owners"]
     assert said["rows"].count("dataset.split=rows has put into the") == 3  # twice in Markdown
+
+
+@pytest.mark.parametrize("model", ["mlp", "linear", "cnn_small"])
+def test_a_model_that_reads_words_as_magnitudes_is_refused(tmp_path, model):
+    frame = pandas.DataFrame({"text": [f"word {n} here" for n in range(60)], "label": [0, 1] * 30})
+    frame.to_parquet(tmp_path / "x.parquet")
+    words = ["dataset=table", f"dataset.path={tmp_path / 'x.parquet'}", "federation.num_clients=2"]
+    with pytest.raises(ConfigError, match=r"as magnitudes.*model=text_lstm"):
+        run_inline(tmp_path / "run", *FEDAVG, *words, f"model={model}")
+
+
+def test_a_model_of_texts_knows_all_words_of_the_tokenizer(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    known = tokenizers.models.WordLevel({"[UNK]": 0, "good": 7, "bad": 5000}, unk_token="[UNK]")
+    tokenizers.Tokenizer(known).save(str(tmp_path / "words.json"))
+    words = ["dataset=table", "dataset.path=x.csv", "model=text_lstm"]
+    config = compose([*words, f"dataset.tokenizer={tmp_path / 'words.json'}"])
+    assert config.model.vocabulary == 5001 and "model.vocabulary=5001" in decided(config)
+    assert compose(words).model.vocabulary == 4096
+    assert compose([*words, "dataset.vocabulary=64"]).model.vocabulary == 64
+    with pytest.raises(ConfigError, match=r"nowhere\.json"):
+        compose([*words, f"dataset.tokenizer={tmp_path / 'nowhere.json'}"])
 
 
 @pytest.mark.parametrize("model", ["text_lstm", "text_transformer"])
