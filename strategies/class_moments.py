@@ -179,6 +179,7 @@ class ClassMoments(CohortStrategy):
             classes=classes,
             fall=0.5,
             wanted=17.0,
+            how="at most about",
         )
 
     def _units(self, clients: Sequence[int]) -> int:

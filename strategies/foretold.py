@@ -22,6 +22,7 @@ class Foretold:
         classes: C; the ratio falls as C^−``fall``.
         fall: see there.
         wanted: the ratio at which 0.9 is kept.
+        how: "about", or "at most about" where features can lose more.
     """
 
     ratio: float
@@ -32,6 +33,7 @@ class Foretold:
     classes: int
     fall: float
     wanted: float
+    how: str = "about"
 
     def text(self) -> str:
         """One sentence, and where less than 0.9 is kept a second one: what would keep that much."""
@@ -41,8 +43,8 @@ class Foretold:
         )
         if self.share is not None:
             said = (
-                f"about {self.share:.2f} of the score without noise, if length and shrinkage suit "
-                f"the budget (signal to noise {self.ratio:.3g})"
+                f"{self.how} {self.share:.2f} of the score without noise, if length and shrinkage "
+                f"suit the budget (signal to noise {self.ratio:.3g})"
             )
         if self.ratio >= self.wanted:
             return said

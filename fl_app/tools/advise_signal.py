@@ -2,7 +2,7 @@
 
 The words after it are settings as for a run. Nothing is trained and no client's data are read but
 for how many clients and, in a simulation, how many records there are: the answer follows from those
-numbers, classes, features and ε. It is a share of what the same settings reach without noise, not a
+numbers, classes, features and ε. It is a share of what the algorithm reaches without noise, not a
 score: without public labels nobody knows that.
 """
 

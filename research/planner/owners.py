@@ -29,8 +29,8 @@ _ROUNDS = (
     *("model=centred", "model.radius=0.0001", "protection.clipping.norm=0.5", _SUMS, *_IMAGES),
 )
 _MOMENTS = (
-    *("strategy=class_moments", "federation.num_clients=5", "federation.public=0"),
-    "privacy.secure_sum={minimum: 1.0, colluders: 1}",
+    *("strategy=class_moments", "privacy.unit=record", "federation.num_clients=5"),
+    *("federation.public=0", "privacy.secure_sum={minimum: 1.0, colluders: 1}"),
 )
 _ELSEWHERE = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 
