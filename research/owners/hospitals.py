@@ -66,10 +66,7 @@ def scores(experiment: Experiment, clients: Sequence[int]) -> Scores:
     if len(clients) == 1:
         budget = replace(strategy.setup.budget, threat="local", honest_clients=1, failure=0.0)
         share = experiment.config.strategy.centre_share
-        unit_name = strategy.unit.value
-        releases = Releases(
-            budget, strategy.head, unit_name, strategy.constant, records, None, share
-        )
+        releases = Releases(budget, strategy.head, strategy.constant, records, None, share)
     noise = strategy.setup.noise(f"hospitals {clients}", 1)
     total = sum(
         releases.centre.privatize(releases.centre.of(train.images[rows]), noise) for rows in parts
