@@ -20,6 +20,7 @@ from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_model
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.ledger import Ledger
+from murmur.round.host import Host
 from murmur.round.task import error_log
 
 MINE = (3, 7)  # ids of the clients that live here, out of CLIENTS
@@ -189,3 +190,15 @@ def _size(words: tuple[str, ...]) -> int:
         to_run_config(words), OwnerSettings(clients=(), data=None, public=None)
     ).model
     return Trainer(build_model(model), (1, 8, 8), 10).num_parameters
+
+
+def answer_without_data(monkeypatch, release):
+    """Let each charged client release ``release(half, task)`` in place of what it has learnt."""
+
+    def released(host, task, collector):
+        half = host._half(task)
+        codec = half.codec(task)
+        packed = codec.pack(release(half, task))
+        collector.add(task.client, codec, packed, half.weight(task.client))
+
+    monkeypatch.setattr(Host, "_release", released)

@@ -13,12 +13,20 @@ import pytest
 
 from murmur.learning.codec import LabelCodec
 from murmur.papers.privatekt import OwnLabelCodec
-from murmur.round.host import Host
 from murmur.round.task import REFUSED
 from tests.fl_app.device import test_hostile_server
 from tests.fl_app.device.test_hostile_server import SMALL, Case, honest
 from tests.fl_app.device.test_sum_rules import VICTIM, HostileServer
-from tests.fl_app.device_under_test import CLIENTS, MINE, OPEN, POOL, STRICT, Device, model_size
+from tests.fl_app.device_under_test import (
+    CLIENTS,
+    MINE,
+    OPEN,
+    POOL,
+    STRICT,
+    Device,
+    answer_without_data,
+    model_size,
+)
 
 DATA = tuple(f"/{client}.npz" for client in MINE)
 EACH = 10  # questions to one configuration
@@ -92,7 +100,7 @@ def pairs(tmp_path, monkeypatch):
 
     Its last record is another one; or, where sizes are not published, there is one more.
     """
-    monkeypatch.setattr(Host, "_answer_of", constant)
+    answer_without_data(monkeypatch, constant)
     made = {}
     for policy, published in ((p, s) for p in (STRICT, OPEN) for s in (True, False)):
         twins = []
@@ -119,8 +127,8 @@ def change(file, published):
     np.savez(file, images=images, labels=labels)
 
 
-def constant(node, role, task):
-    codec = role.codec(task)
+def constant(half, task):
+    codec = half.codec(task)
     if isinstance(codec, OwnLabelCodec):  # its cells are those of its own images
         place = list(task.arrays["clients"]).index(task.client)
         return (place * codec.count + np.arange(codec.count)) * codec.categories

@@ -8,9 +8,17 @@ import pytest
 from datasets import Dataset
 
 from fl_app.engines.deploy import device_overrides
-from murmur.round.host import Host
 from murmur.round.task import REFUSED
-from tests.fl_app.device_under_test import CLIENTS, MINE, OPEN, Device, model_size, question, report
+from tests.fl_app.device_under_test import (
+    CLIENTS,
+    MINE,
+    OPEN,
+    Device,
+    answer_without_data,
+    model_size,
+    question,
+    report,
+)
 
 INPUTS = [f"x{number}" for number in range(64)]
 WORDS = [
@@ -100,7 +108,7 @@ def test_a_table_that_does_not_fit_is_refused_without_a_word_of_it_or_a_charge(
 
 
 def test_nothing_but_the_charged_release_depends_on_a_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(Host, "_answer_of", lambda node, role, task: np.zeros(650, np.int64))
+    answer_without_data(monkeypatch, lambda half, task: np.zeros(650, np.int64))
     told = []
     for name, value in (("one", 0.0), ("other", 1e30)):
         device = device_of(tmp_path / name, ".parquet", lambda frame, v=value: frame.assign(x3=v))
