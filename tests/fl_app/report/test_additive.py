@@ -29,7 +29,7 @@ def run(tmp_path):
     layer[0, 3 + 4 + 2] = 0.1
     (folder.path / "model.safetensors").write_bytes(save({"w": layer, "b": np.zeros(2)}))
     found = read_run(tmp_path)
-    return replace(found, metrics={**found.metrics, "model_noise": 0.05})
+    return replace(found, metrics={**(found.metrics or {}), "model_noise": 0.05})
 
 
 def test_every_bin_is_drawn_at_its_log_odds(run):
