@@ -195,7 +195,9 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     if not any(map(is_hydra, words)):
         warm_up(sweep)
     with console.status(f"checking {counted(len(sweep.unfinished()), 'job')}"):
-        sweep.check()
+        expected = sweep.check()
+    for settings, line in expected:
+        print(f"{settings or 'all jobs'}: {line}")
     sweep.begin()
     progress = SweepProgress(sweep, console)
     try:

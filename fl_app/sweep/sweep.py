@@ -192,20 +192,27 @@ class Sweep:
         """The overrides of each job that has no final figures yet."""
         return [job.overrides for job in self.jobs if self.folder.metrics(job) is None]
 
-    def check(self) -> None:
+    def check(self) -> list[tuple[str, str]]:
         """Build every unfinished job as its run will; of jobs that differ in their seed, one.
 
         It takes a fraction of a second for each, and what is read here need not be read again by
         the jobs, which are forks of this process.
+
+        Returns:
+            What sets each job apart from all others, and what it is expected to reach; none where
+            nothing is known beforehand.
 
         Raises:
             ConfigError: names all jobs that cannot run.
         """
         unfinished = self.unfinished()
         if not unfinished:
-            return  # and import nothing
+            return []  # and import nothing
+        from fl_app.run.expectation import expectation
         from fl_app.run.prepare import validated
 
+        common = set.intersection(*map(set, unfinished))
+        expected: list[tuple[str, str]] = []
         refused: list[str] = []
         seen: set[str] = set()
         for words in unfinished:
@@ -214,13 +221,19 @@ class Sweep:
                 continue
             seen.add(alike)
             try:
-                validated(words)
+                experiment = validated(words)
             except ConfigError as error:
                 refused.append(str(error))
+                continue
+            line = expectation(experiment)
+            if line is not None:
+                own = [word for word in alike.split() if word not in common]
+                expected.append((" ".join(own), line))
         if refused:
             reasons = "; ".join(dict.fromkeys(refused))
             number = f"{len(refused)} of {counted(len(seen), 'setting')} cannot run"
             raise ConfigError(f"{number}, so nothing was started: {reasons}")
+        return expected
 
     def begin(self) -> None:
         """Note the jobs on disk, so that a kill loses none; earlier failures are past.

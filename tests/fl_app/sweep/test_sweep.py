@@ -56,7 +56,7 @@ def test_the_same_command_finds_its_folder_and_repeats_nothing(murmur, tmp_path)
     ]
     for job in plan["jobs"]:
         assert (folder / job["key"] / "privacy.json").exists()
-    assert [row["ε spent"] for row in sweep_table(folder)] == ["4", "4", "∞", "∞"]
+    assert [row["ε spent"] for row in sweep_table(folder)] == ["2", "2", "∞", "∞"]
     assert all("state" not in row for row in sweep_table(folder))
     assert "job 4/4  " in printed.out
     assert "  privacy.epsilon=inf strategy.K=2  accuracy" in printed.out
@@ -96,6 +96,14 @@ def test_all_jobs_are_checked_before_the_first_one_starts(murmur, tmp_path):
     assert "privacy.epsilon=0: must be" in printed.err
     assert "strategy.K=400: must lie in 1..360" in printed.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_each_setting_is_expected_to_reach_is_said_once_before_the_first_job(murmur, tmp_path):
+    status, printed = murmur("-m", *SMALL, "seed=1,2", "privacy.epsilon=1,4")
+    assert status == 0, printed.err
+    lines = [line for line in printed.out.splitlines() if ": expected: " in line]
+    assert [line.partition(": ")[0] for line in lines] == ["privacy.epsilon=1", "privacy.epsilon=4"]
+    assert printed.out.index(lines[-1]) < printed.out.index("job 1/4")
 
 
 def test_a_table_has_one_promise_and_its_means_over_seeds(murmur, tmp_path):
