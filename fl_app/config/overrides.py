@@ -262,3 +262,23 @@ def quoted(path: Path) -> str:
         return text
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def flat(nest: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted key, each behind ``prefix``; empty groups stay visible."""
+    leaves: dict[str, Any] = {}
+    for key, value in nest.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            leaves |= flat(value, f"{name}.")
+        else:
+            leaves[name] = value
+    return leaves
+
+
+def flat_texts(nest: Mapping[str, Any]) -> dict[str, str]:
+    """``flat``, with values as texts; None is ``null``."""
+    texts: dict[str, str] = {}
+    for key, value in flat(nest).items():
+        texts[key] = "null" if value is None else str(value)
+    return texts

@@ -24,6 +24,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import fl_app
+from fl_app.config.overrides import flat_texts
 from fl_app.report.additive import additive_figure
 from fl_app.report.figures import (
     ASSETS,
@@ -39,7 +40,7 @@ from fl_app.report.figures import (
     rounds_figure,
     show,
 )
-from fl_app.report.reading import Run, Source, flat
+from fl_app.report.reading import Run, Source
 from fl_app.report.settings import Grouping, group, score_names, total_bytes
 from fl_app.report.tables import budget_records, references
 from murmur.learning.array_file import replace_file
@@ -228,12 +229,12 @@ def _additive(grouping: Grouping) -> list[Figure]:
 
 def _component(run: Run, name: str) -> str:
     """The class that a group of the configuration builds, such as ``IID``; "unknown" for none."""
-    return str(flat(run.config).get(f"{name}._target_", "unknown")).rsplit(".", 1)[-1]
+    return str(flat_texts(run.config).get(f"{name}._target_", "unknown")).rsplit(".", 1)[-1]
 
 
 def _common(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """What every run's configuration has in common, as dotted keys and values."""
-    configs = [flat(run.config) for run in runs if run.config]
+    configs = [flat_texts(run.config) for run in runs if run.config]
     if not configs:
         return []
     first = configs[0]
@@ -248,7 +249,7 @@ def _made_by(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """
     found: dict[str, set[str]] = {}
     for run in runs:
-        known = flat({key: value for key, value in run.provenance.items() if value})
+        known = flat_texts({key: value for key, value in run.provenance.items() if value})
         for key, value in known.items():
             found.setdefault(key.removeprefix("versions."), set()).add(value)
     shown = {key: ", ".join(sorted(values)) for key, values in found.items()}

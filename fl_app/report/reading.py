@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -236,27 +236,6 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> Run:
         problems=tuple(problems),
         layer=layer,
     )
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """A nested configuration as dotted keys and texts.
-
-    Empty groups stay visible, None is ``null``.
-
-    Args:
-        config: nested.
-        prefix: stands before each key.
-    """
-    leaves: dict[str, str] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            leaves |= flat(value, f"{name}.")
-        elif value is None:
-            leaves[name] = "null"
-        else:
-            leaves[name] = str(value)
-    return leaves
 
 
 def number(value: Any) -> float | None:

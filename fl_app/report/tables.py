@@ -19,7 +19,8 @@ import pandas
 import yaml
 from scipy.stats import t as student
 
-from fl_app.report.reading import Source, flat, number
+from fl_app.config.overrides import flat_texts
+from fl_app.report.reading import Source, number
 from fl_app.report.settings import Grouping, Setting, group, score_names, total_bytes
 from murmur.common import csv_cell
 
@@ -296,7 +297,7 @@ def _compare(entry: Mapping[str, Any], grouping: Grouping) -> Comparison:
     matching = []
     differences = {}
     for setting in grouping.settings:
-        config = flat(setting.runs[0].config)
+        config = flat_texts(setting.runs[0].config)
         if all(_same(config.get(key), value) for key, value in entry["where"].items()):
             matching.append(setting)
             apart = [

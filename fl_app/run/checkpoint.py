@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from fl_app import DISTRIBUTION
 from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
+from fl_app.config.overrides import flat
 from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 
 FORMAT = 3  # of the file; another one is refused
@@ -160,7 +161,8 @@ class Checkpoint:
             ConfigError: another setting differs (the first by name), or there are fewer rounds
                 than were done.
         """
-        old, new = _flat(self.settings), _flat(settings)
+        old = flat(json.loads(json.dumps(self.settings)))  # as a checkpoint keeps them
+        new = flat(json.loads(json.dumps(settings)))
         for key in sorted(old.keys() | new.keys()):
             machine = any(key == name or key.startswith(f"{name}.") for name in MACHINE)
             machine = machine and key != PRECISION
@@ -222,11 +224,3 @@ def _rows_of(lines: list[str], facts: Mapping[str, Any], path: Path) -> list[str
     if digest("".join(rows)) != facts["rows_digest"]:
         raise ConfigError(f"{path}: is missing, shortened or edited; start the run anew")
     return rows
-
-
-def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Values by dotted key; as JSON has them, since that is how a checkpoint keeps them."""
-    if isinstance(settings, Mapping) and settings:
-        items = [_flat(value, f"{prefix}.{key}".lstrip(".")) for key, value in settings.items()]
-        return {key: value for flat in items for key, value in flat.items()}
-    return {prefix: json.loads(json.dumps(settings))}

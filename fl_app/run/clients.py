@@ -164,7 +164,7 @@ def build_evaluator(
     return build(config.evaluation.client, "evaluation", setup, knobs=config.evaluation)
 
 
-def promises(config: DictConfig) -> tuple[Budget, Schedule]:
+def budget_and_schedule(config: DictConfig) -> tuple[Budget, Schedule]:
     """The budget of one client, and who is asked when.
 
     Server and clients each compute it from the configuration, and come to the same: the noise of a
@@ -185,7 +185,7 @@ def promises(config: DictConfig) -> tuple[Budget, Schedule]:
 def _client_setup(
     config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
 ) -> ClientSetup:
-    test, (budget, schedule) = people.dataset.test, promises(config)
+    test, (budget, schedule) = people.dataset.test, budget_and_schedule(config)
     return ClientSetup(
         trainer=trainer,
         public=people.public,

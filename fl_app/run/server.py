@@ -16,7 +16,7 @@ from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
-from fl_app.run.clients import build_client, build_evaluator, promises
+from fl_app.run.clients import budget_and_schedule, build_client, build_evaluator
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.population import Population
 from murmur.learning.training.trainer import Trainer
@@ -46,7 +46,7 @@ def build_strategy(config: DictConfig, population: Population, trainer: Trainer)
     # Only to refuse what the clients would refuse, before any work starts.
     client = build_client(config, population, trainer, Path())
     build_evaluator(config, population, trainer, Path())
-    budget, schedule = promises(config)
+    budget, schedule = budget_and_schedule(config)
     units = federation.num_clients
     if privacy.unit == "record" and population.sizes:
         units = sum(population.sizes)

@@ -88,7 +88,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
         ConfigError: another strategy.
         ValueError: the needs cannot be met.
     """
-    from fl_app.run.clients import promises
+    from fl_app.run.clients import budget_and_schedule
 
     federation: FederationSettings = build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)
@@ -107,7 +107,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
         classes = classes or people.dataset.num_classes
     special = {key: strategy["special"][key] for key in ("epochs", "lot_size")}
     return Scheme.of(
-        promises(config)[0],
+        budget_and_schedule(config)[0],
         sizes,
         classes=classes,
         pool=pool,

@@ -20,9 +20,8 @@ from omegaconf import OmegaConf
 from fl_app.cli import run
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
-from fl_app.config.overrides import new_run_dir, quoted
+from fl_app.config.overrides import flat_texts, new_run_dir, quoted
 from fl_app.config.own_classes import VARIABLE
-from fl_app.report.reading import flat
 from fl_app.run import provenance
 from fl_app.run.results import RunFolder
 
@@ -111,7 +110,7 @@ def _leaves(config: object) -> dict[str, str]:
     """A configuration of OmegaConf as dotted keys and texts, its references followed."""
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
-    return flat({str(key): value for key, value in plain.items()})
+    return flat_texts({str(key): value for key, value in plain.items()})
 
 
 def _made_of_others(key: str) -> tuple[bool, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fl_app.config.errors import ConfigError
+from fl_app.config.overrides import flat_texts
 
 Row = Mapping[str, Any]
 RUN_ID = "mlflow-run"  # file in the run's folder: which MLflow run it is
@@ -130,7 +131,7 @@ class MLflow:
         else:
             self._run = client.create_run(self._group(), run_name=folder.name).info.run_id
             known.write_text(self._run, encoding="utf-8")
-            for name, value in flat(config).items():
+            for name, value in flat_texts(config).items():
                 client.log_param(self._run, name, value)
         for row in rows:
             if row["round"] > done:
@@ -222,15 +223,4 @@ def scalars(row: Row) -> dict[str, float]:
             value = len(value)
         if name != "round" and isinstance(value, int | float) and math.isfinite(value):
             found[name] = float(value)
-    return found
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Settings by dotted key, as text; ``prefix`` stands before each key."""
-    found: dict[str, str] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = str(value)
     return found

@@ -1,6 +1,7 @@
 """Jobs that differ in their seed only are one setting; labels name what tells settings apart."""
 
-from fl_app.report.reading import Run, flat, read
+from fl_app.config.overrides import flat_texts
+from fl_app.report.reading import Run, read
 from fl_app.report.settings import group
 
 
@@ -58,4 +59,4 @@ def test_groups_are_named_by_their_choice_where_nobody_typed_it():
 
 
 def test_flat_keeps_empty_groups_and_nulls():
-    assert flat({"a": {"b": None, "c": {}}, "d": [1]}) == {"a.b": "null", "a.c": "{}", "d": "[1]"}
+    assert flat_texts({"a": {"b": None, "c": {}}, "d": [1]}) == {"a.b": "null", "a.c": "{}", "d": "[1]"}
