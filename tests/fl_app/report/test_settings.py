@@ -59,4 +59,8 @@ def test_groups_are_named_by_their_choice_where_nobody_typed_it():
 
 
 def test_flat_keeps_empty_groups_and_nulls():
-    assert flat_texts({"a": {"b": None, "c": {}}, "d": [1]}) == {"a.b": "null", "a.c": "{}", "d": "[1]"}
+    assert flat_texts({"a": {"b": None, "c": {}}, "d": [1]}) == {
+        "a.b": "null",
+        "a.c": "{}",
+        "d": "[1]",
+    }

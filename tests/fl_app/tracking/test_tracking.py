@@ -14,6 +14,7 @@ from fl_app.tracking import scalars
 from tests.fl_app.running import run_inline
 
 ROUNDS = "federation.num_rounds"
+PAPER = "privacy=paper"  # the budget of a round, to which rounds can be added
 
 
 def tensorboard_events(folder):
@@ -26,9 +27,9 @@ def tensorboard_events(folder):
 
 
 def test_tensorboard_shows_every_row_by_default_and_once_after_a_resume(tmp_path):
-    run_inline(tmp_path, f"{ROUNDS}=2")
+    run_inline(tmp_path, PAPER, f"{ROUNDS}=2")
     # As if killed after round 1's checkpoint, before its row reached TensorBoard.
-    run = run_inline(tmp_path, f"{ROUNDS}=4")
+    run = run_inline(tmp_path, PAPER, f"{ROUNDS}=4")
     events = tensorboard_events(tmp_path)
     for name in ("accuracy", "loss", "epsilon_proven", "bytes_up", "bytes_down"):
         wanted = [(row["round"], pytest.approx(row[name], rel=1e-6)) for row in run.rows()]
@@ -46,7 +47,7 @@ def test_no_tracking_leaves_only_the_run_folder(tmp_path):
 def test_mlflow_has_every_round_once_after_a_resume(tmp_path, monkeypatch):
     client = pytest.importorskip("mlflow.tracking").MlflowClient
     for rounds in (2, 4):
-        run = run_inline(tmp_path / "run", "tracking=mlflow", f"{ROUNDS}={rounds}")
+        run = run_inline(tmp_path / "run", "tracking=mlflow", PAPER, f"{ROUNDS}={rounds}")
     store = client(f"sqlite:///{tmp_path}/mlflow.db")
     [found] = store.search_runs([store.get_experiment_by_name("murmur").experiment_id])
     history = store.get_metric_history(found.info.run_id, "accuracy")
@@ -60,7 +61,7 @@ def test_mlflow_has_every_round_once_after_a_resume(tmp_path, monkeypatch):
 def test_wandb_writes_offline_into_the_run_folder(tmp_path):
     pytest.importorskip("wandb")
     for rounds in (2, 4):
-        run_inline(tmp_path, "tracking=wandb", f"{ROUNDS}={rounds}")
+        run_inline(tmp_path, "tracking=wandb", PAPER, f"{ROUNDS}={rounds}")
     assert len(list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))) == 2
     assert (tmp_path / "wandb-last-round").read_text() == "4"
 
