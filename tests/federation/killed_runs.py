@@ -57,7 +57,7 @@ RUNS = {
     "local_only": [],
     "fedper": [],
     "robust": ["strategy.aggregation=trimmed_mean"],
-    "votes": [],
+    "votes": ["privacy.secure_aggregation=simulated"],
 }
 
 

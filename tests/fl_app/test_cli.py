@@ -250,7 +250,7 @@ def test_a_terminal_without_utf8_shows_what_it_can(tmp_path, terminal):
     assert not done.stderr
 
 
-@pytest.mark.parametrize("strategy", ["privatekt", "nbafl", "fedavg"])
+@pytest.mark.parametrize("strategy", ["nbafl", "fedavg"])
 def test_the_default_settings_do_not_warn_about_themselves(strategy):
     assert Experiment(compose([f"strategy={strategy}"])).strategy.warnings() == []
 

@@ -32,6 +32,7 @@ _FORMAT = 1  # of kept features: raise it when their computation changes
 _LARGE = 2**24  # bytes of images from which on reading is quicker than computing
 _MOST = 400  # components that are kept where nobody says how many
 _IMAGES_PER_AXIS = 12
+_MOST_NUMBERS = 20_000  # of an image: their covariance takes 3 GiB
 _FLAT = 1e-6  # a share of the first eigenvalue below which there is nothing but rounding
 
 
@@ -211,7 +212,7 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
         pool: (P, C, H, W), public images.
 
     Raises:
-        ValueError: the pool holds fewer than two images.
+        ValueError: the pool holds fewer than two images, or the map gives too many numbers.
     """
     if len(pool) < 2:
         raise ValueError(f"public={len(pool)}: features are fitted on a public pool of two or more")
@@ -222,6 +223,11 @@ def fit(features: Features, pool: NDArray[np.float32]) -> Components:
         moments = np.zeros((0, 0))
         for _, block in _blocks(features.map, pool):
             rows = block.astype(np.float64)
+            if rows.shape[1] > _MOST_NUMBERS:
+                raise ValueError(
+                    f"features: {rows.shape[1]} numbers an image, which may be {_MOST_NUMBERS}; "
+                    "set fewer windows, or smaller images"
+                )
             if not total.size:
                 total = np.zeros(rows.shape[1])
                 moments = np.zeros((rows.shape[1],) * 2)

@@ -49,6 +49,7 @@ class SampledGaussian:
             raise ValueError(f"rate={self.rate}: must lie in (0, 1]")
         require_positive("noise_multiplier", self.noise_multiplier)
         require_positive("sensitivity", self.sensitivity)
+        self._noise()  # what cannot be drawn is refused before anything is charged
 
     @classmethod
     def calibrated(
@@ -81,8 +82,11 @@ class SampledGaussian:
 
     def perturb(self, total: NDArray[np.int64], rng: NoiseGenerator) -> NDArray[np.int64]:
         """``total`` (d,) plus noise."""
-        noise = DiscreteGaussian(float(self.sigma), float(self.sensitivity))
-        return noise.privatize_integers(total, rng)
+        return self._noise().privatize_integers(total, rng)
+
+    def _noise(self) -> DiscreteGaussian:
+        """What each step adds; ValueError where it is too little or too large to be drawn."""
+        return DiscreteGaussian(float(self.sigma), float(self.sensitivity))
 
 
 @dataclass(frozen=True)

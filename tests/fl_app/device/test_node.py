@@ -30,7 +30,7 @@ allow_non_private: false
 
 
 def make_node(folder, *overrides):
-    config = compose([*SMALL, "federation.num_rounds=5", *overrides])
+    config = compose([*SMALL, "privacy=paper", "federation.num_rounds=5", *overrides])
     return SimulatedHost(config, SimulatedHome.of(folder, config.privacy.policy))
 
 

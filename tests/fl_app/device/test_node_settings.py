@@ -50,7 +50,7 @@ def ask(config, node_config, run_id=7, round=1):
 def hostile(tmp_path, *overrides):
     """What a server would send that wants no policy, and its own choice of folder."""
     small = [word for word in SMALL if word != "privacy.noise=seeded"]
-    small += ["federation.num_rounds=5", *DIGITS]
+    small += ["privacy=paper", "federation.num_rounds=5", *DIGITS]
     return [*small, f"dataset.cache={tmp_path}/elsewhere", *overrides]
 
 
@@ -75,7 +75,7 @@ def test_device_without_a_policy_refuses_everything(tmp_path, device):
     [
         ["privacy.epsilon=1e6"],
         ["privacy.epsilon=inf"],
-        ["strategy=fedavg"],
+        ["strategy=fedavg", "privacy=none"],
         ["privacy.noise=seeded"],
         ["privacy.delta=0.1"],
     ],
@@ -102,7 +102,7 @@ def test_simulated_nodes_are_known_by_their_engine():
 
 def test_what_a_client_remembers_of_one_run_stays_out_of_the_next(tmp_path):
     device = Device(tmp_path)
-    words = ["strategy=dpfl_bnn", "model.channels=[]", "model.hidden=8"]
+    words = ["strategy=dpfl_bnn", "privacy.threat=local", "model.channels=[]", "model.hidden=8"]
     for run, number in (("one", 5), ("..", 1), ("one", 6)):
         asked = device.words(*words, f"run_dir=/nowhere/{run}")
         content = question(np.zeros(model_size(asked), np.float32), round=number)

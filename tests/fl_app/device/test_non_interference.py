@@ -61,7 +61,13 @@ CASES = {
     ),
     "scaffold": Case(["strategy=scaffold", *SMALL], {"control": np.zeros(310, np.float32)}, OPEN),
     "fedavg, distributed": Case(
-        ["strategy=fedavg", *SMALL, "protection=distributed", "privacy=local"],
+        [
+            "strategy=fedavg",
+            *SMALL,
+            "protection=distributed",
+            "privacy=local",
+            "privacy.threat=local",
+        ],
         {"clip": np.ones(1)},
         OPEN,
     ),

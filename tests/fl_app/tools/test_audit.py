@@ -203,7 +203,13 @@ def test_a_budget_for_each_round_that_should_be_for_the_run_is_caught(audited, m
     assert found.counted.epsilon > bound
 
 
-PRIVATEKT_PAPER = [*SMALL, "privacy=paper", "privacy.epsilon=5", "strategy.K=2", "federation.num_rounds=6"]
+PRIVATEKT_PAPER = [
+    *SMALL,
+    "privacy=paper",
+    "privacy.epsilon=5",
+    "strategy.K=2",
+    "federation.num_rounds=6",
+]
 NBAFL_PAPER = [
     "experiment=digits_nbafl",
     "engine=inline",
