@@ -33,7 +33,7 @@ def bare(said):
     whole = re.sub(r"\n {8,}", " ", said)
     found = []
     for sentence in re.split(r"[\n;]", whole):
-        is_forecast = sentence.startswith("expected: ")
+        is_forecast = re.search(r"^(\S+=.*: )?expected: ", sentence)
         if NUMBER.search(sentence) and "against" not in sentence and not is_forecast:
             found.append(sentence)
     return found

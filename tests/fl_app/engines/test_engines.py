@@ -5,6 +5,8 @@ from safetensors.numpy import load_file
 
 from tests.fl_app.running import run_inline
 
+PAPER = "privacy=paper"  # the budget of a round, to which rounds can be added
+
 
 def weights(folder):
     return {name: w.tobytes() for name, w in load_file(folder / "model.safetensors").items()}
@@ -53,22 +55,22 @@ def test_noise_of_the_operating_system_differs_from_run_to_run(tmp_path):
 
 
 def test_interrupted_run_resumes_to_the_result_of_an_uninterrupted_one(tmp_path):
-    whole = run_inline(tmp_path / "whole", "federation.num_rounds=4")
-    run_inline(tmp_path / "cut", "federation.num_rounds=2")
-    resumed = run_inline(tmp_path / "cut", "federation.num_rounds=4")
+    whole = run_inline(tmp_path / "whole", PAPER, "federation.num_rounds=4")
+    run_inline(tmp_path / "cut", PAPER, "federation.num_rounds=2")
+    resumed = run_inline(tmp_path / "cut", PAPER, "federation.num_rounds=4")
     assert comparable(resumed) == comparable(whole)
     assert weights(resumed.path) == weights(whole.path)
 
 
 def test_round_lost_between_ledger_and_checkpoint_is_answered_from_the_ledger(tmp_path):
-    whole = run_inline(tmp_path / "whole", "federation.num_rounds=3")
-    cut = run_inline(tmp_path / "cut", "federation.num_rounds=2")
+    whole = run_inline(tmp_path / "whole", PAPER, "federation.num_rounds=3")
+    cut = run_inline(tmp_path / "cut", PAPER, "federation.num_rounds=2")
     before = {p: p.read_bytes() for p in (cut.checkpoint_path, cut.path / "config.yaml")}
-    run_inline(tmp_path / "cut", "federation.num_rounds=3")
+    run_inline(tmp_path / "cut", PAPER, "federation.num_rounds=3")
     # As if killed after round 3's answers were stored and before its checkpoint was.
     for path, content in before.items():
         path.write_bytes(content)
-    resumed = run_inline(tmp_path / "cut", "federation.num_rounds=3")
+    resumed = run_inline(tmp_path / "cut", PAPER, "federation.num_rounds=3")
     assert comparable(resumed) == comparable(whole)
     assert weights(resumed.path) == weights(whole.path)
 

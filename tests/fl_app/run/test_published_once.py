@@ -50,7 +50,12 @@ PROTECTIONS = {
         *("strategy.exposures=1", "federation.num_clients=3"),
     ],
     "special client": [
-        *("strategy=kd_dpfl", "strategy.grouping.top_k=1", "strategy.labelling.epochs=1"),
+        *(
+            "strategy=kd_dpfl",
+            "privacy=paper",
+            "strategy.grouping.top_k=1",
+            "strategy.labelling.epochs=1",
+        ),
     ],
 }
 

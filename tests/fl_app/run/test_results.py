@@ -38,7 +38,7 @@ def test_finished_run_leaves_every_file(tmp_path):
 
 
 def test_statement_reads_back_and_names_claimed_and_proven(tmp_path):
-    run = run_inline(tmp_path / "run", "privacy.epsilon=4")
+    run = run_inline(tmp_path / "run", "privacy=paper", "privacy.epsilon=4")
     statement = Statement.from_dict(json.loads((run.path / "privacy.json").read_text()))
     guarantee = statement.guarantees[0]
     assert guarantee.claimed_per_round == 4

@@ -30,7 +30,7 @@ allow_seeded_noise: true
 allow_non_private: {plain}
 """
 SECURE = ["privacy.secure_aggregation=on"]
-LABELS = ["strategy=privatekt", "strategy.K=1", "privacy.epsilon=2"]
+LABELS = ["strategy=privatekt", "privacy=paper", "strategy.K=1", "privacy.epsilon=2"]
 
 
 @pytest.fixture
