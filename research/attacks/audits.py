@@ -42,7 +42,7 @@ COMMON = [
 LOCAL = ["privacy.threat=local", "privacy.secure_aggregation=off"]
 LINEAR = ["model=linear", "privacy=local"]
 FOUR = "features.components=4"
-CLIPPED = [*LINEAR, "protection=distributed"]
+CLIPPED = [*LINEAR, *LOCAL, "protection=distributed"]
 # Releases of each neighbour: labels and bits; what Gaussian noise is added to; what is trained.
 MANY, FEW, TRAINED = 40_000, 2_000, 1_000
 WORDS = {"release": "one release", "run": "a client's run", "model": "the last model"}
@@ -56,7 +56,7 @@ ALGORITHMS: dict[str, tuple[list[str], int]] = {
     "PrivateKT, votes": (
         [
             *("strategy=votes", "model=linear", "strategy.K=10"),
-            "strategy.target=posterior",
+            *("strategy.target=posterior", *LOCAL),
         ],
         FEW,
     ),

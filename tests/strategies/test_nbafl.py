@@ -244,17 +244,17 @@ RUN = [
 def test_a_client_that_diverges_answers_as_every_other(tmp_path, monkeypatch):
     from murmur.learning.training.trainer import Trainer as Local
 
-    plain = Local.parameters
+    plain = Local.train
 
-    def broken(self):
-        values = plain(self)
+    def broken(self, *data, **how):
+        values = plain(self, *data, **how)
         broken.calls += 1
         if broken.calls % 6 == 2:
             values[3] = np.nan if broken.calls % 12 == 2 else np.inf
         return values
 
     broken.calls = 0
-    monkeypatch.setattr(Local, "parameters", broken)
+    monkeypatch.setattr(Local, "train", broken)
     run = run_inline(tmp_path, *RUN)
     rows = run.rows()[1:]
     assert [row["answered"] for row in rows] == [6, 6]
