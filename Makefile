@@ -5,7 +5,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: docs demo check quick test test-federation test-flower test-browser test-long lint clean install bench bench-pfl
+.PHONY: docs demo check quick test test-thorough test-federation test-flower test-browser test-long lint clean install bench bench-pfl
 
 install: $(STAMP)
 
@@ -22,12 +22,16 @@ $(STAMP): $(ROOT)/pyproject.toml $(ROOT)/constraints.txt
 
 # Files in the order of tests/conftest.py, each whole on one worker.
 PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder
+HERE := not federation and not long and not browser
 
 demo: $(STAMP)
 	$(BIN)/murmur experiment=digits_votes engine=ray results_dir=$(ROOT)/runs
 
 test: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL)
+	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL) -m "$(HERE) and not thorough"
+
+test-thorough: $(STAMP)
+	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL) -m "$(HERE) and thorough"
 
 test-federation: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m federation

@@ -8,28 +8,54 @@ import pytest
 
 from fl_app.config.own_classes import VARIABLE
 
-# The modules that take longest come first, so that no worker is left with one at the end.
-LONGEST = (
-    "fl_app/tools/test_audit.py",
+# The modules that take longest, by their time: `make test` leaves them to `make test-thorough`. The
+# longest come first, so that no worker is left with one at the end.
+THOROUGH = (
     "deploy/test_policies.py",
-    "fl_app/engines/test_flower_run.py",
     "fl_app/run/test_killed.py",
-    "fl_app/sweep/test_launchers.py",
-    "fl_app/device/test_charge_of_settings.py",
-    "fl_app/device/test_non_interference.py",
-    "fl_app/config/test_own_classes.py",
-    "fl_app/device/test_hostile_server.py",
-    "fl_app/engines/test_ray.py",
-    "fl_app/test_cli.py",
-    "murmur/privacy/ledger/test_crash.py",
     "fl_app/test_experiments.py",
+    "fl_app/tools/test_audit.py",
+    "fl_app/config/test_own_classes.py",
+    "fl_app/run/test_published_once.py",
+    "fl_app/engines/test_ray.py",
+    "fl_app/device/test_hostile_server.py",
+    "fl_app/engines/test_flower_run.py",
+    "fl_app/sweep/test_launchers.py",
+    "fl_app/device/test_non_interference.py",
+    "fl_app/sweep/test_sweep.py",
+    "fl_app/test_cli.py",
+    "fl_app/test_fuzz.py",
+    "strategies/test_budget_by_threat.py",
+    "research/test_gauntlet.py",
     "strategies/test_hostile_clients.py",
+    "fl_app/device/test_charge_of_settings.py",
+    "fl_app/device/test_charge_of_sums.py",
+    "fl_app/test_small_install.py",
+    "murmur/flower/test_rounds.py",
+    "fl_app/device/test_devices.py",
+    "strategies/test_kd_dpfl.py",
+    "fl_app/tools/test_plan.py",
+    "fl_app/config/test_composition.py",
+    "murmur/flower/test_replies.py",
+    "fl_app/sweep/test_on_ray.py",
+    "murmur/flower/test_killed.py",
+    "fl_app/device/test_serving.py",
+    "fl_app/test_typed_pages.py",
+    "fl_app/engines/test_sockets.py",
+    "fl_app/device/test_agreement.py",
+    "murmur/privacy/ledger/test_crash.py",
+    "clients/test_kd_dpfl.py",
+    "strategies/test_protected_evaluation.py",
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks are selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort by ``LONGEST``; the rest stays as it is."""
-    place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    """Mark and sort by ``THOROUGH``; the rest stays as it is."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(THOROUGH)}
+    for item in items:
+        if item.path in place:
+            item.add_marker("thorough")
     items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
