@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -28,7 +29,7 @@ from murmur.round.task import REFUSED, log_error
 POLL_SECONDS = 0.5
 
 
-class Resident:
+class Resident(ABC):
     """Answers tasks for an owner, who alone says what is on the device.
 
     Args:
@@ -45,12 +46,12 @@ class Resident:
         self.folder = folder
         self.bundles = frozenset(bundles)
 
+    @abstractmethod
     def reply(self, task_input: TaskInput, context: Context) -> Message:
         """What answers a task that may be answered.
 
         Any error becomes the one refusal that says no client was touched.
         """
-        raise NotImplementedError
 
     def require_answerable(self, task: Task, task_input: TaskInput) -> None:
         """DeviceError unless it is a ClientApp's task, of a bundle that the owner lets ask."""
