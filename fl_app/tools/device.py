@@ -43,20 +43,7 @@ def main(argv: list[str]) -> int:
         required=True,
         help="what no server can set, such as 'clients=3 policy=...': see deploy/README.md",
     )
-    parser.add_argument(
-        "--superexec-auth-secret-file",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="as given to murmur supernode",
-    )
-    parser.add_argument(
-        "--runtime-api-address",
-        type=loopback,
-        default="127.0.0.1:9094",
-        metavar="HOST:PORT",
-        help="the SuperNode's --port on this machine (default: %(default)s)",
-    )
+    add_runtime(parser)
     parser.add_argument(
         "--bundle-sha256",
         type=_digest,
@@ -71,9 +58,7 @@ def main(argv: list[str]) -> int:
         from flwr.common.config import parse_config_args
 
         owner = parse_config_args([arguments.node_config])
-        secret = arguments.superexec_auth_secret_file.expanduser().read_bytes()
-        if not secret:
-            raise ValueError(f"{arguments.superexec_auth_secret_file}: is empty")
+        secret = secret_in(arguments.superexec_auth_secret_file)
         from fl_app.device.flower_runtime import Runtime, RuntimeApiError
     except (ImportError, OSError, ValueError) as error:
         print(f"murmur device: {error}", file=sys.stderr)
@@ -89,6 +74,32 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 0
     return 0
+
+
+def add_runtime(parser: argparse.ArgumentParser) -> None:
+    """The options by which a resident process finds its SuperNode."""
+    parser.add_argument(
+        "--superexec-auth-secret-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="as given to murmur supernode",
+    )
+    parser.add_argument(
+        "--runtime-api-address",
+        type=loopback,
+        default="127.0.0.1:9094",
+        metavar="HOST:PORT",
+        help="the SuperNode's --port on this machine (default: %(default)s)",
+    )
+
+
+def secret_in(path: Path) -> bytes:
+    """What ``path`` holds; OSError or ValueError where it cannot be read or is empty."""
+    secret = path.expanduser().read_bytes()
+    if not secret:
+        raise ValueError(f"{path}: is empty")
+    return secret
 
 
 def loopback(text: str) -> str:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fl_app.tools.device import loopback
+from fl_app.tools.device import add_runtime, secret_in
 
 
 def main(argv: list[str]) -> int:
@@ -49,27 +49,12 @@ def main(argv: list[str]) -> int:
         help="what the app finds in its context, such as 'partition-id=0 data=\"/srv/data\"'; "
         "nothing else reaches it",
     )
-    parser.add_argument(
-        "--superexec-auth-secret-file",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="as given to murmur supernode",
-    )
-    parser.add_argument(
-        "--runtime-api-address",
-        type=loopback,
-        default="127.0.0.1:9094",
-        metavar="HOST:PORT",
-        help="the SuperNode's --port on this machine (default: %(default)s)",
-    )
+    add_runtime(parser)
     arguments = parser.parse_args(argv)
     os.umask(0o077)
     try:
         config = _pairs(arguments.node_config)
-        secret = arguments.superexec_auth_secret_file.expanduser().read_bytes()
-        if not secret:
-            raise ValueError(f"{arguments.superexec_auth_secret_file}: is empty")
+        secret = secret_in(arguments.superexec_auth_secret_file)
         from fl_app.device.flower_runtime import Runtime, RuntimeApiError
         from fl_app.device.guard import Guard
         from fl_app.device.node_settings import DeviceError
