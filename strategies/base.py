@@ -302,8 +302,14 @@ class CohortStrategy(Strategy, ABC):
         return self.report.planned()
 
     def warnings(self) -> list[str]:
-        """What a user should know before the run starts: settings that work against each other."""
-        return []
+        """What a user should know before the run starts: settings that work against each other.
+
+        Also that the noise drowns what is summed, and what helps, where that is foretold.
+        """
+        said = self.foretold()
+        if said is None or said.share is not None:
+            return []
+        return [said.text()]
 
     # Flower's own methods -------------------------------------------------------------------
 

@@ -146,13 +146,6 @@ class ClassMoments(CohortStrategy):
         moments, clients = self.releases.moments, self.setup.cohort_size
         return {"noise": moments.deviation(clients), "units": self._units(range(clients))}
 
-    def warnings(self) -> list[str]:
-        """Where the noise drowns the classes' moments: that it does, and what helps."""
-        said = self.foretold()
-        if said is None or said.share is not None:
-            return super().warnings()
-        return [*super().warnings(), said.text()]
-
     def foretold(self) -> Foretold | None:
         """What is left of the score without noise, by public numbers alone; None: nothing is lost.
 

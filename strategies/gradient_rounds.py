@@ -214,13 +214,6 @@ class GradientRounds(FedAvg):
                 total += place
         return total / self.last
 
-    def warnings(self) -> list[str]:
-        """Where the noise drowns what clients could say together: that it does, and what helps."""
-        said = self.foretold()
-        if said is None or said.share is not None:
-            return super().warnings()
-        return [*super().warnings(), said.text()]
-
     def foretold(self) -> Foretold | None:
         """What is left of the score without noise, by public numbers alone; None: nothing is lost.
 
