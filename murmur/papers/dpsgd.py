@@ -127,8 +127,15 @@ def train_privately(
         more: of ``DpSgd.train``.
 
     Raises:
-        ValueError: the model keeps statistics over batches, or a budget is out of range.
+        ValueError: the model keeps statistics over batches, a budget is out of range, or there are
+            more records than ``size``.
     """
+    held = len(images)
+    if indices is not None:
+        held = len(indices)
+    if held > size:
+        # A client's own noise is for as many records as it was charged for.
+        raise ValueError(f"size={size}: there are {held} records")
     mechanism = schedule.mechanism(epsilon, delta, size)
 
     def perturb(total: NDArray[np.int64]) -> NDArray[np.int64]:
