@@ -38,23 +38,10 @@ from tests.federation.loopback import (
     lines_of,
     wait_for,
 )
+from tests.murmur.flower.nodes import POLICY
 
 APP = PROJECT / "examples" / "plain_flower_app"
 ROUNDS = 6
-POLICY = """
-expires: 2099-01-01
-servers: any
-algorithms: [flower]
-mechanisms: {discrete_gaussian: {min_noise_multiplier: 0.1}}
-epsilon_per_release: 8
-epsilon_per_lifetime: 8
-delta: 1.0e-5
-threat: secure_aggregation
-minimum_surviving_clients: 2
-allow_seeded_noise: false
-allow_non_private: false
-assumptions: [no_invented_clients, honest_app]
-"""
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose
 
 from fl_app.cli import main
 from fl_app.device import guard as guarding
-from fl_app.device import sandbox
 from fl_app.device.flower_runtime import Task, TaskInput
 from fl_app.device.guard import AppError, Guard, _Watched
 from fl_app.device.guarded import framed, unframed
@@ -23,12 +22,10 @@ from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
 from tests.fl_app.device.bundles import HARMFUL, LEAKING, TORCH, bundle
+from tests.fl_app.device.test_sandbox import lacking, needs_lock, needs_namespaces
 from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
 
-lacking = sandbox.missing()
-pytestmark = pytest.mark.skipif(
-    bool({"landlock", "seccomp"} & set(lacking)), reason="this kernel has no Landlock or seccomp"
-)
+pytestmark = needs_lock
 
 GUARD = """
 guard:
@@ -174,12 +171,16 @@ def test_an_unmodified_torch_app_trains_with_workers_and_a_state_of_its_own(tmp_
 WAYS = "huge malformed nested endless bomb disk memory ends dies crashes hangs raises"
 
 
-@pytest.mark.parametrize("without", [[], ["namespaces"]], ids=["namespaces", "no namespaces"])
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param([], marks=needs_namespaces, id="namespaces"),
+        pytest.param(["namespaces"], id="no namespaces"),
+    ],
+)
 @pytest.mark.parametrize("way", WAYS.split())
 @pytest.mark.federation
 def test_a_harmful_app_costs_its_device_a_zero_update(tmp_path, monkeypatch, way, without):
-    if not without and lacking:
-        pytest.skip("no user namespaces here")
     without_noise(monkeypatch)
     grid = Federation(tmp_path, [bundle(HARMFUL)], seconds=8.0, without=without)
     model = {"0": np.full(3, 0.5, np.float32)}
