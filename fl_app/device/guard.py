@@ -32,7 +32,7 @@ from fl_app.device import guarded
 from fl_app.device.flower_runtime import TaskInput
 from fl_app.device.node_settings import DeviceError
 from fl_app.device.resident import Resident
-from fl_app.device.sandbox import PARTS, SYSTEM, Sandbox, adopt_orphans, missing
+from fl_app.device.sandbox import PARTS, Sandbox, adopt_orphans, missing, programs
 from murmur.common import printable
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
@@ -161,8 +161,7 @@ class Guard(Resident):
 def _require_apart(folder: Path, rules: GuardRules) -> None:
     """DeviceError where an app could read the device's own folder, or its data are not there."""
     own = folder.resolve()
-    system = [Path(path) for path in (*SYSTEM, sys.prefix, sys.base_prefix)]
-    for path in (*rules.data, *system):
+    for path in (*rules.data, *map(Path, programs())):
         if own.is_relative_to(path.resolve()):
             raise DeviceError(
                 f"{folder}: lies in {path}, which an app may read; the ledger and the key of a "

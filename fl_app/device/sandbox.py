@@ -28,7 +28,6 @@ import signal
 import struct
 import sys
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -244,7 +243,7 @@ def _restrict_files(sandbox: Sandbox) -> None:
         handled += struct.pack("=Q", _SCOPES)
     rules = _kernel(_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
     reading = _READ_FILE | _READ_FOLDER
-    for path in _programs():
+    for path in programs():
         _allow(rules, path, reading | _EXECUTE)
     for path in sandbox.readable:
         _allow(rules, path, reading)
@@ -257,9 +256,10 @@ def _restrict_files(sandbox: Sandbox) -> None:
     os.close(rules)
 
 
-def _programs() -> Iterable[str]:
-    """The system's paths and those of this Python, its packages among them."""
-    return dict.fromkeys((*SYSTEM, sys.prefix, sys.base_prefix, *filter(os.path.isabs, sys.path)))
+def programs() -> list[str]:
+    """What every locked process may read: the system's paths, and those of Python's packages."""
+    own = filter(os.path.isabs, sys.path)
+    return list(dict.fromkeys((*SYSTEM, sys.prefix, sys.base_prefix, *own)))
 
 
 def _allow(rules: int, path: str, rights: int) -> None:

@@ -431,6 +431,12 @@ def test_a_device_whose_folder_an_app_could_read_is_refused(tmp_path):
         guard_of(device(tmp_path, data=f"[{tmp_path}]"))
 
 
+def test_a_device_in_a_folder_of_packages_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    with pytest.raises(DeviceError, match=f"lies in {tmp_path}, which an app may read"):
+        guard_of(device(tmp_path))
+
+
 def test_what_the_machine_lacks_is_said_and_what_to_write(tmp_path, monkeypatch):
     folder = device(tmp_path, without=["namespaces"])
     monkeypatch.setattr(guarding, "missing", lambda: ["namespaces"])
