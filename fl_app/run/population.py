@@ -100,7 +100,8 @@ class Population:
             return ()
         return (
             "clients share examples (partition=virtual draws them with replacement): every figure "
-            "is for one simulated client, not for a person whose example several of them have",
+            "is for one simulated client or its records, not for a person whose example several of "
+            "them have",
         )
 
     def class_counts(self, clients: Sequence[int] | None = None) -> NDArray[np.int64]:
