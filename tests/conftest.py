@@ -46,6 +46,19 @@ THOROUGH = (
     "murmur/privacy/ledger/test_crash.py",
     "clients/test_kd_dpfl.py",
     "strategies/test_protected_evaluation.py",
+    "murmur/flower/test_texts.py",
+    "fl_app/tools/test_resume.py",
+    "fl_app/tools/test_audit_of_sums.py",
+    "fl_app/audit/test_canaries.py",
+    "fl_app/engines/test_engines.py",
+    "fl_app/test_compute.py",
+    "murmur/privacy/ledger/test_export.py",
+    "fl_app/device/test_guard.py",
+    "fl_app/tools/test_advise.py",
+    "strategies/test_dpfl_bnn.py",
+    "fl_app/test_damaged_files.py",
+    "strategies/test_nbafl.py",
+    "fl_app/device/test_sandbox.py",
 )
 
 
