@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.config.own_classes import VARIABLE
+from tests.ended import end_ray
 
 # The modules that take longest, by their time: `make test` leaves them to `make test-thorough`. The
 # longest come first, so that no worker is left with one at the end.
@@ -94,3 +95,10 @@ def data_root() -> Path:
 def no_folders_of_other_tests(monkeypatch):
     """``--config-dir`` is put into the environment, for the processes that a command starts."""
     monkeypatch.setenv(VARIABLE, os.environ.get(VARIABLE, ""))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_ray_of_other_modules():
+    """A sweep or a run on Ray leaves it running for the next one in this process."""
+    yield
+    end_ray()

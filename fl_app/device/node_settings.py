@@ -225,8 +225,9 @@ class NodeSettings(DeviceHome):
 def is_simulated(node_config: Mapping[str, Any]) -> bool:
     """Whether the engine, and not a device's owner, started this node.
 
-    Flower's simulation runs clients in Ray actors; a SuperNode's process never starts Ray. Nothing
-    that a server sends is looked at: a device cannot be told that it is simulated.
+    Flower's simulation runs clients in Ray actors, and a SuperNode's process is none, also where
+    somebody's code starts Ray there. Nothing that a server sends is looked at: a device cannot be
+    told that it is simulated.
 
     Args:
         node_config: the node's; the inline engine marks its own.
@@ -234,7 +235,9 @@ def is_simulated(node_config: Mapping[str, Any]) -> bool:
     if node_config.get(SIMULATED) is True:
         return True
     ray = sys.modules.get("ray")
-    return ray is not None and ray.is_initialized()
+    if ray is None or not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().get_actor_id() is not None
 
 
 def device_folder(node_config: Mapping[str, Any]) -> Path:

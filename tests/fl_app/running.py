@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,12 +69,6 @@ def command(*words: object) -> tuple[int | str | None, str]:
             status = end.code
     assert "Traceback" not in out.getvalue() + err.getvalue(), words
     return status, err.getvalue()
-
-
-def end_ray() -> None:
-    """Without importing it: it reads its settings once, when a run starts it."""
-    if "ray" in sys.modules:
-        sys.modules["ray"].shutdown()
 
 
 def sweep_table(folder):

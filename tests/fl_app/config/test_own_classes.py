@@ -15,7 +15,6 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.engines.ray import RayPool
 from fl_app.run.own_parts import metrics_of
 from fl_app.run.prepare import validated
 from fl_app.run.results import RunFolder
@@ -25,14 +24,6 @@ from tests.fl_app.running import run_inline
 FOLDER = Path(__file__).parents[3] / "examples" / "own_classes"
 WORDS = ["model=hernet", "dataset=stripes", "partition=blocks", "strategy=damped"]
 SIZES = ["federation.num_clients=4", "federation.num_rounds=2", "federation.public=0"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def ray_ends():
-    """Workers that stay warm would keep the cores from other modules' Ray in this process."""
-    yield
-    if RayPool._shared is not None:
-        RayPool._shared.stop()
 
 
 @pytest.fixture(autouse=True)

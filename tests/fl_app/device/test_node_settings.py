@@ -100,6 +100,24 @@ def test_simulated_nodes_are_known_by_their_engine():
     assert not is_simulated({"partition-id": 0, "num-partitions": 2})
 
 
+def test_a_device_on_which_somebody_starts_ray_is_still_a_device():
+    import ray
+
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        assert not is_simulated({})
+        assert ray.get(ray.remote(Node).remote().is_simulated.remote())
+    finally:
+        ray.shutdown()
+
+
+class Node:
+    """What Flower's simulation makes an actor of."""
+
+    def is_simulated(self):
+        return is_simulated({})
+
+
 def test_what_a_client_remembers_of_one_run_stays_out_of_the_next(tmp_path):
     device = Device(tmp_path)
     words = ["strategy=dpfl_bnn", "privacy.threat=local", "model.channels=[]", "model.hidden=8"]

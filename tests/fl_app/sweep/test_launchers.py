@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
-from tests.fl_app.running import damage_job, end_ray, sweep_table
+from tests.ended import end_ray
+from tests.fl_app.running import damage_job, sweep_table
 
 SMALL = [
     "engine=inline",
@@ -52,13 +53,6 @@ def test_jobs_in_other_processes_fill_the_same_folder_and_fail_alone(murmur, tmp
     assert bad.startswith("failed: ") and "checkpoint.safetensors" in bad
 
 
-@pytest.fixture(scope="module")
-def ray_ends():
-    """A sweep leaves its Ray running for the next one in this process."""
-    yield
-    end_ray()
-
-
 def scores(folder):
     """What every job of a sweep found, without what differs from run to run."""
     return {
@@ -70,7 +64,7 @@ def scores(folder):
     }
 
 
-def test_jobs_on_ray_equal_those_of_a_serial_sweep_and_fail_alone(murmur, tmp_path, ray_ends):
+def test_jobs_on_ray_equal_those_of_a_serial_sweep_and_fail_alone(murmur, tmp_path):
     command = ["-m", *SMALL, "sweep=mine", "privacy.noise=seeded", "strategy.K=1,2,3"]
     for folder in ("ray", "serial"):
         damage_job([*command[1:], f"results_dir={folder}"], 2)
@@ -85,7 +79,7 @@ def test_jobs_on_ray_equal_those_of_a_serial_sweep_and_fail_alone(murmur, tmp_pa
 
 
 @pytest.mark.parametrize(("retries", "state"), [(0, "failed: WorkerCrashedError"), (1, "")])
-def test_a_lost_worker_of_ray_costs_its_own_job_alone(murmur, tmp_path, ray_ends, retries, state):
+def test_a_lost_worker_of_ray_costs_its_own_job_alone(murmur, tmp_path, retries, state):
     sweep = tmp_path / "runs" / "sweep-mine"
     killer = threading.Thread(target=kill_the_process_of_a_job, args=[sweep])
     killer.start()

@@ -9,7 +9,6 @@ from fl_app.config.composition import compose
 from fl_app.engines.ray import RayPool
 from fl_app.sweep import on_ray
 from fl_app.sweep.sweep import Sweep
-from tests.fl_app.running import end_ray
 
 WORDS = [
     "engine=inline",
@@ -17,12 +16,6 @@ WORDS = [
     "strategy.local.epochs=1",
     "privacy.noise=seeded",
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def ray_ends():
-    yield
-    end_ray()
 
 
 @pytest.fixture
