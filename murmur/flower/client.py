@@ -315,8 +315,8 @@ class _Owner(SecureParties):
     place: int = 0
 
     def state(self, client: int) -> StateFile:
-        """What this device remembers from phase to phase: one sum at a time."""
-        return StateFile(self.home.folder / "sum.json")
+        """What this device remembers from phase to phase, whatever its place is."""
+        return StateFile(self.states / "own.json")
 
     def identity(self, client: int) -> bytes:
         """The device's own key, by which its peers know it."""

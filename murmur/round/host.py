@@ -35,7 +35,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -88,6 +90,9 @@ Account = Callable[[int], int]
 
 Parse = Callable[[RecordDict, int], list[Task]]
 """A message's tasks, for at most so many clients; raises RequestError if it is malformed."""
+
+_SUMS = "secure_sum"  # the folder of what a secure sum needs
+_FORGET_SECONDS = 24 * 3600.0  # after which nobody goes on with a sum
 
 
 # Where clients live ----------------------------------------------------------------------------
@@ -815,6 +820,8 @@ class SecureParties:
         where it is malformed.
         """
         request = _request(content.config_records[RECORD])
+        if request.phase is Phase.ADVERTISE:
+            forget_old_sums(self.home.folder)
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
         for client, message in request.messages.items():
@@ -852,7 +859,12 @@ class SecureParties:
         """What ``client`` remembers from phase to phase; SecureSumError if it lives elsewhere."""
         if client not in self.hosted:
             raise SecureSumError(f"client {client} is not hosted here")
-        return StateFile(secure_folder(self.home.folder) / f"{client}.json")
+        return StateFile(self.states / f"{client}.json")
+
+    @property
+    def states(self) -> Path:
+        """The folder of all clients' states, of this run only: a device may be in two at once."""
+        return self.home.memory / _SUMS
 
     def identity(self, client: int) -> bytes:
         """The long-term private key of ``client``, which is made where there is none."""
@@ -887,8 +899,19 @@ class SecureParties:
 
 
 def secure_folder(folder: Path) -> Path:
-    """Where the states of a home's clients are."""
-    return folder / "clients" / "secure_sum"
+    """Where the long-term keys of a home's clients are, and those that they have seen."""
+    return folder / "clients" / _SUMS
+
+
+def forget_old_sums(folder: Path) -> None:
+    """Remove what a device's sums have left that nobody has gone on with for a day: secrets.
+
+    ``folder``: the device's. Which sums were joined stays known.
+    """
+    for state in folder.glob(f"clients/*/{_SUMS}/*.json"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            if state.stat().st_mtime < time.time() - _FORGET_SECONDS:
+                state.unlink()
 
 
 def identity_file(folder: Path, client: int) -> Path:

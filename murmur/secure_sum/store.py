@@ -23,7 +23,7 @@ from murmur.secure_sum.terms import SecureSumError, Terms
 
 
 class StateFile:
-    """The file ``path`` of one client, for the sum that it takes part in; one at a time.
+    """The file ``path`` of one client, for the sum that it takes part in; one at a time in a run.
 
     Whoever answers a message loads the client, lets it answer, saves it, and only then lets the
     answer leave: a state whose secrets were used is never used again.

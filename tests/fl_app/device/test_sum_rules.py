@@ -99,6 +99,17 @@ def test_19_of_20_clients_of_a_servers_own_read_nothing_where_the_owner_has_pinn
     assert device.charged() == []
 
 
+def test_a_sum_goes_on_when_another_runs_sum_begins(tmp_path):
+    """The answer to a message that comes again is stored with the state: it is still there."""
+    server = HostileServer(Device(tmp_path, OPEN))
+    terms = json.dumps(server.terms.to_dict()).encode()
+    first = server.ask("advertise", terms)
+    server.words = server.device.words(*ON, "run_dir=/nowhere/run-b")
+    assert server.ask("advertise", terms) != first
+    server.words = server.device.words(*ON)
+    assert server.ask("advertise", terms) == first
+
+
 @pytest.mark.parametrize(
     ("rule", "settings", "refusal"),
     [

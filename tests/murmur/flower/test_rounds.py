@@ -1,6 +1,7 @@
 """Whole rounds in process: exact means, what stays, silence from each phase on, charges."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -198,6 +199,43 @@ def test_the_same_message_gets_the_same_bytes_and_trains_once(tmp_path):
     assert calls.count(2) == 1
 
 
+@pytest.mark.parametrize("phase", PHASES)
+def test_two_runs_at_once_on_the_same_devices_both_count(tmp_path, phase, monkeypatch):
+    """The second run begins and ends while the first one is in ``phase``."""
+    without_noise(monkeypatch)
+    devices = tmp_path / "devices"
+    wide = {name: a.astype(np.float64) for name, a in MODEL.items() if a.dtype.kind == "f"}
+    results = []
+
+    def other_run(message, node):
+        about = message.content.config_records.get(RECORD)
+        if not results and about is not None and about["phase"] == phase and node == 3:
+            results.append(started(Nodes(app_of(), devices=devices), model=wide))
+        return message
+
+    results.append(started(Nodes(app_of(), devices=devices, spoil=other_run), model=wide))
+    for result in results:
+        assert_allclose(moved(result, wide), updates(8, wide).mean(axis=0), rtol=0, atol=2.0**-20)
+    with Ledger(devices / "3" / "ledger.sqlite", create=False) as ledger:
+        assert ledger.releases() == 2
+
+
+def test_what_a_sum_has_left_is_forgotten_after_a_day(tmp_path):
+    def silent(message, node):
+        about = message.content.config_records.get(RECORD)
+        return None if about is not None and about["phase"] == "confirm" else message
+
+    grids = [Nodes(app_of(), devices=tmp_path, spoil=silent) for _ in range(2)]
+    for grid in grids:
+        started(grid)
+    states = sorted((tmp_path / "3").glob("clients/*/secure_sum/*.json"))
+    assert len(states) == 2 and all('"seed"' in json.loads(s.read_text())["state"] for s in states)
+    yesterday = states[0].stat().st_mtime - 25 * 3600
+    os.utime(states[0], (yesterday, yesterday))
+    started(Nodes(app_of(), devices=tmp_path))
+    assert not states[0].exists() and states[1].exists()
+
+
 def test_everything_together_costs_at_most_what_was_asked(tmp_path):
     terms = {"metrics": {"train_loss": (0, 10)}, "evaluate": {"accuracy": (0, 1)}}
     result = started(
@@ -267,7 +305,7 @@ def test_a_device_joins_no_sum_of_which_its_policy_allows_nothing(tmp_path, allo
         (folder / "policy.yaml").write_text(text.replace(allowed, instead))
     started(grid)
     assert "train" not in grid.asked
-    assert not list(tmp_path.glob("*/identity.key")) and not list(tmp_path.glob("*/sum.json"))
+    assert not list(tmp_path.glob("*/identity.key")) and not list(tmp_path.glob("*/clients"))
 
 
 @pytest.mark.parametrize("missing", ["no_invented_clients", "honest_app"])
