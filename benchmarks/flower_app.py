@@ -5,9 +5,12 @@
 * ``simulation``: ``flwr run`` on 10 simulated nodes.
 * ``devices``: a SuperLink with TLS and node authentication, three SuperNodes, and beside each a
   resident process that answers with the app, which its owner has installed. None is locked in.
+* ``guard``: the same three under ``murmur guard``, with the client's half as it is. Its devices
+  answer at the instant that their policy fixes, here ``ANSWER_SECONDS``: a round takes that and the
+  phases of the protocol.
 
-Seconds a round, the mean of those after the first, which starts the workers; evaluations included,
-which the private app has only on the server. And the share of test digits that the last model gets
+Seconds a round, the mean of those after the first, which starts the workers. Nobody evaluates on
+clients, since only the plain app would. And the share of test digits that the last model gets
 right. Prints Markdown.
 """
 
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +33,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.common.config import parse_config_args
 
 from benchmarks.machine import describe_machine
+from fl_app.device.sandbox import missing
 from tests.federation.loopback import (
     NAME,
     PROJECT,
@@ -42,12 +46,27 @@ from tests.murmur.flower.nodes import POLICY
 
 APP = PROJECT / "examples" / "plain_flower_app"
 ROUNDS = 6
+CONFIG = f"num-server-rounds={ROUNDS} fraction-evaluate=0.0"
+ANSWER_SECONDS = 30
+GUARD = f"""
+guard:
+  bundles: any
+  data: []
+  app_seconds: 25
+  answer_seconds: {ANSWER_SECONDS}
+  cpu_seconds: 100
+  memory_mib: 2000
+  disk_mib: 64
+  processes: 100
+  without: [{", ".join(missing())}]
+  unprotected: refuse
+"""
 
 
 def main() -> None:
     """Measure what is asked for, or be one of the resident devices."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", help="simulation, devices (default: both)")
+    parser.add_argument("what", nargs="*", help="simulation, devices, guard (default: all)")
     parser.add_argument("--app", type=Path, help="be a device that answers with this app")
     parser.add_argument("--node-config", help="of this device")
     parser.add_argument("--runtime-api-address", help="its SuperNode's")
@@ -59,19 +78,19 @@ def main() -> None:
     # The devices start in other folders, and find this file by it.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
     print(f"{describe_machine('torch', 'flwr')}\n")
-    print("| where | plain | with the three lines | more | right, plain | right, with them |")
-    print("|---|---|---|---|---|---|")
-    for what in arguments.what or ("simulation", "devices"):
+    print("| where | app | a round | of plain's | right |")
+    print("|---|---|---|---|---|")
+    for what in arguments.what or ("simulation", "devices", "guard"):
         with tempfile.TemporaryDirectory() as folder:
-            plain, private = {"simulation": simulation, "devices": devices}[what](Path(folder))
-        more = (
-            f"{private.seconds - plain.seconds:.2f} s, {private.seconds / plain.seconds:.2f} times"
-        )
-        print(
-            f"| {what} | {plain.seconds:.2f} s | {private.seconds:.2f} s | {more} | "
-            f"{plain.right:.3f} | {private.right:.3f} |",
-            flush=True,
-        )
+            measured = {"simulation": simulation, "devices": devices, "guard": guard}[what]
+            first = None
+            for name, one in measured(Path(folder)):
+                first = first or one
+                print(
+                    f"| {what} | {name} | {one.seconds:.2f} s | "
+                    f"{one.seconds / first.seconds:.2f} times | {one.right:.3f} |",
+                    flush=True,
+                )
 
 
 @dataclass(frozen=True)
@@ -82,52 +101,66 @@ class Found:
     right: float
 
 
-def apps(folder: Path) -> tuple[Path, Path]:
-    """Two copies of the app: as it is, and with the patch."""
-    plain = Path(shutil.copytree(APP, folder / "plain"))
-    private = Path(shutil.copytree(APP, folder / "private"))
-    subprocess.run(["git", "apply", "-p0", "three_lines.patch"], cwd=private, check=True)
-    return plain, private
+def app(folder: Path, *halves: str) -> Path:
+    """A copy of the app in ``folder``, with the patch's lines for ``halves``: server, client."""
+    shutil.copytree(APP, folder)
+    for half in halves:
+        command = ["git", "apply", "-p0", "--include", f"plain_app/{half}_app.py"]
+        subprocess.run([*command, "three_lines.patch"], cwd=folder, check=True)
+    return folder
 
 
-def simulation(folder: Path) -> tuple[Found, Found]:
-    """On 10 simulated nodes: plain, private."""
+def simulation(folder: Path) -> Iterator[tuple[str, Found]]:
+    """On 10 simulated nodes."""
     runs = SimulatedRuns(folder / "flwr")
     try:
-        plain, private = (
-            found(runs.lines(app, 10, f"num-server-rounds={ROUNDS}")) for app in apps(folder)
-        )
+        yield "plain", found(runs.lines(app(folder / "plain"), 10, CONFIG))
+        private = app(folder / "private", "server", "client")
+        yield "with the three lines", found(runs.lines(private, 10, CONFIG))
     finally:
         runs.close()
-    return plain, private
 
 
-def devices(folder: Path) -> tuple[Found, Found]:
-    """On three resident devices: plain, private."""
-    plain, private = (resident(folder / app.name, app) for app in apps(folder))
-    return plain, private
+def devices(folder: Path) -> Iterator[tuple[str, Found]]:
+    """On three resident devices."""
+    answers = [sys.executable, "-m", "benchmarks.flower_app", "--app"]
+    plain = app(folder / "plain")
+    yield "plain", on_devices(folder / "one", plain, lambda own: [*answers, str(plain)])
+    private = app(folder / "private", "server", "client")
+    yield (
+        "with the three lines",
+        on_devices(folder / "two", private, lambda own: [*answers, str(private)]),
+    )
 
 
-def resident(folder: Path, app: Path) -> Found:
-    """What ``app`` does on three devices that answer with it."""
-    with Federation(folder / "federation") as federation:
+def guard(folder: Path) -> Iterator[tuple[str, Found]]:
+    """On three devices that lock the app in."""
+    guarded = app(folder / "app", "server")
+    command = ["murmur", "guard", "--device"]
+    yield (
+        "with the server's two",
+        on_devices(folder / "three", guarded, lambda own: [*command, str(own)]),
+    )
+
+
+def on_devices(folder: Path, app: Path, command: Callable[[Path], Sequence[str]]) -> Found:
+    """What ``app`` does on three devices; ``command`` starts what answers, with its own folder."""
+    with Federation(folder) as federation:
         federation.start_link()
         for number in range(3):
             own = federation.folder / f"owner-{number}"
             own.mkdir()
-            (own / "policy.yaml").write_text(POLICY)
+            (own / "policy.yaml").write_text(POLICY + GUARD)
             config = {
                 "partition-id": number,
                 "num-partitions": 3,
                 "murmur": str(own),
                 "state": str(own),
             }
-            device = [sys.executable, "-m", "benchmarks.flower_app", "--app", str(app)]
-            federation.start_node(number, federation.enrol(number), config, device=device)
+            federation.start_node(number, federation.enrol(number), config, device=command(own))
         wait_for(lambda: federation.online() == 3, 300, "three nodes")
-        command = ["flwr", "run", str(app), NAME, "--stream", "--run-config"]
-        command += [f"num-server-rounds={ROUNDS}"]
-        return found(lines_of(command, federation.environment, folder))
+        run = ["flwr", "run", str(app), NAME, "--stream", "--run-config", CONFIG]
+        return found(lines_of(run, federation.environment, app))
 
 
 def found(lines: Iterable[str]) -> Found:

@@ -43,6 +43,7 @@ from murmur.round.task import log_error
 LOOK_SECONDS = 0.25  # between two looks at what an app takes
 _LARGEST_HEAD = 1 << 16
 _LARGEST_STATE = 1 << 20  # and as much as the model
+_STATE_SECONDS = 30 * 24 * 3600.0
 _SCRATCH = "scratch"
 _LOG = 4000  # characters of what an app printed
 
@@ -84,8 +85,8 @@ class Guard(Resident):
                 f"this machine does not give {', '.join(lacking)}; {policy.source} may do without: "
                 f"guard.without: [{', '.join(lacking)}]"
             )
-        _require_apart(folder, self.rules)
-        _remove(folder / _SCRATCH)  # what a power cut has left
+        require_apart(folder, self.rules)
+        _remove_all(folder / _SCRATCH)  # what a power cut has left
         super().__init__({**node_config, "murmur": str(folder)}, folder, self.rules.bundles)
         self.node_config = dict(node_config)
         self.clock = clock
@@ -158,7 +159,7 @@ class Guard(Resident):
             self.sleep(left)
 
 
-def _require_apart(folder: Path, rules: GuardRules) -> None:
+def require_apart(folder: Path, rules: GuardRules) -> None:
     """DeviceError where an app could read the device's own folder, or its data are not there."""
     own = folder.resolve()
     for path in (*rules.data, *map(Path, programs())):
@@ -227,6 +228,7 @@ class LockedApp:
             answer = self._run(scratch, asked, min(largest, self.rules.memory))
         found, (state, *arrays) = guarded.unframed(answer, _LARGEST_HEAD)
         private_folder(kept.parent)
+        _forget_states(kept.parent)
         replace_file(kept, state)
         content = RecordDict({"metrics": MetricRecord(found["metrics"])})
         if record:
@@ -257,6 +259,7 @@ class LockedApp:
         """An empty folder, whose removal nobody waits for: how long it takes is the app's doing."""
         above = self.folder / _SCRATCH
         private_folder(above)
+        _remove_all(above)  # one app runs at a time: what is there, a kill has left
         scratch = Path(tempfile.mkdtemp(dir=above))
         try:
             yield scratch
@@ -288,6 +291,20 @@ class LockedApp:
             raise AppError(f"{error}; it printed:\n{watched.printed()}") from None
         finally:
             watched.end()
+
+
+def _remove_all(above: Path) -> None:
+    """Remove what is in ``above``, which need not be there; ``above`` stays, for the next app."""
+    if above.exists():
+        for folder in above.iterdir():
+            _remove(folder)
+
+
+def _forget_states(folder: Path) -> None:
+    """Remove the states of runs that have asked nothing of an app for 30 days."""
+    for kept in folder.glob("*.state"):
+        if kept.stat().st_mtime < time.time() - _STATE_SECONDS:
+            kept.unlink()
 
 
 def _remove(folder: Path) -> None:

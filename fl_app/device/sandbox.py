@@ -83,7 +83,7 @@ class Sandbox:
 def missing() -> list[str]:
     """Which of ``PARTS`` this kernel does not give to this process."""
     found = []
-    if _landlock_version() < _LEAST_LANDLOCK:
+    if landlock_version() < LEAST_LANDLOCK:
         found.append("landlock")
     if platform.machine() not in _ARCHITECTURES or _libc.prctl(_GET_SECCOMP, 0, 0, 0, 0) < 0:
         found.append("seccomp")
@@ -209,7 +209,7 @@ def _enter_namespaces(folder: str, disk: int) -> None:
 
 # Landlock ---------------------------------------------------------------------------------------
 
-_LEAST_LANDLOCK = 3  # from which on a file that may be read cannot be truncated
+LEAST_LANDLOCK = 3  # from which on a file that may be read cannot be truncated
 _SCOPED_LANDLOCK = 6  # from which on signals can be kept in
 _CREATE_RULESET = 444
 _ADD_RULE = 445
@@ -222,7 +222,7 @@ _TCP = 0b11  # bind, connect
 _SCOPES = 0b11  # abstract unix sockets, signals
 
 
-def _landlock_version() -> int:
+def landlock_version() -> int:
     """Landlock's ABI; below 1 where there is none."""
     version: int = _libc.syscall(_CREATE_RULESET, None, 0, 1)
     return version
@@ -230,9 +230,9 @@ def _landlock_version() -> int:
 
 def _restrict_files(sandbox: Sandbox) -> None:
     """Reading below the named paths, writing in the folder, no TCP, no signals to others."""
-    version = _landlock_version()
-    if version < _LEAST_LANDLOCK:
-        raise OSError(f"Landlock ABI {version}: {_LEAST_LANDLOCK} is needed")
+    version = landlock_version()
+    if version < LEAST_LANDLOCK:
+        raise OSError(f"Landlock ABI {version}: {LEAST_LANDLOCK} is needed")
     everything = (1 << 15) - 1
     if version >= 5:
         everything = (1 << 16) - 1
@@ -474,7 +474,7 @@ def _step(code: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
 def _restrict_calls() -> None:
     """Put the filter on, for all threads; it holds also for what is started from here."""
     machine = platform.machine()
-    scoped = _landlock_version() >= _SCOPED_LANDLOCK
+    scoped = landlock_version() >= _SCOPED_LANDLOCK
     program = ctypes.create_string_buffer(filter_program(machine, scoped))
     header = struct.pack("@HP", (len(program) - 1) // 8, ctypes.addressof(program))
     _kernel(_ARCHITECTURES[machine][2], 1, 1, header)  # SECCOMP_SET_MODE_FILTER, TSYNC

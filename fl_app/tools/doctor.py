@@ -1,6 +1,7 @@
-"""``murmur doctor device|server ...``: what is missing on this machine, and what to do about it.
+"""``murmur doctor device|guard|server ...``: what is missing on this machine, and what to do.
 
-A device is asked about with the words with which its two processes are started. ``murmur doctor run
+A device is asked about with the words with which its two processes are started; ``guard`` is one
+that runs foreign apps (``guard_check``). ``murmur doctor run
 KEY=VALUE ... --policy FILE`` tells before a run whether devices' policies would refuse it
 (``policy_check``). The exit status is 1 where anything fails.
 
@@ -121,12 +122,13 @@ def _parser() -> argparse.ArgumentParser:
     device.set_defaults(checks=_device)
     add = device.add_argument
     add("--node-config", default="", help="as given to murmur device")
-    add("--auth-supernode-private-key", type=Path, help="as given to murmur supernode")
-    add("--root-certificates", type=Path, help="as given to it: ca.pem")
-    add("--superlink", help="as given to it: HOST:PORT")
+    _add_supernode(device)
     add("--isolation", help="process with murmur supernode")
-    add("--superexec-auth-secret-file", type=Path, help="as given to it")
     add("--trusted-entities", type=Path, help="as given to it")
+    guard = kinds.add_parser("guard", help="a machine that runs foreign apps, locked in")
+    guard.set_defaults(checks=_guard)
+    guard.add_argument("--device", type=Path, required=True, help="as given to murmur guard")
+    _add_supernode(guard)
     server = kinds.add_parser("server", help="the machine of the SuperLink")
     server.set_defaults(checks=_server)
     add = server.add_argument
@@ -142,6 +144,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy", type=Path, action="append", default=[], help="a policy file")
     add("--node-config", default="", help="on a device: as given to murmur device")
     return parser
+
+
+def _add_supernode(parser: argparse.ArgumentParser) -> None:
+    """The options of ``murmur supernode`` that are looked at."""
+    add = parser.add_argument
+    add("--auth-supernode-private-key", type=Path, help="as given to murmur supernode")
+    add("--root-certificates", type=Path, help="as given to it: ca.pem")
+    add("--superlink", help="as given to it: HOST:PORT")
+    add("--superexec-auth-secret-file", type=Path, help="as given to it")
 
 
 def _server(arguments: argparse.Namespace) -> Iterator[Check]:
@@ -183,6 +194,25 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
     yield from _data(config, folder)
     yield from _identities(config, folder)
     yield disk(folder)
+    yield from _supernode(arguments)
+
+
+def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
+    """Checks of a device that runs foreign apps: what locks them in, its policy, its SuperNode."""
+    from fl_app.tools.guard_check import checks
+
+    folder = arguments.device.expanduser().absolute()
+    yield python_version()
+    yield package("flwr", FLOWER)
+    yield from checks(folder)
+    yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
+    yield disk(folder)
+    yield _secret(arguments.superexec_auth_secret_file)
+    yield from _supernode(arguments)
+
+
+def _supernode(arguments: argparse.Namespace) -> Iterator[Check]:
+    """Whether the SuperNode has a key, and reaches its SuperLink."""
     authority = arguments.root_certificates
     key = arguments.auth_supernode_private_key
     if key is None:
@@ -245,20 +275,23 @@ def _sent_code(arguments: argparse.Namespace) -> Iterator[Check]:
     ``arguments``: as given to `murmur supernode`.
     """
     name = "sent code"
-    hidden = arguments.superexec_auth_secret_file
     if arguments.isolation == "process":
         yield Check(name, OK, "is not run: murmur device answers")
-        if hidden is None:
-            found = "none: every account here can answer in this device's name"
-            yield Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
-        else:
-            advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
-            yield attempt("secret", partial(secret, hidden), advice)
+        yield _secret(arguments.superexec_auth_secret_file)
     elif arguments.trusted_entities is not None:
         yield Check(name, WARN, "is run where a trusted entity signed it", _ISOLATED)
     else:
         found = "is run: whoever starts a run can read the data, the policy and the keys"
         yield Check(name, FAIL, found, _ISOLATED)
+
+
+def _secret(file: Path | None) -> Check:
+    """Whether there is one by which the device's two processes know each other."""
+    if file is None:
+        found = "none: every account here can answer in this device's name"
+        return Check("secret", FAIL, found, "--superexec-auth-secret-file FILE, for both")
+    advice = "make one: head -c 32 /dev/urandom > FILE, with umask 077"
+    return attempt("secret", partial(secret, file), advice)
 
 
 def policy(config: Mapping[str, Any]) -> Check:
@@ -270,11 +303,15 @@ def policy(config: Mapping[str, Any]) -> Check:
     Raises:
         LedgerError, OSError: the policy cannot be read, or does not hold now.
     """
-    from murmur.privacy.policy import Policy
-
     if "policy" not in config:
         return Check("policy", FAIL, "none: everything is refused", "policy=PATH in node-config")
-    path = Path(str(config["policy"])).expanduser()
+    return policy_file(Path(str(config["policy"])).expanduser())
+
+
+def policy_file(path: Path) -> Check:
+    """The same, of the policy in ``path``."""
+    from murmur.privacy.policy import Policy
+
     rules = Policy.load(path)
     now = datetime.now(UTC)
     rules.require_valid(now)

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,6 +73,7 @@ App = Callable[[Message, Context], Message]
 """What answers a message without protection: an app's own function, or a locked child."""
 
 OWNER = 0  # whose releases a device's ledger counts: it has one owner, whatever its place is
+_TRIAL_SECONDS = 24 * 3600.0
 _FOLDER = "murmur"  # of the node-config, and MURMUR_DEVICE of the environment
 
 
@@ -217,8 +221,8 @@ def _trial_folder(run: str, node: int) -> Path:
     """Where a client without an owner's folder keeps a run's state, readable by its user only.
 
     Under the machine's folder for temporary files, a folder for each run and node: nothing that a
-    trial spends counts in another one. PermissionError where somebody else has made it, or can read
-    it.
+    trial spends counts in another one. The first one of a run removes those of old runs.
+    PermissionError where somebody else has made it, or can read it.
     """
     root = Path(tempfile.gettempdir()) / f"murmur-trials-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
@@ -226,8 +230,19 @@ def _trial_folder(run: str, node: int) -> Path:
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
         raise PermissionError(f"{root}: is not this user's own folder; remove it")
     folder = root / run / str(node)
+    if not folder.parent.exists():
+        _forget_trials(root)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def _forget_trials(root: Path) -> None:
+    """Remove the folders of runs that have asked nothing for a day; nobody says when one ends."""
+    for run in root.iterdir():
+        with suppress(OSError):  # another process removes it
+            asked = max(folder.stat().st_mtime for folder in (run, *run.iterdir()))
+            if asked < time.time() - _TRIAL_SECONDS:
+                shutil.rmtree(run)
 
 
 # Answering -------------------------------------------------------------------------------------

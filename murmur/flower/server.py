@@ -51,6 +51,8 @@ from murmur.flower.ask import (
     ALGORITHM,
     ASKED,
     DEVICE,
+    HONEST_APP,
+    INVENTS_NOBODY,
     KIND,
     Ask,
     Layout,
@@ -60,7 +62,7 @@ from murmur.flower.ask import (
 )
 from murmur.learning.array_file import private_folder, replace_file
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, SummedEvent
+from murmur.privacy.events import ComposedEvent, Event, Release, RepeatedEvent, SummedEvent
 from murmur.round.grid import GridAround, with_redelivery, with_tokens
 from murmur.round.limits import limit_replies
 from murmur.round.phase import Outcome, Phase, Question
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
 
 PHASE_SECONDS = 120.0  # for each phase of the protocol; training has the strategy's own timeout
 COLLUDERS = 1  # clients that may side with the server
+_LEAST = COLLUDERS + 2  # nodes of a sum: two honest ones hide each other
 # At least 67% of a cohort must be in its sum.
 _SUMS = SecureSumSettings("on", threshold=None, minimum=0.67, colluders=COLLUDERS)
 _EVALUATION = 2.0  # the noise on evaluations, in that on trainings
@@ -93,6 +96,10 @@ FACTS = {
     "guarded": "assumes that the app's bundle is honest: it brings the code that protects",
 }
 """What clients say of themselves, and what a statement says where they do not."""
+
+_PROVES = {INVENTS_NOBODY: "pinned", HONEST_APP: "guarded"}
+"""What need not be assumed where all clients say so. Their word suffices: a statement rests on
+enough of them being honest, and those are what they say."""
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -468,7 +475,7 @@ class PrivateGrid(GridAround):
         self.weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
         self.run_name = uuid.uuid4().hex
         self.rounds = {"train": 0, "evaluate": 0}
-        self.released: dict[int, Counter[tuple[Event, int]]] = {}
+        self.released: dict[int, Counter[tuple[Release, int]]] = {}
         self.folder = Path(os.environ.get("MURMUR_RESULTS", _FOLDER)).absolute() / self.run_name
         self.known: dict[int, dict[str, bool]] = {}
         self.stated = False
@@ -503,8 +510,9 @@ class PrivateGrid(GridAround):
         Raises
         ------
         RunError
-            The messages cannot be a sum, a round is beyond those that the noise was made for, or a
-            node's app is not protected. Nothing was released in this round then.
+            The messages cannot be a sum (of fewer than three nodes only in the first round, later
+            ones are lost), a round is beyond those that the noise was made for, or a node's app is
+            not protected. Nothing was released in this round then.
         """
         asked = list(messages)
         if not asked:
@@ -531,6 +539,11 @@ class PrivateGrid(GridAround):
             )
         content = self._content(asked)
         nodes = [message.metadata.dst_node_id for message in asked]
+        if number > 1 and len(nodes) < _LEAST:
+            # Some may be away for a while; that ends no run of which rounds are paid for.
+            return _errors(
+                asked, f"round {number} was lost: {len(nodes)} nodes, a sum needs at least {_LEAST}"
+            )
         self._require_cohort(nodes)
         ask = self.terms.ask(purpose, number, self.terms.minimum(len(nodes)))
         if number == 1 and purpose == "train":
@@ -564,11 +577,10 @@ class PrivateGrid(GridAround):
         """
         if len(set(nodes)) < len(nodes):
             raise RunError("the strategy asks one node twice in a round")
-        least = COLLUDERS + 2
-        if len(nodes) < least:
+        if len(nodes) < _LEAST:
             raise RunError(
-                f"{len(nodes)} nodes: a sum needs at least {least}, of which one may side with the "
-                "server; sample more, or start more"
+                f"{len(nodes)} nodes: a sum needs at least {_LEAST}, of which one may side with "
+                "the server; sample more, or start more"
             )
         if len(nodes) > _MOST_SIMULATED and not self.terms.simulated:
             log(
@@ -699,10 +711,7 @@ class PrivateGrid(GridAround):
                     why,
                 )
         if not (outcome.answered and outcome.counted):
-            lost = _lost(ask, outcome)
-            log(WARNING, lost)
-            error = Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, lost)
-            return [Message(error, reply_to=message) for message in asked]
+            return _errors(asked, _lost(ask, outcome))
         codec = ask.codec(outcome.total.size)
         mean = codec.mean(outcome.total, outcome.weight)
         changes = mean[: len(mean) - len(ask.metrics)]
@@ -784,6 +793,13 @@ class _AnyMetrics(ReleasedMetrics):
         return self.__dict__["_data"].get(name, 0.5)
 
 
+def _errors(asked: Sequence[Message], lost: str) -> list[Message]:
+    """What the strategy is given of a lost round, so that it keeps its model; logs ``lost``."""
+    log(WARNING, lost)
+    error = Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, lost)
+    return [Message(error, reply_to=message) for message in asked]
+
+
 def _lost(ask: Ask, outcome: Outcome) -> str:
     """Why a round does not count, for the strategy's own log.
 
@@ -843,7 +859,7 @@ def forecast(ask: Ask, size: int, clients: int) -> tuple[float, str]:
 def state(
     terms: _Terms,
     ask: Ask,
-    released: Mapping[int, Counter[tuple[Event, int]]],
+    released: Mapping[int, Counter[tuple[Release, int]]],
     known: Mapping[int, Mapping[str, bool]],
 ) -> Statement:
     """The statement of all that was asked so far, with ``ask``.
@@ -861,9 +877,18 @@ def state(
     released : mapping
         How often each node was asked for each event in a sum over at least so many.
     known : mapping
-        What nodes have said of themselves; what one does not say becomes a warning (``FACTS``).
+        What nodes have said of themselves; what one does not say becomes a warning (``FACTS``), and
+        what all say is not assumed.
     """
     from murmur.privacy.statement import Exposure, Statement  # loads SciPy
+
+    facts = [known.get(node, {}) for node in released]
+    proven = [what for what, name in _PROVES.items() if all(fact.get(name) for fact in facts)]
+
+    def stated(event: Release) -> Release:
+        """With the assumptions that are left."""
+        left = [assumption for assumption in event.assumptions if assumption not in proven]
+        return replace(event, assumptions=tuple(left))
 
     own: dict[str, Event] = {}
     summed: dict[str, Event] = {}
@@ -871,13 +896,13 @@ def state(
     for node, counts in released.items():
         alone: list[Event] = []
         hidden: list[Event] = []
-        for (event, minimum), count in counts.items():
+        for (release, minimum), count in counts.items():
             least = min(least, minimum)
+            event = stated(release)
             alone.append(RepeatedEvent(event, count))
             hidden.append(RepeatedEvent(SummedEvent(event, minimum - ask.colluders), count))
         own[str(node)] = ComposedEvent(tuple(alone))
         summed[str(node)] = ComposedEvent(tuple(hidden))
-    facts = [known.get(node, {}) for node in released]
     warnings = ["weights are equal: a client's number of examples is not sent"]
     for name, sentence in FACTS.items():
         without = sum(not fact.get(name) for fact in facts)
@@ -892,7 +917,7 @@ def state(
             Exposure(
                 threat=Threat.SECURE_AGGREGATION,
                 adversary="a server that sees only sums",
-                per_round=SummedEvent(ask.event(), ask.minimum - ask.colluders),
+                per_round=SummedEvent(stated(ask.event()), ask.minimum - ask.colluders),
                 clients=summed,
                 assumptions=(
                     f"at least {least - ask.colluders} of the {least} clients of every sum are "
@@ -903,7 +928,7 @@ def state(
             Exposure(
                 threat=Threat.LOCAL,
                 adversary="a server that reads every message",
-                per_round=ask.event(),
+                per_round=stated(ask.event()),
                 clients=own,
             ),
         ],

@@ -1,8 +1,10 @@
 """A foreign app behind the Guard: what it may, what it costs, and when its device answers."""
 
+import os
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
+from tests.federation.loopback import wait_for
 from tests.fl_app.device.bundles import HARMFUL, LEAKING, TORCH, bundle
 from tests.fl_app.device.test_sandbox import lacking, needs_lock, needs_namespaces
 from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
@@ -382,6 +385,29 @@ def train(message, context):
     # The null device, the answer, and its log as standard output and standard error.
     expected = {"environment": 0, "config": 0, "records": 0, "descriptors": 4}
     assert values == pytest.approx(expected, abs=0.01)
+
+
+def test_nothing_of_an_app_stays_but_its_state(tmp_path):
+    """Not when it has ended, not where it or its Guard was killed, not for longer than 30 days."""
+    own = device(tmp_path / "guarded-0")
+    scratch, states = own / "scratch", own / "apps"
+    for killed in ("before the start", "since then"):
+        closed = scratch / killed / "deep"
+        closed.mkdir(parents=True)
+        (closed / "file").write_text("what an app has written")
+        closed.chmod(0)
+        if killed == "before the start":
+            guard_of(own)
+            wait_for(lambda: not any(scratch.iterdir()), 30, "the removal at the start")
+    states.mkdir()
+    month = time.time() - 31 * 24 * 3600
+    (states / "old.state").touch()
+    os.utime(states / "old.state", (month, month))
+    grid = Federation(tmp_path, [bundle()])
+    started(grid, MODEL)
+    wait_for(lambda: not any(scratch.iterdir()), 30, "the removal of what was left")
+    (state,) = states.iterdir()
+    assert state.name != "old.state"
 
 
 # What an owner says -------------------------------------------------------------------------------

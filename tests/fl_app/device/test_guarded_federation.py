@@ -72,7 +72,7 @@ def test_an_unmodified_client_runs_on_three_devices_and_they_answer_on_time(fede
     federation.flwr("run", str(app), NAME, "--stream", "--run-config", f'result="{result}"')
     wait_for(result.exists, 600, f"the run: {federation.story()}")
     said = next((tmp_path / "results").rglob("privacy.txt")).read_text()
-    assert "ε = 8 in total" in said and "it brings the code that protects (" not in said
+    assert "ε = 8 in total" in said and "bundle is honest" not in said
     for number in range(3):
         with Ledger(tmp_path / f"device-{number}" / "ledger.sqlite", create=False) as ledger:
             assert ledger.releases() == 1

@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import (
 from numpy.testing import assert_allclose
 
 from murmur.flower import private
+from murmur.flower.client import protect
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RECORD, RunError
@@ -157,6 +158,20 @@ def test_a_lost_round_leaves_the_model_costs_once_and_the_next_counts(tmp_path, 
         assert [entry.round for entry in ledger.entries() if entry.kind == "charge"] == [2]
 
 
+def test_a_later_round_of_two_nodes_is_lost_and_the_next_counts(caplog):
+    class Away(FedAvg):
+        """One of three nodes is away in round 2."""
+
+        def configure_train(self, server_round, *others):
+            asked = list(super().configure_train(server_round, *others))
+            return asked[: 2 if server_round == 2 else 3]
+
+    with caplog.at_level("INFO"):
+        started(Nodes(app_of(), 3), Away(), rounds=3)
+    assert "round 2 was lost: 2 nodes, a sum needs at least 3" in caplog.text
+    assert caplog.text.count("Received 3 results and 0 failures") == 2
+
+
 @pytest.mark.parametrize(("count", "lost"), [(4, 1), (5, 1), (3, 0)])
 def test_how_many_of_a_few_clients_may_be_lost(count, lost, caplog):
     for silent in range(lost + 2):
@@ -234,6 +249,23 @@ def test_what_a_sum_has_left_is_forgotten_after_a_day(tmp_path):
     os.utime(states[0], (yesterday, yesterday))
     started(Nodes(app_of(), devices=tmp_path))
     assert not states[0].exists() and states[1].exists()
+
+
+def test_what_trials_have_left_is_removed_a_day_after_their_last_message(tmp_path):
+    root = tmp_path / f"murmur-trials-{os.getuid()}"
+    old, new = (Nodes(app_of(), 3) for _ in range(2))
+    for grid in (old, new):
+        started(grid)
+    runs = sorted(root.iterdir(), key=lambda run: int(run.name.removeprefix("run-")))
+    yesterday = runs[0].stat().st_mtime - 25 * 3600
+    for folder in (runs[0], *runs[0].iterdir()):
+        os.utime(folder, (yesterday, yesterday))
+    os.utime(runs[1], (yesterday, yesterday))  # its nodes' folders say that it goes on
+    started(new)  # no new run: nothing is looked at
+    assert runs[0].exists()
+    started(Nodes(app_of(), 3))
+    assert not runs[0].exists() and runs[1].exists()
+    assert len(list(root.iterdir())) == 2
 
 
 def test_everything_together_costs_at_most_what_was_asked(tmp_path):
@@ -330,6 +362,24 @@ def test_pinned_peers_need_no_assumption_that_nobody_is_invented(tmp_path):
         (folder / "policy.yaml").write_text(text.replace("no_invented_clients, ", ""))
     result = started(grid)
     assert result.arrays["weights"].data != record(MODEL)["weights"].data
+    text = next((tmp_path / "murmur-results").glob("*/privacy.txt")).read_text()
+    assert "invents no clients" not in text and "if the app's bundle is honest" in text
+
+
+@pytest.mark.parametrize("unguarded", [None, 2])
+def test_a_statement_assumes_an_honest_bundle_unless_every_node_is_guarded(tmp_path, unguarded):
+    plain = app_of(make=ClientApp)
+
+    def app(message, context):
+        guarded = context.node_config["partition-id"] != unguarded
+        return protect(message, context, plain, guarded=guarded)
+
+    started(Nodes(app, devices=tmp_path / "devices"))
+    text = next((tmp_path / "murmur-results").glob("*/privacy.txt")).read_text()
+    text = " ".join(text.split())
+    assert text.count("if the app's bundle is honest") == (0 if unguarded is None else 2)
+    assert text.count("it brings the code that protects (1 of 8 nodes)") == (unguarded is not None)
+    assert text.count("if the server invents no clients") == 2
 
 
 def test_one_start_for_one_private():
