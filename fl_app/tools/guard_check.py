@@ -20,8 +20,8 @@ from murmur.privacy.policy import GuardRules, Policy
 _TO_GET = {
     "landlock": "Linux 6.2 or later, with landlock among the kernel's lsm=",
     "seccomp": "x86-64 or arm64, and a kernel with CONFIG_SECCOMP_FILTER",
-    "namespaces": "let this account make user namespaces (sysctl "
-    "kernel.apparmor_restrict_unprivileged_userns=0, or start the container with SYS_ADMIN)",
+    "namespaces": "let this account make user namespaces, which containers' profiles often forbid "
+    "(sysctl kernel.apparmor_restrict_unprivileged_userns=0)",
 }
 
 
