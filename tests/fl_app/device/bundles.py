@@ -78,6 +78,89 @@ def train(message, context):
     return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord(found)}), reply_to=message)
 """
 
+SCIKIT_LEARN = """
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    place, count = context.node_config["partition-id"], context.node_config["num-partitions"]
+    x, labels = load_iris(return_X_y=True)
+    model = LogisticRegression(max_iter=3, warm_start=True, solver="saga", random_state=0)
+    model.classes_ = np.arange(3)
+    model.coef_, model.intercept_ = message.content["arrays"].to_numpy_ndarrays()
+    model.fit(x[place::count], labels[place::count])
+    arrays = ArrayRecord([model.coef_, model.intercept_])
+    found = MetricRecord({"num-examples": 50, "loss": 0.5})
+    return Message(RecordDict({"arrays": arrays, "metrics": found}), reply_to=message)
+"""
+
+HUGGING_FACE = """
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from transformers import BertConfig, BertForSequenceClassification
+
+app = ClientApp()
+
+def model():
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=30, intermediate_size=8, num_labels=2, **sizes)
+    net = BertForSequenceClassification(config)
+    net.bert.requires_grad_(False)
+    return net.eval()
+
+@app.train()
+def train(message, context):
+    net = model()
+    net.load_state_dict(message.content["arrays"].to_torch_state_dict(), strict=True)
+    optimizer = torch.optim.AdamW(net.classifier.parameters(), lr=0.01)
+    tokens = torch.randint(30, (8, 5), generator=torch.Generator().manual_seed(1))
+    net(input_ids=tokens, labels=tokens[:, 0] % 2).loss.backward()
+    optimizer.step()
+    arrays = ArrayRecord(net.state_dict())
+    found = MetricRecord({"num-examples": 8})
+    return Message(RecordDict({"arrays": arrays, "metrics": found}), reply_to=message)
+"""
+
+OPACUS = """
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from opacus import PrivacyEngine
+from torch.utils.data import DataLoader, TensorDataset
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 2)
+    net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    x = torch.arange(48.0).reshape(16, 3) / 48
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    private, optimizer, loader = PrivacyEngine().make_private(
+        module=net,
+        optimizer=optimizer,
+        data_loader=DataLoader(TensorDataset(x, (x.sum(1) > 1).long()), batch_size=8),
+        noise_multiplier=0.5,
+        max_grad_norm=1.0,
+    )
+    for features, labels in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(private(features), labels).backward()
+        optimizer.step()
+    arrays = ArrayRecord(net.state_dict())
+    found = MetricRecord({"num-examples": 16})
+    return Message(RecordDict({"arrays": arrays, "metrics": found}), reply_to=message)
+"""
+
 # What it does depends on the round: each is a way to harm its device, or not to answer it.
 HARMFUL = """
 import ctypes, os, sys, time
@@ -189,15 +272,20 @@ def train(message, context):
 """
 
 
-def bundle(app=NUMPY, **files):
+def bundle(app=NUMPY):
     """Flower's archive of an app whose client half is ``app``."""
-    written = {
-        "pyproject.toml": PROJECT,
-        "plain/__init__.py": "",
-        "plain/client_app.py": app,
-        "plain/task.py": TASK,
-        **files,
-    }
+    return archived(
+        {
+            "pyproject.toml": PROJECT,
+            "plain/__init__.py": "",
+            "plain/client_app.py": app,
+            "plain/task.py": TASK,
+        }
+    )
+
+
+def archived(written):
+    """Flower's archive of texts by their paths."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as opened:
         for name, content in written.items():

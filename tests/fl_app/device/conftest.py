@@ -1,9 +1,12 @@
 """Fixtures of tests on devices."""
 
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+from murmur.flower import server
 
 
 @pytest.fixture
@@ -18,3 +21,11 @@ def opened() -> Iterator[list[str]]:
     )
     yield found
     watching[0] = False
+
+
+@pytest.fixture
+def own_folders(tmp_path, monkeypatch):
+    """Trials and statements of each test in its own folder; phases that may take a while."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("MURMUR_RESULTS", str(tmp_path / "murmur-results"))
+    monkeypatch.setattr(server, "PHASE_SECONDS", 60.0)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
@@ -18,7 +17,7 @@ from fl_app.device.flower_runtime import Task, TaskInput
 from fl_app.device.guard import AppError, Guard, _Watched
 from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
-from murmur.flower import private, server
+from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
@@ -28,7 +27,7 @@ from tests.fl_app.device.bundles import HARMFUL, LEAKING, TORCH, bundle
 from tests.fl_app.device.test_sandbox import lacking, needs_lock, needs_namespaces
 from tests.murmur.flower.nodes import POLICY, Nodes, app_of, record, without_noise
 
-pytestmark = needs_lock
+pytestmark = [needs_lock, pytest.mark.usefixtures("own_folders")]
 
 GUARD = """
 guard:
@@ -44,13 +43,6 @@ guard:
   unprotected: refuse
 """
 TASK = Task("", b"", "", 1, for_client=True)
-
-
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("MURMUR_RESULTS", str(tmp_path / "murmur-results"))
-    monkeypatch.setattr(server, "PHASE_SECONDS", 60.0)
 
 
 class Clock:
@@ -104,7 +96,8 @@ class Federation(Nodes):
         for place in range(len(archives)):
             own = device(folder / f"guarded-{place}", **settings)
             self.clocks[place] = Clock()
-            self.guards[place] = guard_of(own, self.clocks[place], place=place)
+            config = {"partition-id": place, "num-partitions": 3}
+            self.guards[place] = guard_of(own, self.clocks[place], **config)
 
     def answer(self, message, context):
         self.asked_messages.append(message)
@@ -364,7 +357,7 @@ app = ClientApp()
 @app.train()
 def train(message, context):
     found = {"environment": float(any("SECRET" in key or "MURMUR" in key for key in os.environ))}
-    known = {"data", "place"}
+    known = {"data", "partition-id", "num-partitions"}
     found["config"] = float(len(set(context.node_config) - known))
     found["records"] = float(len(set(message.content) - {"arrays", "config"}))
     found["descriptors"] = 0.0

@@ -152,7 +152,7 @@ def run_app(folder: Path, count: int, devices: Path | None = None, **config):
     """
     flower = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     given = {**flower["config"], **{name.replace("_", "-"): v for name, v in config.items()}}
-    with _imports_from(folder):
+    with imports_from(folder):
         client, server = (
             getattr(importlib.import_module(module), name)
             for module, _, name in (
@@ -167,7 +167,7 @@ def run_app(folder: Path, count: int, devices: Path | None = None, **config):
 
 
 @contextlib.contextmanager
-def _imports_from(folder: Path) -> Iterator[None]:
+def imports_from(folder: Path) -> Iterator[None]:
     """The app's modules are found, and forgotten afterwards; the folder is the working one."""
     before = set(sys.modules)
     here = Path.cwd()

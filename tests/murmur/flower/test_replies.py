@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from murmur.flower import ClientApp, private
-from murmur.flower.ask import ASKED
+from murmur.flower.ask import ASKED, Ask
 from murmur.privacy.ledger import Ledger
 from murmur.round.task import RECORD
 from murmur.secure_sum import release_digest
@@ -80,7 +80,8 @@ class _Whatever:
         self.app = ClientApp()
 
         @self.app.train()
-        def train(message, context):
+        @self.app.evaluate()
+        def answer(message, context):
             if isinstance(self.next, BaseException):
                 raise self.next
             context.state["secret"] = ConfigRecord({"secret": 1})
@@ -109,9 +110,9 @@ def _shape(reply):
 
 @pytest.mark.parametrize("sums", [5, pytest.param(100, marks=pytest.mark.long)])
 def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path, sums):
-    """Each case is a client of a sum of its own, in its own folder, that is asked to train."""
+    """Each case is a client of a sum, in its own folder, that is asked to train and evaluate."""
     one = _Whatever()
-    seen = []
+    seen = {"train": [], "evaluate": []}
     cases = 0
 
     @settings(
@@ -132,15 +133,17 @@ def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path, sums):
 
         grid = Nodes(app, 10, devices=tmp_path / str(cases))
         grid._pool = ThreadPoolExecutor(1)  # ``one`` does what is next, one node after the other
-        started(grid)
+        started(grid, evaluate={"accuracy": (0, 1)})
         for reply in grid.replies:
-            if reply.metadata.message_type == "train":
-                seen.append(_shape(reply))
+            if reply.metadata.message_type in seen:
+                seen[reply.metadata.message_type].append(_shape(reply))
 
     tried()
-    assert cases >= 10 * sums and len(seen) >= 10 * sums
-    alike = {json.dumps({str(k): v for k, v in s.items() if k[1] != "clients"}) for s in seen}
-    assert len(alike) == 1
+    assert cases >= 10 * sums
+    for shapes in seen.values():
+        assert len(shapes) >= 10 * sums
+        alike = {str({k: v for k, v in shape.items() if k[1] != "clients"}) for shape in shapes}
+        assert len(alike) == 1
     assert "secret" not in str(seen)
 
 
@@ -151,9 +154,17 @@ FIELDS = {
     "frozen": ["encoder"],
     "metrics": [["loss", 0.0, 2.0]],
     "clip": 2.0,
+    "round": 2,
     "rounds": 5,
     "colluders": 2,
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "simulated": True,
 }
+
+
+def test_every_field_of_an_ask_is_lied_about():
+    assert FIELDS.keys() == {field.name for field in fields(Ask)}
 
 
 @pytest.mark.parametrize("field", [*FIELDS, "arrays", "config"])
@@ -192,15 +203,20 @@ def test_who_is_asked_something_else_ends_the_sum(field, whom, tmp_path, caplog)
 
 
 @pytest.mark.parametrize("whom", [{3}, set(range(8)) - {3}])
-@pytest.mark.parametrize("field", ["noise_multiplier", "minimum", "frozen"])
+@pytest.mark.parametrize("field", ["noise_multiplier", "minimum", "frozen", "metrics", "clip"])
 def test_who_is_promised_another_sum_from_the_first_phase_on_sums_with_nobody(
     field, whom, tmp_path, caplog
 ):
     """Terms and ask agree with each other, but not with what the others are told."""
     honest = private(FedAvg(), **BUDGET, **TERMS)._private_terms.ask("train", 1, 6)
-    lie = replace(
-        honest, **{field: {"noise_multiplier": 0.1, "minimum": 7, "frozen": ("encoder",)}[field]}
-    )
+    lies = {
+        "noise_multiplier": 0.1,
+        "minimum": 7,
+        "frozen": ("encoder",),
+        "metrics": (("loss", 0.0, 2.0),),
+        "clip": 2.0,
+    }
+    lie = replace(honest, **{field: lies[field]})
 
     def other(message, node):
         about = message.content.config_records.get(RECORD)
@@ -235,7 +251,7 @@ def test_who_is_promised_another_sum_from_the_first_phase_on_sums_with_nobody(
 @pytest.mark.parametrize("whom", [{3}, set(range(8)) - {3}])
 @pytest.mark.parametrize("phase", ["mask", "confirm"])
 def test_who_is_told_of_other_survivors_reveals_no_second_sum(phase, whom, monkeypatch, caplog):
-    """The server leaves client 0 out of the list of some: the sum of all, or none."""
+    """The server leaves another client out of the list of some: the sum of all, or none."""
     without_noise(monkeypatch)
     model = {name: a.astype(np.float64) for name, a in MODEL.items() if a.dtype.kind == "f"}
 
@@ -244,7 +260,7 @@ def test_who_is_told_of_other_survivors_reveals_no_second_sum(phase, whom, monke
         if node not in whom or about is None or about["phase"] != phase:
             return message
         listed = np.unpackbits(np.frombuffer(about["messages"][0], np.uint8))
-        listed[0] = 0
+        listed[int(about["clients"] == [0])] = 0
         changed = RecordDict(dict(message.content))
         changed[RECORD] = ConfigRecord({**about, "messages": [np.packbits(listed).tobytes()]})
         message.content = changed
