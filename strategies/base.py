@@ -279,6 +279,11 @@ class CohortStrategy(Strategy, ABC):
         """
         return None
 
+    @property
+    def scores_own_models(self) -> bool:
+        """Whether what is scored are models that clients keep, which train without noise."""
+        return False
+
     def claimed_epsilon(self) -> tuple[float | None, float | None]:
         """What the paper's theorem states: ε of one round and of the whole run.
 

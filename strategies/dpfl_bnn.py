@@ -91,6 +91,10 @@ class DPFLBNN(CohortStrategy):
             self.scale = 1 / (2 * gamma) if debias else 2 * gamma
         self.own_models = OwnModels(setup, self.sums, ["accuracy", "accuracy_server_signs"])
 
+    @property
+    def scores_own_models(self) -> bool:  # noqa: D102
+        return True
+
     def noise_facts(self) -> dict[str, float]:
         """γ, and the lead of a bit on which all clients agree, in standard errors of the noise.
 

@@ -67,8 +67,12 @@ class FedPer(FedAvg):
         return np.concatenate([moved, model[self.shared :]])
 
     def signal_to_noise(self) -> None:
-        """Not told: what is scored are clients' own models, which train without noise as well."""
+        """Not told: see ``scores_own_models``."""
         return None
+
+    @property
+    def scores_own_models(self) -> bool:  # noqa: D102
+        return True
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
         """The mean accuracy of the clients' own models, if they were asked.

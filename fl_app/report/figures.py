@@ -46,7 +46,7 @@ MOST_ROUNDS = 60  # drawn of a line
 MOST_LINES = 8  # in one panel; more stand in further ones
 MOST_CLIENTS = 120  # columns of a partition
 DIVERGED = 10  # times the median loss
-SPREAD = {"low": "least", "high": "most", "runs": "runs"}  # columns of every figure with seeds
+SPREAD = {"low": "95% from", "high": "95% to", "runs": "runs"}  # columns of every figure with seeds
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,8 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
     reading = (
         "Hollow: the ε that the paper claims; filled: the ε that is proven for what left the "
         "clients against the adversary named; a line joins the two, and one within the other says "
-        "that they are equal; ∞: unprotected. Upright: least to most over seeds."
+        "that they are equal; ∞: unprotected. Upright: 95% interval of the "
+        "mean over seeds (Student's t)."
     )
     if any(setting.canaries for setting in shown):
         reading += (
@@ -553,7 +554,7 @@ def _line_panels(
     score: str,
     is_frontier: bool = False,
 ) -> list[Panel]:
-    """Lines through means, in bands from the least to the most, a panel for each ``panel``.
+    """Lines through means, in bands of their 95 % intervals, a panel for each ``panel``.
 
     Args:
         points: columns panel, promise, key, family, line, mean, low, high, and what ``x`` names.
@@ -654,7 +655,7 @@ def _tips(setting: str, *fields: str) -> list[alt.Tooltip]:
     own = [alt.Tooltip(field=name, type="nominal") for name in (setting, *fields)]
     if fields[-1] in ("epsilon", "clients"):
         return own
-    spread = {"mean": fields[-1].replace("_", " "), "low": "least", "high": "most"}
+    spread = {"mean": fields[-1].replace("_", " "), "low": "95% from", "high": "95% to"}
     means = [alt.Tooltip(f"{name}:Q", format=".4~g", title=spread[name]) for name in spread]
     return [*own[:-1], *means]
 
@@ -745,7 +746,8 @@ def _ends(curves: pandas.DataFrame) -> str:
         return f"{text}{low['setting']} ({_short(low['mean'])})."
     text = f"{high['setting']} ends at {_short(high['mean'])}"
     if high["runs"] > 1:
-        text += f" ({_short(high['low'])} to {_short(high['high'])}, {high['runs']} runs)"
+        ends = f"{_short(high['low'])} to {_short(high['high'])}"
+        text += f" (95% interval {ends}, {high['runs']} runs)"
     return f"{text}."
 
 
@@ -753,7 +755,10 @@ def _over_seeds(grouping: Grouping) -> str:
     """How lines and bands are over seeds, in a sentence."""
     repeated = max(len(s.started) for s in grouping.settings)
     if repeated > 1:
-        return f"Line: mean over up to {repeated} seeds; band: least to most of them."
+        return (
+            f"Line: mean over up to {repeated} seeds; band: its 95% interval (Student's t), which "
+            "is wide for two or three."
+        )
     return "One run each: there is no spread to show."
 
 

@@ -1,7 +1,7 @@
 """Runs gathered into settings: jobs that differ in their seed only are one setting, repeated.
 
-What a figure or a table says of a setting is over its repetitions: of scores the mean, the least
-and the most; of ε the largest, since whoever relies on a setting relies on its worst run.
+What a figure or a table says of a setting is over its repetitions: of scores the mean and its 95 %
+interval; of ε the largest, since whoever relies on a setting relies on its worst run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import pandas
+from scipy.stats import t as student
 
 from fl_app.config.composition import PRECISION
 from fl_app.report.reading import Run, number
@@ -28,6 +29,7 @@ _NO_GROUP = ("engine", "compute", "tracking", "hydra")
 _BOOKKEEPING = {"round", "epsilon_proven", "epsilon_assumed", "answered", "failed"}
 _BOOKKEEPING |= {"evaluation_failed", "bytes_down", "bytes_up", "seconds", "counted"}
 _LONG_NAME = 24  # letters of an algorithm's name that fit beside a line
+CONFIDENCE = 0.95  # of intervals over repetitions
 NOT_STATED = "No privacy statement yet"
 
 
@@ -154,14 +156,15 @@ class Grouping:
     def finals(self, score: str) -> pandas.DataFrame:
         """A line for each setting with a final ``score``: who it is, its ε, and its spread.
 
-        Columns: key, setting (its label), family, promise; claimed, stated; mean, low, high over
-        ``runs`` repetitions.
+        Columns: key, setting (its label), family, promise; claimed, stated; mean, low, high of
+        ``interval`` over ``runs`` repetitions.
         """
         lines = []
         for setting in self.settings:
             if values := setting.final_scores(score):
-                spread = {"mean": math.fsum(values) / len(values), "runs": len(values)}
-                spread |= {"low": min(values), "high": max(values)}
+                low, high = interval(values)
+                mean = math.fsum(values) / len(values)
+                spread = {"mean": mean, "low": low, "high": high, "runs": len(values)}
                 epsilons = {"claimed": setting.claimed, "stated": setting.stated}
                 lines.append({**setting.names, **epsilons, **spread})
         return pandas.DataFrame(lines)
@@ -169,8 +172,8 @@ class Grouping:
     def curves(self, score: str) -> pandas.DataFrame:
         """A line for each setting and round that was scored, over its repetitions.
 
-        Columns: key, setting, family, promise, variant; round; mean, low, high over ``runs``
-        repetitions; ``sent``: what all clients of a run have sent until then, in bytes.
+        Columns: key, setting, family, promise, variant; round; mean, low, high of ``interval`` over
+        ``runs`` repetitions; ``sent``: what all clients of a run have sent until then, in bytes.
         """
         lines = []
         for setting in self.settings:
@@ -184,11 +187,21 @@ class Grouping:
         rows = pandas.DataFrame(lines, columns=[*names, "sent", "score"]).dropna(subset=["score"])
         return rows.groupby(names, sort=False, as_index=False).agg(
             mean=("score", "mean"),
-            low=("score", "min"),
-            high=("score", "max"),
+            low=("score", lambda scores: interval(scores)[0]),
+            high=("score", lambda scores: interval(scores)[1]),
             runs=("score", "count"),
             sent=("sent", "mean"),
         )
+
+
+def interval(scores: Iterable[float]) -> tuple[float, float]:
+    """Ends of the 95 % interval of the mean of ``scores``, by Student's t; one score is both."""
+    values = pandas.Series(list(scores), dtype=float)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, mean
+    half = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * float(values.sem())
+    return mean - half, mean + half
 
 
 def group(runs: Sequence[Run]) -> Grouping:

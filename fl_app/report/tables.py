@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas
 import yaml
-from scipy.stats import t as student
 
 from fl_app.config.overrides import flat_texts
 from fl_app.report.reading import Source, number
-from fl_app.report.settings import Grouping, Setting, group, score_names, total_bytes
+from fl_app.report.settings import Grouping, Setting, group, interval, score_names, total_bytes
 from murmur.common import csv_cell
 
 Record = dict[str, Any]
-CONFIDENCE = 0.95
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _PUBLISHED = Path(__file__).with_name("published.yaml")
 
@@ -89,7 +86,7 @@ def setting_records(source: Source) -> list[Record]:
         record: Record = {"setting": setting.label, "promise": setting.promise}
         record["runs"] = len(started)
         for score in scores:
-            record[score], record[f"{score} ±"] = interval(setting, score)
+            record[score], record[f"{score} ±"] = mean_and_half(setting, score)
         record["ε claimed"] = setting.claimed
         record["ε proven"] = setting.proven
         record["ε under assumptions"] = setting.assumed
@@ -100,21 +97,19 @@ def setting_records(source: Source) -> list[Record]:
     return records
 
 
-def interval(setting: Setting, score: str) -> tuple[float | None, float | None]:
+def mean_and_half(setting: Setting, score: str) -> tuple[float | None, float | None]:
     """A setting's final score.
 
     Returns:
         The mean over its runs, and half of its 95 % interval by Student's t; None where there is no
         run, or one only.
     """
-    values = pandas.Series(setting.final_scores(score), dtype=float)
-    count = len(values)
-    if count == 0:
+    values = setting.final_scores(score)
+    if not values:
         return None, None
-    if count == 1:
-        return float(values.iloc[0]), None
-    quantile = float(student.ppf((1 + CONFIDENCE) / 2, count - 1))
-    return float(values.mean()), quantile * float(values.sem())
+    low, high = interval(values)
+    half = (high - low) / 2 if len(values) > 1 else None
+    return (low + high) / 2, half
 
 
 def budget_records(grouping: Grouping) -> list[Record]:

@@ -71,7 +71,8 @@ def build_trainer(
     if dataset.texts and is_ours:
         raise ConfigError(
             "model: reads the numbers of words as magnitudes, from which it learns nothing; choose "
-            "model=text_lstm or model=text_transformer, or features=encoder with a linear model"
+            "model=text_lstm or model=text_transformer, or features=encoder or "
+            "features=words with a linear model"
         )
     try:
         return Trainer(

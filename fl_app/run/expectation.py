@@ -59,8 +59,15 @@ def expectation(experiment: Experiment) -> str | None:
     planned = strategy.foretold()
     if planned is not None:
         return f"expected: {planned.text()}"
+    if not budget.is_private:
+        return None
+    if strategy.scores_own_models:
+        return (
+            "expected: about what each client's model learns from its own data, which is not "
+            "noised; what comes of the others' is seen beside strategy=local_only"
+        )
     ratio = strategy.signal_to_noise()
-    if ratio is None or not budget.is_private:
+    if ratio is None:
         return None
     accuracy = chance(strategy.setup.test.labels)
     if ratio < _NOTHING:

@@ -160,10 +160,8 @@ def _population(description: str, images: str) -> Population:
             dataset, fitted = featured(people.dataset, features, rows, cache, elsewhere)
         except (ValueError, DataError) as error:
             raise ConfigError(f"features: {error}") from error
-        licence = getattr(fitted, "licence", "")
-        if licence:  # it binds whoever uses the model
-            note = f"features.encoder={config.features.encoder}: its licence is {licence}"
-            dataset = replace(dataset, notes=(*dataset.notes, note))
+        if people.dataset.texts:
+            dataset = replace(dataset, notes=(*dataset.notes, _texts_are(config.features, fitted)))
         rows = np.setdiff1d(people.public_rows, people.held_out)
         people = replace(people, dataset=dataset, public=dataset.train.images[rows], fitted=fitted)
     federation: FederationSettings = build(config.federation, "federation")
@@ -173,6 +171,17 @@ def _population(description: str, images: str) -> Population:
     owners = None if dataset.owners is None else dataset.owners[people.held_out]
     test = dataset.train.take(people.held_out)
     return replace(people, dataset=replace(dataset, test=test, test_owners=owners))
+
+
+def _texts_are(node: DictConfig, fitted: Known | Components) -> str:
+    """What stands for texts in a run, in one sentence."""
+    licence = getattr(fitted, "licence", "")
+    if licence:  # it binds whoever uses the model
+        return f"texts are vectors of features.encoder={node.encoder}: its licence is {licence}"
+    return (
+        f"texts are {fitted.size} hashed words and pairs of words (features=words); an encoder "
+        "learns from fewer: pip install 'murmur-fl[encoder]', and features.encoder=FOLDER"
+    )
 
 
 def build_features(node: DictConfig) -> Features | Ready | None:

@@ -108,7 +108,7 @@ class Answers(ABC):
         """
 
     @abstractmethod
-    def lead(self, clients: int, agreement: float = 0.6) -> float:
+    def lead(self, clients: float, agreement: float = 0.6) -> float:
         """How far the right class of an image leads another, in standard errors of the noise.
 
         ``agreement``: the share of ``clients`` that label it rightly; the others do so evenly.
@@ -166,7 +166,7 @@ class SharedLabels(Answers):
             return labels.astype(np.uint8)
         return self.mechanism.privatize(labels, rng)
 
-    def lead(self, clients: int, agreement: float = 0.6) -> float:
+    def lead(self, clients: float, agreement: float = 0.6) -> float:
         """Counts of randomised labels are binomial."""
         right, wrong = self._reported(agreement)
         variance = right + wrong - (right - wrong) ** 2
@@ -262,7 +262,7 @@ class Votes(Answers):
             return 0.0
         return self.noise.share * self.noise.grid * clients**0.5
 
-    def lead(self, clients: int, agreement: float = 0.6) -> float:
+    def lead(self, clients: float, agreement: float = 0.6) -> float:
         """Both counts hold Gaussian noise."""
         sigma = self._sigma(clients)
         if sigma == 0:

@@ -8,6 +8,7 @@ figure here may be relied on, where that is so.
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -74,7 +75,7 @@ def card(statement: Statement) -> dict[str, str]:
     claims = []
     for guarantee in statement.guarantees:
         losses.append(_loss(guarantee))
-        rests_on += [*guarantee.assumptions, *guarantee.notes]
+        rests_on += map(_brief, [*guarantee.assumptions, *guarantee.notes])
         if guarantee.claimed_total is not None:
             claimed = _number(guarantee.claimed_total)
             claims.append(f"ε = {claimed} against {guarantee.adversary}")
@@ -93,9 +94,15 @@ def card(statement: Statement) -> dict[str, str]:
     }
 
 
+def _brief(clause: str) -> str:
+    """A clause of a statement for a card: without what stands in brackets; "it" is the server."""
+    said = re.sub(r" \([^()]*\)", "", clause)
+    return re.sub(r"^it (?=follows|forgot)", "the server ", said)
+
+
 def _loss(g: Guarantee) -> str:
     """ε against one adversary, with the first of the conditions that it rests on."""
-    whom = against(g.adversary, g.assumptions[:1])
+    whom = against(g.adversary, [_brief(clause) for clause in g.assumptions[:1]])
     if math.isinf(g.stated):
         return f"against {whom}: no protection (ε is infinite)"
     return f"against {whom}: ε = {_number(g.stated)}"

@@ -61,6 +61,7 @@ class Reading:
 
     Attributes:
         label: the column of the classes.
+        text: the one column that a model sees, whose cells are read as texts; None: see ``inputs``.
         inputs: the columns that a model sees; None: all but ``label`` and ``client``. One of texts
             or pictures stands alone.
         client: the column that says whose each row is; None: nothing does.
@@ -79,6 +80,7 @@ class Reading:
     """
 
     label: str = "label"
+    text: str | None = None
     inputs: Sequence[str] | None = None
     client: str | None = None
     classes: Sequence[str | int] | None = None
@@ -95,11 +97,13 @@ class Reading:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
         if self.client == self.label:
             raise ValueError(f"client={self.client}: must be another column than the label")
+        if self.text is not None and (self.inputs is not None or self.schema is not None):
+            raise ValueError(f"text={self.text}: is the only input; leave inputs and schema null")
         if self.schema is not None and self.inputs not in (None, list(self.schema)):
             raise ValueError(f"inputs={list(self.inputs or [])}: the schema names others")
-        if self.inputs is None and self.schema is None:
+        inputs = self.named
+        if inputs is None:
             return
-        inputs = list(self.inputs or self.schema or [])
         if not inputs:
             raise ValueError("inputs=[]: must name a column, or be null for all")
         for name in inputs:
@@ -111,6 +115,8 @@ class Reading:
     @property
     def named(self) -> list[str] | None:
         """The inputs that a user names, by themselves or in a schema; None: all columns."""
+        if self.text is not None:
+            return [self.text]
         if self.inputs is None and self.schema is None:
             return None
         return list(self.inputs or self.schema or [])
@@ -222,7 +228,9 @@ class Reading:
     ) -> tuple[list[Images], bool]:
         """The inputs of each part (N, C, H, W), and whether they are numbers of words."""
         read: Callable[[pandas.Series, str], Images] = numbers_of
-        if len(inputs) == 1:
+        if self.text is not None:
+            read = self._texts
+        elif len(inputs) == 1:
             read = self._reader([frame[inputs[0]] for frame in frames])
         images = []
         for frame, place in zip(frames, places, strict=True):

@@ -338,13 +338,13 @@ def _with(
     train: NDArray[np.float32],
     test: NDArray[np.float32],
 ) -> Dataset:
-    """``dataset`` with these features for images; those of an encoder are no words any more."""
+    """``dataset`` with these features for images; those that need no fit are no words any more."""
     return replace(
         dataset,
         train=Examples(train, dataset.train.labels),
         test=Examples(test, dataset.test.labels),
         input_shape=(fitted.size, 1, 1),
-        texts=dataset.texts and not features.name.startswith("encoder "),
+        texts=dataset.texts and features.needs_pool,
     )
 
 

@@ -6,6 +6,7 @@ None of them has parameters that private data have moved: the pixels, a fixed ne
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,6 +68,46 @@ def bins(*, schema: Mapping[str, Any] | None, crossed: Sequence[Sequence[str]] =
 
     found = Bins(schema or {}, crossed)
     return Ready(f"bins {found.digest}", found, Known(found.digest, found.width))
+
+
+def words(*, size: int = 1024) -> Ready:
+    """Words of a text and its pairs of neighbouring words, hashed to ``size`` signed numbers.
+
+    A text's vector is the sum over its words and pairs of ±1 at the place of each, of unit length
+    (Weinberger et al., "Feature hashing for large scale multitask learning", ICML 2009). Nothing is
+    fitted.
+
+    Raises:
+        ValueError: ``size`` is below 2.
+    """
+    if size < 2:
+        raise ValueError(f"size={size}: must be at least 2")
+    name = f"words {size}"
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return Ready(name, functools.partial(_hashed_words, size), Known(digest, size))
+
+
+def _hashed_words(size: int, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Vectors (N, size) of token numbers (N, 1, 1, L); 0 at the end is padding."""
+    ids = images.reshape(len(images), -1).astype(np.uint64)
+    told = ids != 0
+    pairs = ids[:, :-1] * np.uint64(2**32) + ids[:, 1:]
+    keys = np.concatenate([ids, pairs], axis=1)
+    counts = np.concatenate([told, told[:, 1:]], axis=1)
+    mixed = _mixed(keys)
+    signs = np.where(mixed >> np.uint64(63), 1.0, -1.0) * counts
+    places = (mixed % np.uint64(size)).astype(np.int64)
+    out = np.zeros((len(ids), size), np.float32)
+    np.add.at(out, (np.arange(len(ids))[:, None], places), signs)
+    return out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
+
+
+def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A hash of 64 bits of each key (Steele et al., "SplitMix", OOPSLA 2014)."""
+    keys = keys + np.uint64(0x9E3779B97F4A7C15)
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return keys ^ (keys >> np.uint64(31))
 
 
 def backbone(

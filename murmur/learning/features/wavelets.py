@@ -46,7 +46,10 @@ def scatter(images: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     count, channels, height, width = images.shape
     if min(height, width) < 2 * STRIDE:
-        raise ValueError(f"images of {height}×{width}: scattering needs at least 8×8 pixels")
+        raise ValueError(
+            f"images of {height}×{width}: scattering needs at least 8×8 pixels; "
+            "set features=pca or features=none"
+        )
     flat = as_tensor(images).reshape(-1, 1, height, width)
     rows = height // STRIDE
     columns = width // STRIDE

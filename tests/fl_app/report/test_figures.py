@@ -36,11 +36,14 @@ def scale(panel, axis):
     return panel.chart["layer"][0]["encoding"][axis]["scale"]
 
 
-def test_mean_least_and_most_are_over_seeds(sweep):
+def test_a_band_is_the_95_percent_interval_of_the_mean_over_seeds(sweep):
     curves = sweep.curves("accuracy")
     line = curves[(curves["key"] == "s0") & (curves["round"] == 6)].iloc[0]
     assert line["mean"] == pytest.approx(0.715)
-    assert (line["low"], line["high"], line["runs"]) == pytest.approx((0.71, 0.72, 2))
+    half = 12.7062 * 0.005  # of Student's t with one degree of freedom, times the standard error
+    assert (line["low"], line["high"]) == pytest.approx((0.715 - half, 0.715 + half), abs=1e-6)
+    assert line["runs"] == 2
+    assert "95% interval" in rounds_figure(sweep, "accuracy").reading
 
 
 def test_rounds_have_a_panel_for_each_algorithm_on_the_same_axes(sweep):

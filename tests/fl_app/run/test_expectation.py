@@ -39,6 +39,20 @@ def test_where_noise_drowns_what_clients_say_the_run_says_so_and_what_would_help
     assert "strategy=class_statistics" in line and "murmur advise settings strategy=nbafl" in line
 
 
+def test_where_clients_keep_models_of_their_own_the_run_says_what_is_scored():
+    line = expectation.expectation(experiment("strategy=dpfl_bnn"))
+    assert "its own data, which is not noised" in line
+
+
+def test_labels_of_own_images_add_up_over_a_class():
+    own = ["strategy.answers=disjoint", "strategy.target=posterior", "federation.num_rounds=1"]
+    few, many = (
+        experiment("strategy=privatekt", *own, f"federation.num_clients={n}").strategy
+        for n in (20, 80)
+    )
+    assert many.signal_to_noise() == pytest.approx(2 * few.signal_to_noise())
+
+
 def test_where_it_does_not_nothing_is_asked_for():
     line = expectation.expectation(experiment("strategy=class_statistics"))
     assert "near that without noise" in line and "what would help" not in line
@@ -59,7 +73,7 @@ def test_a_planner_of_the_strategys_own_goes_before_and_is_said_once():
     assert not any("drowns" in line for line in lines[2:])
 
 
-@pytest.mark.parametrize("words", [["strategy=fedavg"], ["strategy=robust"], ["strategy=dpfl_bnn"]])
+@pytest.mark.parametrize("words", [["strategy=fedavg"], ["strategy=robust"]])
 def test_without_noise_nothing_is_foretold(words):
     assert expectation.expectation(experiment(*words)) is None
 

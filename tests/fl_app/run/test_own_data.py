@@ -7,10 +7,12 @@ import pandas
 import pytest
 
 from fl_app.cli import main
+from fl_app.config import composition
 from fl_app.config.composition import compose, decided
 from fl_app.config.errors import ConfigError
 from tests.fl_app.running import run_inline
 
+FILLING = ["a", "the", "day", "it", "was"]
 FEDAVG = ("strategy=fedavg", "federation.public=0", "strategy.local.epochs=8")
 
 
@@ -100,3 +102,61 @@ def test_texts_are_learnt_from(tmp_path, model):
         "strategy.local.learning_rate=0.5",
     )
     assert run.rows()[-1]["accuracy"] > 0.8
+
+
+def _weather(path):
+    """1,500 short texts on rain or on sun, whose words overlap; the path of their table."""
+    rng = np.random.default_rng(3)
+    about = {"rain": "cloud wet drop storm umbrella grey", "sun": "warm bright ray beach heat sky"}
+    rows = []
+    for _ in range(1500):
+        kind = str(rng.choice(list(about)))
+        words = [*rng.choice(about[kind].split(), 5), *rng.choice(FILLING, 5)]
+        rows.append({"said": " ".join(rng.permutation(words)), "kind": kind})
+    pandas.DataFrame(rows).to_csv(path, index=False)
+    return [f"dataset.path={path}", "dataset=table", "dataset.text=said", "dataset.label=kind"]
+
+
+def test_texts_are_learnt_with_nothing_else_set_and_without_an_encoder(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(composition, "has_encoder", lambda package: False)
+    monkeypatch.chdir(tmp_path)
+    words = [*_weather(tmp_path / "x.csv"), "engine=inline", "run_dir=run"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "note: texts are 1024 hashed words and pairs of words (features=words)" in said
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["accuracy"] > 0.8
+
+
+def test_an_encoder_that_is_installed_goes_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(composition, "has_encoder", lambda package: True)
+    words = _weather(tmp_path / "x.csv")
+    found = compose([*words, "seed=2"])
+    assert found.strategy.name == "class_statistics"
+    assert found.features.encoder == found.dataset.tokenizer == composition.ENCODER
+    averaged = compose([*words, "strategy=fedavg", "seed=2"])
+    assert averaged.model.hidden == [] and averaged.features.encoder == composition.ENCODER
+    own = compose([*words, "strategy=fedavg", "model=text_lstm", "seed=2"])
+    assert own.features._target_.endswith(".none") and own.dataset.tokenizer is None
+    chosen = compose([*words, "features=words", "features.size=64", "seed=2"])
+    assert chosen.features.size == 64 and chosen.strategy.name != "class_statistics"
+
+
+def test_columns_have_features_of_their_own_where_a_strategy_would_take_those_of_images():
+    for words, expected in (
+        (["dataset=table", "strategy=votes"], "pca"),
+        (["dataset=table", "strategy=votes", "features=none"], "none"),
+        (["dataset=table", "strategy=fedavg"], "none"),
+        (["dataset=digits", "strategy=votes"], "scattering"),
+    ):
+        found = compose(words)
+        assert found.features._target_.endswith(f".{expected}")
+        assert "own_features" not in found.dataset
+
+
+def test_text_and_inputs_are_not_both_said(tmp_path):
+    words = [*_weather(tmp_path / "x.csv"), "dataset.inputs=[said]", "strategy=fedavg"]
+    with pytest.raises(ConfigError, match="text=said: is the only input"):
+        run_inline(tmp_path / "run", *words)
