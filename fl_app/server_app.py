@@ -6,13 +6,14 @@ own call ``main`` through it as well.
 
 import traceback
 from collections.abc import Iterable
-from logging import INFO
+from logging import ERROR, INFO
 from typing import cast
 
 from flwr.app import Context, Message
 from flwr.common import log
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
+from omegaconf import DictConfig
 
 from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
@@ -52,7 +53,7 @@ def main(grid: Grid, context: Context) -> None:
     limit_replies()
     if hasattr(grid, "pull_interval"):
         grid.pull_interval = PULL_SECONDS
-    config = from_run_config(context.run_config)
+    config = _composed(context)
     if config.federation.devices is not None:
         require_same(config, to_overrides(context.run_config))
         grid = with_tokens(with_redelivery(grid))
@@ -69,8 +70,23 @@ def main(grid: Grid, context: Context) -> None:
             trace = ""
             if not isinstance(error, RunError | ConfigError):  # a bug
                 trace = traceback.format_exc().rstrip()
+            elif config.run_dir is None:
+                log(ERROR, "murmur: %s", error)
             folder.save_error(f"{type(error).__name__}: {error}", trace)
             raise
+
+
+def _composed(context: Context) -> DictConfig:
+    """The configuration; where there is none, a sentence stands in the log of `flwr run`.
+
+    Flower logs the exception's traceback, too, and marks the run as failed. Its command ends with
+    status 0 all the same, since it has only submitted the run and shown its log.
+    """
+    try:
+        return from_run_config(context.run_config)
+    except ConfigError as error:
+        log(ERROR, "murmur: %s", error)
+        raise
 
 
 def without_lost_nodes(grid: Grid) -> Grid:

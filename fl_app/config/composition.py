@@ -10,8 +10,8 @@ caches are keyed by the folders of conf/ (``conf_files.roots``), so a process th
 folder of classes composes anew. What a cache holds is read-only or copied.
 
 Composing decides four things besides. Where nobody chooses features, columns and texts have their
-own in place of a strategy's for images (``_suited``). ``privacy.threat=null`` becomes the strategy's
-own threat.
+own in place of a strategy's for images (``_suited``). ``privacy.threat=null`` becomes the
+strategy's own threat.
 ``auto`` in conf/compute becomes what this machine's
 installation and processor have: what is compiled sums in another order than PyTorch does, so the
 decision is recorded in config.yaml and handed to every process among the overrides, instead of

@@ -41,5 +41,5 @@ def test_baselines_with_state_on_the_server_equal_the_inline_engine(tmp_path, fl
 
 def test_error_inside_the_runtime_reaches_the_user(tmp_path, flwr):
     printed = flwr(tmp_path, f'overrides="strategy=privatkt run_dir={tmp_path}/bad"', nodes=1)
-    assert "did you mean privatekt" in printed
+    assert "murmur: strategy=privatkt: unknown; did you mean privatekt" in printed
     assert not RunFolder(tmp_path / "bad").metrics()
