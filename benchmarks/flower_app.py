@@ -145,7 +145,7 @@ def guard(folder: Path) -> Iterator[tuple[str, Found]]:
 
 def on_devices(folder: Path, app: Path, command: Callable[[Path], Sequence[str]]) -> Found:
     """What ``app`` does on three devices; ``command`` starts what answers, with its own folder."""
-    with Federation(folder) as federation:
+    with Federation(folder, patient=True) as federation:
         federation.start_link()
         for number in range(3):
             own = federation.folder / f"owner-{number}"

@@ -469,7 +469,7 @@ class PrivateGrid(GridAround):
     """
 
     def __init__(self, grid: Grid, strategy: Strategy, model: _Model, terms: _Terms) -> None:
-        super().__init__(with_tokens(with_redelivery(grid, first_look=0.05)))
+        super().__init__(with_tokens(with_redelivery(grid)))
         self.model = model
         self.terms = terms
         self.weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))

@@ -2,7 +2,8 @@
 
 Every process is a real one of Flower's, started as ``deploy/README.md`` starts it, on free ports
 and in one folder; what was started is stopped by its process id. Only two waits are shortened,
-those between two looks for work (``POLL_SECONDS``; Flower's own are 1 and 3 seconds).
+those between two looks for work (``POLL_SECONDS``; Flower's own are 1 and 3 seconds), unless a
+federation is ``patient``.
 """
 
 from __future__ import annotations
@@ -51,17 +52,18 @@ allow_non_private: true
 _MARK = "LOOPBACK_PART"  # in the environment of every process that is started here
 
 # Flower has no setting for these two waits, so the processes are started through this line.
-_PATIENT = "time.sleep = lambda s, sleep=time.sleep: sleep({poll} if s == 3 else s)"
+_IMPATIENT = "time.sleep = lambda s, sleep=time.sleep: sleep({poll} if s == 3 else s)"
 
 
 class Federation:
     """``folder`` holds certificates, keys, the SuperLink's database and everybody's logs.
 
     ``bin``: where `murmur` and Flower's commands are; those of this Python if not said.
+    ``patient``: whether processes wait as long between two looks as they do without a test.
     """
 
-    def __init__(self, folder: Path, bin: Path = BIN) -> None:
-        self.folder, self.bin = folder, bin
+    def __init__(self, folder: Path, bin: Path = BIN, patient: bool = False) -> None:
+        self.folder, self.bin, self.patient = folder, bin, patient
         folder.mkdir(parents=True, exist_ok=True)
         self.certificates, self.home = folder / "certificates", folder / "flwr"
         self.port, self.table = free_port(), folder / "enrolled.txt"
@@ -78,19 +80,20 @@ class Federation:
     @property
     def environment(self) -> dict[str, str]:
         """What Flower's processes of this federation run with."""
-        return {
+        found = {
             **os.environ,
             "FLWR_HOME": str(self.home),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_SECONDS),
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(
-                [str(_patience(self.folder)), os.environ.get("PYTHONPATH", "")]
-            ),
             "OMP_NUM_THREADS": "1",
         }
+        if not self.patient:
+            paths = [str(_impatience(self.folder)), os.environ.get("PYTHONPATH", "")]
+            found["PYTHONPATH"] = os.pathsep.join(paths)
+            found["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(POLL_SECONDS)
+        return found
 
     def start_link(self, **environment: str) -> None:
         """Start the SuperLink, with its database on disk, and wait until it answers."""
@@ -314,11 +317,11 @@ def lines_of(command: Sequence[str], environment: Mapping[str, str], folder: Pat
         yield from process.stdout
 
 
-def _patience(folder: Path) -> Path:
+def _impatience(folder: Path) -> Path:
     """A folder whose ``sitecustomize`` shortens Flower's waits in every process of the test."""
-    place = folder / "patience"
+    place = folder / "impatience"
     place.mkdir(exist_ok=True)
-    line = _PATIENT.format(poll=POLL_SECONDS)
+    line = _IMPATIENT.format(poll=POLL_SECONDS)
     (place / "sitecustomize.py").write_text(f"import time\n\n{line}\n")
     return place
 

@@ -233,7 +233,7 @@ def train(message, context):
     globals()[message.content["config"]["does"]]()
 """
 
-# Tells of one record by every way but the update: sizes, names, metrics, errors, time, state.
+# Tells of one record by every way that it is told to use: sizes, names, metrics, errors, and so on.
 LEAKING = """
 import sys, time
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -246,26 +246,26 @@ app = ClientApp()
 @app.train()
 def train(message, context):
     record = int(rows(context.node_config["data"])[0, 0])
-    way = message.content["config"]["does"]
+    much = max(record, 0)
+    ways = message.content["config"]["does"].split()
     arrays = message.content["arrays"]
-    found = MetricRecord({"num-examples": 10 ** record, "loss": 0.25})
+    found = MetricRecord({"num-examples": 10 ** much, "loss": 0.25})
     content = RecordDict({"arrays": arrays, "metrics": found})
-    if way == "sizes":
-        content["more"] = ArrayRecord([np.zeros(1000 * record)])
-        context.state["kept"] = ConfigRecord({"kept": "x" * 1000 * record})
-    elif way == "names":
+    if "sizes" in ways:
+        content["more"] = ArrayRecord([np.zeros(1000 * much)])
+        context.state["kept"] = ConfigRecord({"kept": "x" * 1000 * much})
+    if "names" in ways:
         content[f"record-{record}"] = MetricRecord({f"is-{record}": 1.0})
-    elif way == "metrics":
+    if "metrics" in ways:
         found["secret"] = float(record)
-    elif way == "errors":
-        if record:
-            raise ValueError(f"the record is {record}")
-    elif way == "time":
-        time.sleep(record)
-    elif way == "output":
-        print("x" * 100_000 * record)
-        sys.stderr.write("x" * 100_000 * record)
-    elif way == "update":
+    if "errors" in ways and much:
+        raise ValueError(f"the record is {record}")
+    if "time" in ways:
+        time.sleep(much)
+    if "output" in ways:
+        print("x" * 100_000 * much)
+        sys.stderr.write("x" * 100_000 * much)
+    if "update" in ways:
         moved = {name: Array(a.numpy() + 1e6 * record) for name, a in arrays.items()}
         content["arrays"] = ArrayRecord(moved)
     return Message(content, reply_to=message)

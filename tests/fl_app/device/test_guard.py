@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fl_app.device.guarded import framed, unframed
 from fl_app.device.node_settings import DeviceError
 from murmur.flower import private
 from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.audit import audit
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import REFUSED
@@ -121,6 +123,7 @@ def charges(guard):
         return ledger.releases()
 
 
+EPSILON = 0.5  # an audit of so few runs can find twice that
 MODEL = {"0": np.zeros(3, np.float32)}
 
 
@@ -217,6 +220,16 @@ def _shape(reply):
     return shape
 
 
+def leaking_run(folder, row, ways, **terms):
+    """The result, and all else that leaves a device whose first row is ``row``."""
+    grid = Federation(folder / str(row), [bundle(LEAKING)], rows=f"{row},1,1\n")
+    config = ConfigRecord({"does": ways})
+    result = started(grid, MODEL, config=config, metrics={"loss": (0, 1)}, **terms)
+    told = [_shape(reply) for reply in grid.replies if not reply.has_error()]
+    told.sort(key=repr)
+    return result, (told, grid.clocks[0].slept, charges(grid.guards[0]))
+
+
 LEAKS = "sizes names metrics time output update"
 
 
@@ -227,15 +240,9 @@ LEAKS = "sizes names metrics time output update"
 def test_what_leaves_tells_of_a_record_by_the_clipped_update_alone(tmp_path, monkeypatch, way):
     """A whole run of an app that tells of its first row in every way that it has."""
     without_noise(monkeypatch)
-    seen = []
-    for row in (0, 3):
-        grid = Federation(tmp_path / str(row), [bundle(LEAKING)], rows=f"{row},1,1\n")
-        config = ConfigRecord({"does": way})
-        result = started(grid, MODEL, config=config, metrics={"loss": (0, 1)})
-        told = [_shape(reply) for reply in grid.replies if not reply.has_error()]
-        told.sort(key=repr)
-        seen.append((result, told, grid.clocks[0].slept, charges(grid.guards[0])))
-    (one, *first), (other, *second) = seen
+    (one, first), (other, second) = (leaking_run(tmp_path, row, way) for row in (0, 3))
+    failed = [log.read_text() for log in tmp_path.glob("*/guarded-0/device/errors.log")]
+    assert len(failed) == (way == "errors"), failed
     assert first == second
     moved = other.arrays["0"].numpy() - one.arrays["0"].numpy()
     if way == "update":
@@ -245,6 +252,29 @@ def test_what_leaves_tells_of_a_record_by_the_clipped_update_alone(tmp_path, mon
     else:
         assert np.array_equal(moved, np.zeros(3))
         assert one.train_metrics_clientapp == other.train_metrics_clientapp
+
+
+@pytest.mark.federation
+@pytest.mark.long
+@pytest.mark.parametrize(("noise", "runs"), [(True, 40), (False, 24)])
+def test_an_audit_of_an_app_that_leaks_finds_no_more_than_its_budget(
+    tmp_path, monkeypatch, noise, runs
+):
+    """Of whole runs on two devices' data, by the model and by all else. Without noise it does."""
+    if not noise:
+        without_noise(monkeypatch)
+    models = {}
+    others = {}
+    for row in (-1, 1):
+        seen = [
+            leaking_run(tmp_path / str(number), row, LEAKS, epsilon=EPSILON)
+            for number in range(runs)
+        ]
+        models[row] = [float(result.arrays["0"].numpy().sum()) for result, _ in seen]
+        others[row] = [zlib.crc32(repr(told).encode()) for _, told in seen]
+    assert audit(others[-1], others[1], confidence=0.95).epsilon == 0
+    found = audit(models[-1], models[1], delta=1e-5, confidence=0.95).epsilon
+    assert (found <= EPSILON) == noise
 
 
 # The instant -------------------------------------------------------------------------------------
@@ -316,6 +346,23 @@ def test_a_process_that_takes_too_much_is_ended_with_all_that_it_started(tmp_pat
     finally:
         child.end()
     assert guarding._taken(child._process.pid) == (0, 0)
+
+
+@pytest.mark.parametrize("without", [(), ("namespaces",)])
+def test_a_disk_that_others_fill_ends_no_app_that_writes_on_none(tmp_path, monkeypatch, without):
+    free = iter([10 << 30, 0, 0])
+    monkeypatch.setattr(guarding, "_free_bytes", lambda folder: next(free))
+    frame = framed({}, [])
+    code = f"import os, time; time.sleep(0.1); os.write(1, {frame!r})"
+    child = watched(tmp_path, code, app_seconds=30.0, without=without)
+    try:
+        if without:
+            with pytest.raises(AppError, match="fills the disk"):
+                child.answer(1 << 16)
+        else:
+            assert child.answer(1 << 16) == frame
+    finally:
+        child.end()
 
 
 def test_a_reply_is_taken_up_to_its_own_length(tmp_path):
