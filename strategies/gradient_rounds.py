@@ -233,7 +233,7 @@ class GradientRounds(FedAvg):
             units=self.setup.cohort_size,
             unit="owners",
             classes=self.head.classes,
-            fall=0.5,
+            least=LEAST_SIGNAL,
             wanted=2.0,
         )
 

@@ -92,21 +92,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--cohort", type=int, help="clients of a round; all if not set")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     set_framework_module(pytorch_ops)
     content = arrays(options.data)
     clients = list(range(len(content["offsets"]) - 1))
-    data = {k: client_data(options.data, k) for k in clients}
+    device = pytorch_ops.get_default_device()
+    data = {k: [t.to(device) for t in client_data(options.data, k)] for k in clients}
     classifier = Classifier(build_model(options.model, content["train_images"][0].size))
+    classifier.to(device)
     model = PyTorchModel(
         classifier, torch.optim.SGD, torch.optim.SGD(classifier.parameters(), lr=1.0)
     )
 
     def user(client: int) -> Dataset:
         images, labels = data[client]
-        order = torch.randperm(len(labels))
+        order = torch.randperm(len(labels), device=device)
         return Dataset(raw_data=[images[order], labels[order]], user_id=str(client))
 
     training = FederatedDataset(
@@ -115,12 +118,12 @@ def main() -> None:
         user_id_to_weight={k: len(data[k][1]) for k in clients},
     )
     clock = Clock()
-    central = Dataset(raw_data=list(test_data(options.data)))
+    central = Dataset(raw_data=[t.to(device) for t in test_data(options.data)])
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=options.rounds,
             evaluation_frequency=options.rounds + 1,
-            train_cohort_size=len(clients),
+            train_cohort_size=options.cohort or len(clients),
             val_cohort_size=None,
         ),
         backend=SimulatedBackend(training_data=training, val_data=None),
@@ -136,7 +139,7 @@ def main() -> None:
             clock,
         ],
     )
-    if pytorch_ops.get_default_device().type == "cpu" and _is_first():
+    if _is_first():
         rounds = [b - a for a, b in zip(clock.times, clock.times[1:], strict=False)]
         print(json.dumps({"rounds": rounds, "accuracy": clock.accuracy}))
 

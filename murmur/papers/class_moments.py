@@ -370,7 +370,7 @@ def discriminants(
     return Discriminants(weights, offsets, counts)
 
 
-LEAST_SIGNAL = 8.0  # of R: below it nothing is foretold
+LEAST_SIGNAL = 8.0  # of R: below it the noise drowns the moments (digits, PneumoniaMNIST)
 
 
 def signal_to_noise(units: int, classes: int, features: int, deviation: float) -> float:
@@ -386,12 +386,3 @@ def signal_to_noise(units: int, classes: int, features: int, deviation: float) -
         deviation: s₂, of the noise on an entry of M; above 0.
     """
     return units / (deviation * math.sqrt(2 * classes * features))
-
-
-def kept_share(ratio: float) -> float:
-    """What is left of the same algorithm's score without noise, at R = ``ratio`` ≥ LEAST_SIGNAL.
-
-    1 − 1.7/R, a rule found on digits and PneumoniaMNIST. Features of which a few directions hold
-    most of what tells classes apart lose more (``python -m research.planner.owners``).
-    """
-    return 1 - 1.7 / ratio

@@ -1,11 +1,11 @@
-"""Settings that the frontier's methods were compared at on validation data, and those chosen.
+"""Settings that the frontier's methods are compared at, on validation data, for each cell.
 
-``python -m research.frontier.curves --choose`` compares; ``docs/frontier.md`` shows what it found.
+A cell is a method, a setting and an ε. ``research.frontier.curves`` measures every candidate once
+on images that nobody has, and runs the best on the test set.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 # What a candidate's run has beyond its method's words, by name.
@@ -37,6 +37,27 @@ def _dpsgd(components: int, rate: float, average: float = 0.0) -> list[str]:
     ]
 
 
+def _rounds(components: int, length: float, power: float = 1.0) -> list[str]:
+    return [
+        f"features.components={components}",
+        f"features.power={power:g}",
+        f"strategy.length={length:g}",
+    ]
+
+
+def _values(key: str, values: tuple[object, ...]) -> Candidates:
+    return {f"{key.rpartition('.')[2]} {value}": [f"{key}={value}"] for value in values}
+
+
+def _votes(local: Candidates, images: tuple[int, ...]) -> Candidates:
+    return {
+        f"{name}, K = {count}": [*words, f"strategy.K={count}"]
+        for name, words in local.items()
+        for count in images
+    }
+
+
+_STATISTICS = {count: _released(count) for count in (20, 50, 100, 200, 400)}
 _PLACES: Candidates = {f"places {count}": _released(count, "pool", 1) for count in (14, 24)}
 _AVERAGING: Candidates = {
     "400 features, C = 5": _averaging(400, 5, 3),
@@ -44,62 +65,57 @@ _AVERAGING: Candidates = {
     "30 features, C = 2": _averaging(30, 2, 10),
     "30 features, C = 1": _averaging(30, 1, 10),
 }
-_RATES: Candidates = {
-    f"rate {rate}": [f"strategy.local.learning_rate={rate}"] for rate in (3, 10, 30)
+_AVERAGING_DIGITS: Candidates = {
+    "30 features, C = 5": _averaging(30, 5, 3),
+    "30 features, C = 1": _averaging(30, 1, 10),
+    "10 features, C = 2": _averaging(10, 2, 10),
+}
+# The features of a pool are whitened, of length about √d; those of elsewhere are of unit length.
+_ROUNDS: Candidates = {
+    f"{count} features, L = {length}": _rounds(count, length)
+    for count, length in ((50, 20), (50, 40), (100, 30), (200, 20), (200, 60), (400, 100))
+}
+_ROUNDS_ELSEWHERE: Candidates = {
+    f"{count} features, power {power:g}, L = {length}": _rounds(count, length, power)
+    for count, power, length in (
+        *((200, 0.5, 120), (200, 0.5, 250), (200, 0.5, 500), (400, 0.5, 1200)),
+        *((400, 1.0, 150), (400, 1.0, 300), (400, 1.0, 600), (400, 1.0, 2000)),
+    )
 }
 _HOSPITALS: Candidates = {
     f"{components} features, rate {rate:g}": _dpsgd(components, rate)
     for components, rate in ((100, 4), (30, 4), (30, 1), (10, 4), (10, 1))
 } | {"30 features, rate 4, averaged": _dpsgd(30, 4, 0.9)}
-CANDIDATES: Mapping[str, Mapping[int, Candidates]] = {  # by method and number of clients
+# What a client's own model sees of the features, and on how many images it votes.
+_LOCAL: Candidates = {f"{count} components": [f"strategy.components={count}"] for count in (20, 50)}
+_LOCAL_DIGITS: Candidates = {
+    f"{count} components": [f"strategy.components={count}"] for count in (10, 20)
+}
+_STEPS = _values("strategy.local.learning_rate", (3, 10, 30))
+# By method and number of clients.
+CANDIDATES: Mapping[str, Mapping[int, Candidates]] = {
     "class statistics": {
-        100: {f"features {count}": _released(count) for count in (20, 50, 100, 400)} | _PLACES,
-        1000: {f"features {count}": _released(count) for count in (50, 100, 200, 400)},
+        60: {f"features {count}": _released(count) for count in (20, 30)}
+        | {"places 14": _PLACES["places 14"]},
+        100: {f"features {count}": _STATISTICS[count] for count in (20, 50, 100, 400)} | _PLACES,
+        1000: {f"features {count}": _STATISTICS[count] for count in (50, 100, 200, 400)},
     },
-    "averaged updates": {100: _AVERAGING, 1000: _AVERAGING},
-    "DP-FedAvg": {100: _AVERAGING, 1000: _AVERAGING},
-    "FedAvg": {100: _RATES, 1000: _RATES},
+    "votes": {
+        60: _votes(_LOCAL_DIGITS, (40, 80)),
+        100: _votes(_LOCAL, (200, 500)),
+        1000: _votes(_LOCAL, (200, 500)),
+    },
+    "averaged updates": {60: _AVERAGING_DIGITS, 100: _AVERAGING, 1000: _AVERAGING},
+    "gradient rounds": {100: _ROUNDS, 1000: _ROUNDS},
+    "gradient rounds, no pool": {100: _ROUNDS_ELSEWHERE, 1000: _ROUNDS_ELSEWHERE},
+    "disjoint": {60: _LOCAL_DIGITS, 100: _LOCAL, 1000: _LOCAL},
+    "DP-FedAvg": {60: _AVERAGING_DIGITS, 100: _AVERAGING, 1000: _AVERAGING},
+    "FedAvg": dict.fromkeys((25, 60, 100, 1000), _STEPS),
+    "centralised": dict.fromkeys((25, 60, 100, 1000), _STEPS),
     "DP-SGD": {25: _HOSPITALS},
 }
-COMPARED = (  # where: the partitions that the figures are asked for
-    "mnist 1000, dirichlet 0.5",
-    "mnist 100, dirichlet 0.1",
-    "fashion_mnist 1000, dirichlet 0.5",
-    "fashion_mnist 100, dirichlet 0.1",
-    "pneumonia_mnist 25",
-)
-EPSILONS = (0.5, 1, 2, 4, 8)
-_SMALL, _LARGE = (0.5, 1, 2), (4, 8, math.inf)
-_AVERAGED = {  # what FedAvg with noise uses, whoever adds it
-    "mnist 1000": dict.fromkeys(_SMALL, "30 features, C = 2")
-    | dict.fromkeys(_LARGE, "50 features, C = 2"),
-    "mnist 100": dict.fromkeys(_SMALL, "30 features, C = 1")
-    | dict.fromkeys(_LARGE, "30 features, C = 2"),
-    "fashion_mnist 1000": dict.fromkeys((*_SMALL, *_LARGE), "50 features, C = 2"),
-    "fashion_mnist 100": dict.fromkeys((*_SMALL, *_LARGE), "30 features, C = 2"),
-}
-# The candidate of a row, by ε; where none is named, its method's own words are all.
-_CHOSEN: Mapping[str, Mapping[str, Mapping[float, str]]] = {
-    "class statistics": {
-        "mnist 1000": {0.5: "features 100"},
-        "mnist 100": dict.fromkeys(EPSILONS, "places 14"),
-        "fashion_mnist 1000": dict.fromkeys((0.5, 1), "features 50")
-        | {2: "features 200", 4: "features 100", 8: "features 200"},
-        "fashion_mnist 100": dict.fromkeys(_SMALL, "features 20")
-        | {4: "features 50", 8: "features 100"},
-    },
-    "averaged updates": _AVERAGED,
-    "DP-FedAvg": _AVERAGED,
-    "FedAvg": {
-        "mnist 1000": {math.inf: "rate 10"},
-        "mnist 100": {math.inf: "rate 30"},
-        "fashion_mnist 100": {math.inf: "rate 30"},
-    },
-    "DP-SGD": {"pneumonia_mnist 25": dict.fromkeys(EPSILONS, "10 features, rate 4")},
-}
 
 
-def chosen(method: str, setting: str, clients: int, epsilon: float) -> list[str]:
-    """The words of what was chosen for ``setting`` ("data clients, partition")."""
-    name = _CHOSEN.get(method, {}).get(setting.split(",")[0], {}).get(epsilon)
-    return [] if name is None else CANDIDATES[method][clients][name]
+def candidates(method: str, clients: int) -> Candidates:
+    """What is compared for ``method`` among ``clients``, by name; empty: it is not measured."""
+    return CANDIDATES[method].get(clients, {})

@@ -1,10 +1,11 @@
 """Accuracy against a proven total ε: ``python -m research.frontier.curves --rows FILE``.
 
-Every row is a run of Murmur itself in this process, appended to FILE as a line of JSON; a row that
-is there already is not run again. ``--only REGEX`` runs the rows whose name (METHOD | SETTING | ε |
-SEED) it finds, ``--show`` prints the tables (Markdown), ``--picture FILE`` draws them, and
-``--choose`` compares ``candidates`` on validation data. Needs
-``MURMUR_DATA``.
+For every cell (a method, a setting and an ε) its candidates are compared on validation data, and
+the best one runs on the test set with each seed. Every row is a run of Murmur itself, appended to
+FILE as a line of JSON; a row that is there already is not run again. Then the tables are printed
+(Markdown). ``--only REGEX`` measures the cells whose name (METHOD | SETTING | ε) it finds,
+``--processes N`` at once, ``--minutes M`` starts no row after so many, ``--show`` measures nothing
+and ``--picture FILE`` draws what was measured. Needs ``MURMUR_DATA``.
 """
 
 from __future__ import annotations
@@ -12,25 +13,30 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from matplotlib.lines import Line2D
 
 from benchmarks import pictures
-from research.frontier.candidates import CANDIDATES, COMPARED, Candidates
 from research.frontier.rows import (
+    CENTRAL,
     EPSILONS,
+    FREE,
+    LOCAL,
     METHODS,
     PANELS,
-    SEEDS,
     SETTINGS,
+    SUMS,
+    Cell,
     Row,
-    rows,
+    cells,
 )
 
 PICTURED = (
@@ -57,13 +63,17 @@ MARKS = {  # of the methods that are drawn
     "class statistics": "o",
     "votes": "^",
     "averaged updates": "v",
+    "gradient rounds": "X",
+    "gradient rounds, no pool": "*",
     "disjoint": "s",
     "DP-FedAvg": "D",
     "DP-SGD": "P",
 }
 LINES = {"centralised": ":", "FedAvg": "-."}
 DRAWN_PANELS = PANELS[:-1]
-FINITE = EPSILONS[:-1]
+SORTED = tuple(sorted(EPSILONS))
+FINITE = SORTED[:-1]
+Done = Mapping[str, dict[str, Any]]  # rows by name
 
 
 def load(path: Path) -> dict[str, dict[str, Any]]:
@@ -74,82 +84,134 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in found}
 
 
-def measure(
-    path: Path, jobs: Mapping[str, Callable[[], dict[str, Any]]], minutes: float = math.inf
-) -> None:
-    """Run what is missing, by name, for so many minutes."""
+def measure(path: Path, only: str, minutes: float, processes: int) -> None:
+    """Run what is missing of the cells that ``only`` finds: candidates first, then the chosen."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    done, end = load(path), time.monotonic() + 60 * minutes
-    for name, run in jobs.items():
-        if name in done:
-            continue
-        if time.monotonic() > end:
-            break
-        found = run() | {"name": name}
-        print(f"{name}: {found['accuracy']:.4f} in {found['seconds']:.0f} s", flush=True)
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
+    end = time.monotonic() + 60 * minutes
+    wanted = [cell for cell in cells() if re.search(only, cell.name)]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        _measure(path, [row for cell in wanted for row in cell.rows()], pool, end)
+        done = load(path)
+        best = {cell: chosen(done, cell) for cell in wanted}
+        tests = [cell.tests(name) for cell, name in best.items() if name is not None]
+        _measure(path, [row for rows in zip(*tests, strict=True) for row in rows], pool, end)
 
 
-def candidates(only: str) -> dict[str, Callable[[], dict[str, Any]]]:
-    """What is compared on validation data, by row and candidate."""
-    score = "federation.score=validation"
-    return {
-        f"{row.name} | {name}": partial(row.run, [*words, score])
-        for row in _compared(only)
-        for name, words in _candidates(row).items()
-    }
-
-
-def _candidates(row: Row) -> Candidates:
-    return CANDIDATES.get(row.method, {}).get(SETTINGS[row.setting].clients, {})
-
-
-def _compared(only: str) -> list[Row]:
-    """Rows with a budget, and those of methods that have none."""
-    return [
-        row
-        for row in rows(only)
-        if row.setting in COMPARED
-        and (row.epsilon < math.inf or METHODS[row.method].panel == "no protection")
-    ]
-
-
-def cells(path: Path) -> dict[tuple[str, str], dict[float, list[float]]]:
-    """Accuracies by (setting, method) and ε."""
+def _measure(path: Path, rows: Sequence[Row], pool: Executor, end: float) -> None:
+    """``rows`` that are missing, those first whose features the others need."""
     done = load(path)
+    missing = [row for row in rows if row.name not in done]
+    first = {row.features: row for row in reversed(missing)}
+    others = [row for row in missing if first[row.features] is not row]
+    for part in (first.values(), others):
+        futures = [pool.submit(_run_until, row, end) for row in part]
+        for future in as_completed(futures):
+            found = future.result()
+            if found is None:
+                continue
+            print(
+                f"{found['name']}: {found['accuracy']:.4f} in {found['seconds']:.0f} s", flush=True
+            )
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+
+
+def _run_until(row: Row, end: float) -> dict[str, Any] | None:
+    """The row's figures; None after ``end``, of the monotonic clock that processes share."""
+    return row.run() if time.monotonic() < end else None
+
+
+def compared(done: Done, cell: Cell) -> dict[str, float]:
+    """Accuracy on validation data by candidate, as far as measured."""
+    found = {row.candidate: done.get(row.name) for row in cell.rows()}
+    return {name: row["accuracy"] for name, row in found.items() if row is not None}
+
+
+def chosen(done: Done, cell: Cell) -> str | None:
+    """The candidate that is best on validation data; None until all of them are compared."""
+    found = compared(done, cell)
+    if len(found) < len(cell.rows()):
+        return None
+    return max(found, key=lambda name: found[name])
+
+
+def outcomes(done: Done, cell: Cell) -> list[float]:
+    """Accuracies of what was chosen on the test set, one for each seed that was measured."""
+    best = chosen(done, cell)
+    if best is None:
+        return []
+    rows = [done.get(row.name) for row in cell.tests(best)]
+    return [row["accuracy"] for row in rows if row is not None]
+
+
+def tested(done: Done) -> dict[tuple[str, str], dict[float, list[float]]]:
+    """Accuracies on the test set by (setting, method) and ε."""
     found: dict[tuple[str, str], dict[float, list[float]]] = {}
-    for row in rows():
-        if row.name in done:
-            by_epsilon = found.setdefault((row.setting, row.method), {})
-            by_epsilon.setdefault(row.epsilon, []).append(done[row.name]["accuracy"])
+    for cell in cells():
+        by_epsilon = found.setdefault((cell.setting, cell.method), {})
+        by_epsilon[cell.epsilon] = outcomes(done, cell)
     return found
 
 
-def show(path: Path) -> None:
-    """The tables, one for each threat and unit."""
-    found = cells(path)
+def show_frontier(done: Done) -> None:
+    """What each threat allows, with a pool and without: the algorithm too is chosen beforehand."""
+    print("\n| threat | pool | setting | " + _titles(SORTED) + " |")
+    print("|---|---|---|" + "---|" * len(SORTED))
+    for panel in (SUMS, LOCAL, CENTRAL):
+        for pool in (True, False):
+            for setting in SETTINGS:
+                methods = [n for n, m in METHODS.items() if (m.panel, m.pool) == (panel, pool)]
+                best = [_best(done, [Cell(n, setting, e) for n in methods]) for e in SORTED]
+                if not any(best):
+                    continue
+                shown = " | ".join(_named(done, cell) for cell in best)
+                print(f"| {panel} | {'yes' if pool else 'no'} | {setting} | {shown} |")
+
+
+def _best(done: Done, alternatives: Iterable[Cell]) -> Cell | None:
+    """The cell whose chosen candidate is best on validation data; None: not all are compared."""
+    known = [cell for cell in alternatives if cell.rows()]
+    if not known or any(chosen(done, cell) is None for cell in known):
+        return None
+    return max(known, key=lambda cell: max(compared(done, cell).values()))
+
+
+def _named(done: Done, cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    return f"{_cell(outcomes(done, cell))}, {cell.method.partition(',')[0]}"
+
+
+def _titles(epsilons: Sequence[float]) -> str:
+    return " | ".join(f"ε = {e:g}" if e < math.inf else "no noise" for e in epsilons)
+
+
+def show(done: Done) -> None:
+    """Every method, one table for each threat and unit."""
+    found = tested(done)
     for panel in PANELS:
-        lines = {key: value for key, value in found.items() if METHODS[key[1]].panel == panel}
+        lines = {
+            key: values
+            for key, values in found.items()
+            if METHODS[key[1]].panel == panel and any(values.values())
+        }
         if not lines:
             continue
-        shown = EPSILONS if panel != "no protection" else EPSILONS[-1:]
-        titles = [f"ε = {e:g}" if e < math.inf else "no noise" for e in shown]
-        print(f"\n| {panel} | " + " | ".join(titles) + " |")
-        print("|---|" + "---|" * len(shown))
+        epsilons = SORTED if panel != FREE else SORTED[-1:]
+        print(f"\n| {panel} | {_titles(epsilons)} |\n|---|" + "---|" * len(epsilons))
         for (setting, method), values in lines.items():
-            cells_shown = [_cell(values.get(e, [])) for e in shown]
+            cells_shown = [_cell(values.get(e, [])) for e in epsilons]
             print(f"| {method}: {setting} | " + " | ".join(cells_shown) + " |")
 
 
-def show_costs(path: Path) -> None:
+def show_costs(done: Done) -> None:
     """Median seconds of a run, and what one client sends, by algorithm and number of clients."""
-    done = load(path)
     measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for row in rows():
-        if row.name in done:
-            by_size = measured.setdefault(row.method, {})
-            by_size.setdefault(_size(row.setting), []).append(done[row.name])
+    for cell in cells():
+        by_size = measured.setdefault(cell.method, {})
+        best = chosen(done, cell)
+        rows = [done.get(row.name) for row in cell.tests(best)] if best is not None else []
+        by_size.setdefault(_size(cell.setting), []).extend(row for row in rows if row is not None)
     sizes = list(dict.fromkeys(_size(setting) for setting in SETTINGS))
     print("\n| seconds, kB a client sends | " + " | ".join(sizes) + " |")
     print("|---|" + "---|" * len(sizes))
@@ -166,43 +228,35 @@ def _cost(runs: list[dict[str, Any]], method: str) -> str:
     if not runs:
         return "–"
     seconds = f"{statistics.median(run['seconds'] for run in runs):.0f} s"
-    if method == "centralised":  # where no client sends anything
+    if method == "centralised" or METHODS[method].direct:  # no messages
         return seconds
     sent = sorted({f"{run['bytes_up_per_client'] / 1000:.1f}" for run in runs}, key=float)
     return f"{seconds}, {'–'.join(dict.fromkeys((sent[0], sent[-1])))}"
 
 
-def show_asked(path: Path) -> None:
-    """The best mean of all seeds beside what was to be reached at least."""
-    found = cells(path)
+def show_asked(done: Done) -> None:
+    """The algorithm that validation data prefer beside what was to be reached at least."""
     print("\n| threat, setting | ε | at least | reached | by |\n|---|---|---|---|---|")
     for (panel, setting), least in ASKED.items():
+        names = [name for name, method in METHODS.items() if method.panel == panel]
         for epsilon, value in least.items():
-            means = {
-                method: statistics.mean(values[epsilon])
-                for (name, method), values in found.items()
-                if (name, METHODS[method].panel) == (setting, panel)
-                and len(values.get(epsilon, [])) == len(SEEDS)
-            }
-            best = max(means, key=lambda method: means[method], default="–")
-            said = f"{means[best]:.3f}" if means else "–"
-            print(f"| {panel}, {setting} | {epsilon:g} | {value or '–'} | {said} | {best} |")
+            cell = _best(done, [Cell(name, setting, epsilon) for name in names])
+            said, by = "–", "–"
+            if cell is not None:
+                said, by = _cell(outcomes(done, cell)), cell.method
+            print(f"| {panel}, {setting} | {epsilon:g} | {value or '–'} | {said} | {by} |")
 
 
-def show_choice(path: Path, only: str) -> None:
-    """Mean accuracy on validation data by candidate, best first."""
-    done = load(path)
-    found: dict[str, dict[str, list[float]]] = {}
-    for row in _compared(only):
-        title = f"{row.method}: {row.setting}, ε = {row.epsilon:g}"
-        for name in _candidates(row):
-            if (known := done.get(f"{row.name} | {name}")) is not None:
-                found.setdefault(title, {}).setdefault(name, []).append(known["accuracy"])
-    print("\n| | on validation data (seeds) |\n|---|---|")
-    for title, values in found.items():
-        means = sorted(((statistics.mean(v), len(v), name) for name, v in values.items()))
-        said = ", ".join(f"{name} {mean:.3f} ({n})" for mean, n, name in reversed(means))
-        print(f"| {title} | {said} |")
+def show_choice(done: Done) -> None:
+    """Accuracy on validation data by candidate, best first."""
+    print("\n| | on validation data |\n|---|---|")
+    for cell in sorted(cells(), key=lambda cell: (cell.method, cell.setting, cell.epsilon)):
+        found = compared(done, cell)
+        if not found:
+            continue
+        ranked = sorted(found, key=lambda name: -found[name])
+        said = ", ".join(f"{name} {found[name]:.3f}" for name in ranked)
+        print(f"| {cell.method}: {cell.setting}, ε = {cell.epsilon:g} | {said} |")
 
 
 def _cell(values: list[float]) -> str:
@@ -217,7 +271,7 @@ def draw(path: Path, picture: Path) -> None:
 
     Lines without protection: dotted, all examples in one place; dash-dotted, FedAvg.
     """
-    found = cells(path)
+    found = tested(load(path))
     figure, axes = pictures.canvas(len(DRAWN_PANELS), 3.4, 4.2)
     colours = {setting: f"C{number}" for number, setting in enumerate(PICTURED)}
     for axis, panel in zip(axes, DRAWN_PANELS, strict=True):
@@ -225,7 +279,7 @@ def draw(path: Path, picture: Path) -> None:
             drawn = {m: v for (s, m), v in found.items() if s == setting}
             curves = [m for m in drawn if METHODS[m].panel == panel and m in MARKS]
             for method in curves:
-                points = [e for e in FINITE if e in drawn[method]]
+                points = [e for e in FINITE if drawn[method].get(e)]
                 means = [statistics.mean(drawn[method][e]) for e in points]
                 axis.plot(points, means, marker=MARKS[method], ms=5, color=colour)
             for method, style in LINES.items() if curves else ():
@@ -247,22 +301,17 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name it finds")
+    parser.add_argument("--only", default="", metavar="REGEX", help="cells whose name it finds")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no row after these")
+    parser.add_argument("--processes", type=int, default=1, help="how many rows at once")
     parser.add_argument("--show", action="store_true", help="print the tables, run nothing")
-    parser.add_argument("--choose", action="store_true", help="compare candidates instead")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw what was measured")
     arguments = parser.parse_args()
-    if arguments.choose:
-        measure(arguments.rows, candidates(arguments.only), arguments.minutes)
-        show_choice(arguments.rows, arguments.only)
-        return
     if not arguments.show:
-        jobs = {row.name: row.run for row in rows(arguments.only)}
-        measure(arguments.rows, jobs, arguments.minutes)
-    show(arguments.rows)
-    show_asked(arguments.rows)
-    show_costs(arguments.rows)
+        measure(arguments.rows, arguments.only, arguments.minutes, arguments.processes)
+    done = load(arguments.rows)
+    for table in (show_frontier, show_asked, show, show_costs, show_choice):
+        table(done)
     if arguments.picture is not None:
         draw(arguments.rows, arguments.picture)
 

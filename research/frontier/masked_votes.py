@@ -25,7 +25,7 @@ from fl_app.run.results import RunFolder
 from murmur.round.task import RECORD
 from murmur.secure_sum import SecureSumSettings
 from murmur.secure_sum.terms import HONEST, SERVERS
-from research.frontier.rows import Row
+from research.frontier.rows import SEEDS, Cell
 
 CLIENTS, PER_NODE = 1000, 10
 BEFORE = ("advertise", "share", "check")  # the phases before a client that drops out is gone
@@ -53,7 +53,8 @@ def words(epsilon: float, colluders: int, dropouts: float, server: str, seed: in
         "privacy.secure_sum.colluders": colluders,
         "privacy.secure_sum.dropouts": dropouts,
     }
-    row = Row("votes", "mnist 1000, dirichlet 0.5", epsilon, seed)
+    rows = Cell("votes", "mnist 1000, dirichlet 0.5", epsilon).tests("50 components, K = 500")
+    row = next(row for row in rows if row.seed == seed)
     kept = [word for word in row.overrides() if word.partition("=")[0] not in changed]
     return [*kept, *(f"{key}={value}" for key, value in changed.items())]
 
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("--server", choices=SERVERS, default=HONEST, help="whom it withstands")
     parser.add_argument("--colluders", type=int, default=50)
     parser.add_argument("--dropouts", type=float, default=0.1, help="share of the nodes that leave")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, choices=SEEDS)
     chosen = parser.parse_args()
     assumed = chosen.colluders, chosen.dropouts, chosen.server
     settings = words(chosen.epsilon, *assumed, chosen.seed)

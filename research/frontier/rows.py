@@ -1,13 +1,13 @@
 """What the frontier measures: settings, ways to learn, and a run of Murmur for each row.
 
-A row is METHOD | SETTING | ε | SEED. ``docs/frontier.md`` says how settings were chosen.
+A row is METHOD | SETTING | ε | SEED | CANDIDATE | DATA, where the data are ``validation`` or
+``test``. ``research.frontier.candidates`` has the candidates.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +17,12 @@ from typing import Any
 
 from fl_app.config.building import build
 from fl_app.config.composition import compose
+from fl_app.run.experiment import Experiment
 from fl_app.run.results import RunFolder
-from research.frontier import candidates as frontier_candidates
+from research.frontier.candidates import Candidates, candidates
+from research.owners.rounds import Direct
 
-EPSILONS = (*frontier_candidates.EPSILONS, math.inf)
+EPSILONS = (1, 8, 2, 4, math.inf)  # in the order of measuring
 SEEDS = (1, 2, 3)
 SPLITS = {"iid": ("partition=iid",)} | {
     f"dirichlet {a}": ("partition=dirichlet", f"partition.alpha={a}") for a in (0.5, 0.1)
@@ -30,7 +32,7 @@ LINEAR = ["features=scattering", "features.components=400", "model=linear"]
 
 @dataclass(frozen=True)
 class Setting:
-    """``clients`` of ``data``, their words; components of the features, graph and local models."""
+    """``clients`` of ``data``, their words; components of the features and of the pool's graph."""
 
     name: str
     data: str
@@ -38,7 +40,6 @@ class Setting:
     words: tuple[str, ...]
     features: int = 400
     graph: int = 200
-    local: int | str = 50
 
     def overrides(self) -> list[str]:
         """What every run of it has in common."""
@@ -59,25 +60,18 @@ class Setting:
 
 
 def _settings() -> list[Setting]:
-    digits = ("federation.public=360",)
+    digits = ("federation.public=360", "federation.validation=200")
     made = [
-        Setting(f"digits 60, {name}", "digits", 60, (*digits, *SPLITS[name]), 30, 30, "null")
+        Setting(f"digits 60, {name}", "digits", 60, (*digits, *SPLITS[name]), 30, 30)
         for name in ("iid", "dirichlet 0.5")
     ]
-    for data in ("mnist", "fashion_mnist"):
-        made += [
-            Setting(
-                f"{data} {clients}, {name}",
-                data,
-                clients,
-                # 48,000 are shared out: 48 or 480 for each client.
-                ("federation.public=10000", "federation.validation=2000", *words),
-            )
-            for clients in (1000, 100)
-            for name, words in SPLITS.items()
-        ]
-    small = ("federation.public=1000", "federation.validation=2000", *SPLITS["dirichlet 0.5"])
-    made.append(Setting("mnist 1000, dirichlet 0.5, pool of 1000", "mnist", 1000, small))
+    images = ("federation.public=10000", "federation.validation=2000")
+    made += [
+        # 48,000 are shared out: 48 or 480 for each client.
+        Setting(f"{data} {clients}, {name}", data, clients, (*images, *SPLITS[name]))
+        for data in ("mnist", "fashion_mnist")
+        for clients, name in ((1000, "dirichlet 0.5"), (100, "dirichlet 0.1"))
+    ]
     hospitals = ("federation.public=500", "federation.validation=500", "partition=iid")
     made.append(Setting("pneumonia_mnist 25", "pneumonia_mnist", 25, hospitals, 100))
     return made
@@ -86,7 +80,7 @@ def _settings() -> list[Setting]:
 SETTINGS = {setting.name: setting for setting in _settings()}
 
 
-def _class_statistics(setting: Setting, epsilon: float) -> list[str]:
+def _class_statistics(setting: Setting) -> list[str]:
     graph = f"strategy.spreading.components={setting.graph}"
     return ["strategy=class_statistics", *setting.sums(), "federation.num_rounds=1", graph]
 
@@ -98,18 +92,15 @@ def _privatekt(setting: Setting) -> list[str]:
         "federation.num_rounds=1",
         "strategy.learner=ridge",
         "strategy.target=posterior",
-        f"strategy.components={setting.local}",
         f"strategy.spreading={{components:{setting.graph}}}",
     ]
 
 
-def _votes(setting: Setting, epsilon: float) -> list[str]:
-    images = 80 if setting.data == "digits" else 500
-    words = ["strategy=votes", *_privatekt(setting)[1:]]
-    return [*words, *setting.sums(), f"strategy.K={images}"]
+def _votes(setting: Setting) -> list[str]:
+    return ["strategy=votes", *_privatekt(setting)[1:], *setting.sums()]
 
 
-def _disjoint(setting: Setting, epsilon: float) -> list[str]:
+def _disjoint(setting: Setting) -> list[str]:
     words = ["strategy.answers=disjoint", "strategy.K=1", "strategy.refits=3"]
     return [*_privatekt(setting), "privacy.threat=local", *words]
 
@@ -120,95 +111,159 @@ def _averaging(setting: Setting) -> list[str]:
     return [*LINEAR, "federation.num_rounds=10", local]
 
 
-def _averaged(setting: Setting, epsilon: float) -> list[str]:
+def _averaged(setting: Setting) -> list[str]:
     noise = ["protection=distributed", "privacy=local", "protection.clipping.norm=5.0"]
     return ["strategy=fedavg", *noise, *setting.sums(), *_averaging(setting)]
 
 
-def _dp_fedavg(setting: Setting, epsilon: float) -> list[str]:
+def _gradient_rounds(setting: Setting) -> list[str]:
+    """Thirty rounds of clipped gradients on features that the pool gives."""
+    words = ["strategy=gradient_rounds", "privacy=local", *setting.sums(), *LINEAR]
+    more = ["federation.num_rounds=30", "strategy.constant=1", "strategy.average=0.5"]
+    return [*words, *more, "protection.clipping.norm=0.5"]
+
+
+def _without_pool(setting: Setting) -> list[str]:
+    """The same on axes of the other data set; the pool's images are nobody's and unused."""
+    other = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}[setting.data]
+    words = ["model=centred", "model.radius=0.0001", f"features.fitted_on={other}"]
+    return [*_gradient_rounds(setting), *words, "strategy.constant=0.3"]
+
+
+def _dp_fedavg(setting: Setting) -> list[str]:
     # Everybody in every round: there is no cohort whose secrecy would have to be assumed.
     words = ["strategy=dp_fedavg", "federation.schedule=rotate", "protection.clipping.norm=5.0"]
     return [*words, *_averaging(setting)]
 
 
-def _fedavg(setting: Setting, epsilon: float) -> list[str]:
+def _fedavg(setting: Setting) -> list[str]:
     return ["strategy=fedavg", *_averaging(setting)]
 
 
-def _centralised(setting: Setting, epsilon: float) -> list[str]:
+def _centralised(setting: Setting) -> list[str]:
     return ["strategy=centralised", *_averaging(setting), "federation.num_clients=1"]
 
 
-def _dpsgd(setting: Setting, epsilon: float) -> list[str]:
+def _dpsgd(setting: Setting) -> list[str]:
     local = "strategy.local={epochs:10,lot_size:200,clipping_norm:1.0,learning_rate:4.0}"
     return ["strategy=dpsgd_fedavg", "privacy=paper", *LINEAR, "federation.num_rounds=5", local]
 
 
 @dataclass(frozen=True)
 class Method:
-    """``words`` of a run at a setting and ε; the ``panel`` it belongs to; the statement's threat.
+    """``words`` of a run at a setting; the ``panel`` it belongs to; the statement's threat.
 
-    ``only``: the only setting that it is for; None: all but that.
+    ``pool``: whether it uses the unlabelled images. ``direct``: without messages between server and
+    clients (``research.owners.rounds``). ``only``: the only setting that it is for; None: all but
+    that.
     """
 
-    words: Callable[[Setting, float], list[str]]
+    words: Callable[[Setting], list[str]]
     panel: str
     threat: str
+    pool: bool = True
+    direct: bool = False
     only: str | None = None
 
 
-PANELS = ("sums only", "local", "trusted server", "records, local", "no protection")
+SUMS, LOCAL, CENTRAL = "sums only", "local", "trusted server"
+RECORDS, FREE = "records, local", "no protection"
+PANELS = (SUMS, LOCAL, CENTRAL, RECORDS, FREE)
+_SECURE = "secure_aggregation"
 METHODS = {
-    "class statistics": Method(_class_statistics, "sums only", "secure_aggregation"),
-    "votes": Method(_votes, "sums only", "secure_aggregation"),
-    "averaged updates": Method(_averaged, "sums only", "secure_aggregation"),
-    "disjoint": Method(_disjoint, "local", "local"),
-    "DP-FedAvg": Method(_dp_fedavg, "trusted server", "central"),
-    "FedAvg": Method(_fedavg, "no protection", "local"),
-    "centralised": Method(_centralised, "no protection", "local"),
-    "DP-SGD": Method(_dpsgd, "records, local", "local", "pneumonia_mnist 25"),
+    "class statistics": Method(_class_statistics, SUMS, _SECURE),
+    "votes": Method(_votes, SUMS, _SECURE),
+    "averaged updates": Method(_averaged, SUMS, _SECURE),
+    "gradient rounds": Method(_gradient_rounds, SUMS, _SECURE, direct=True),
+    "gradient rounds, no pool": Method(_without_pool, SUMS, _SECURE, pool=False, direct=True),
+    "disjoint": Method(_disjoint, LOCAL, "local"),
+    "DP-FedAvg": Method(_dp_fedavg, CENTRAL, "central"),
+    "FedAvg": Method(_fedavg, FREE, "local"),
+    "centralised": Method(_centralised, FREE, "local"),
+    "DP-SGD": Method(_dpsgd, RECORDS, "local", only="pneumonia_mnist 25"),
 }
 
 
 @dataclass(frozen=True)
-class Row:
-    """One run."""
+class Cell:
+    """A method at a setting and ε; its candidates are compared on validation data."""
 
     method: str
     setting: str
     epsilon: float
+
+    @property
+    def name(self) -> str:
+        """METHOD | SETTING | ε."""
+        return f"{self.method} | {self.setting} | {self.epsilon:g}"
+
+    def rows(self) -> list[Row]:
+        """Each candidate on validation data, with the first seed."""
+        return [Row(self, SEEDS[0], candidate, False) for candidate in self._candidates()]
+
+    def tests(self, candidate: str) -> list[Row]:
+        """``candidate`` on the test set, with each seed."""
+        return [Row(self, seed, candidate, True) for seed in SEEDS]
+
+    def _candidates(self) -> Candidates:
+        return candidates(self.method, SETTINGS[self.setting].clients)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of a cell with a candidate's settings, scored on the test set or validation data."""
+
+    cell: Cell
     seed: int
+    candidate: str
+    test: bool
 
     @property
     def name(self) -> str:
         """What identifies it in a file of rows."""
-        return f"{self.method} | {self.setting} | {self.epsilon:g} | {self.seed}"
+        data = "test" if self.test else "validation"
+        return f"{self.cell.name} | {self.seed} | {self.candidate} | {data}"
 
-    def overrides(self, more: list[str] | None = None) -> list[str]:
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What its features depend on: rows that agree share what is kept of them on disk."""
+        parts = ("dataset=", "features", "federation.public", "federation.validation", "seed=")
+        return tuple(word for word in self.overrides() if word.startswith(parts))
+
+    def overrides(self) -> list[str]:
         """The words of its run."""
-        setting = SETTINGS[self.setting]
-        budget = [f"privacy.epsilon={self.epsilon:g}", f"seed={self.seed}"]
+        setting = SETTINGS[self.cell.setting]
         quick = ["engine=inline", "tracking=none", "keep_checkpoints=false"]
-        words = METHODS[self.method].words(setting, self.epsilon)
+        score = [] if self.test else ["federation.score=validation"]
+        words = METHODS[self.cell.method].words(setting)
         words = [words[0], *setting.overrides(), *words[1:]]  # a reference has its own clients
-        words += frontier_candidates.chosen(
-            self.method, self.setting, setting.clients, self.epsilon
-        )
-        return [*words, *budget, *(more or []), *quick]
+        words += candidates(self.cell.method, setting.clients)[self.candidate]
+        return [
+            *words,
+            f"privacy.epsilon={self.cell.epsilon:g}",
+            f"seed={self.seed}",
+            *score,
+            *quick,
+        ]
 
-    def run(self, more: list[str] | None = None) -> dict[str, Any]:
-        """Its figures: accuracy on the test set, ε of the statement, bytes and seconds."""
-        words, started = self.overrides(more), time.perf_counter()
-        metrics, guarantees = run_once(words)
-        proven = next(g for g in guarantees if g["threat"] == METHODS[self.method].threat)
-        return {
-            "name": self.name,
-            "accuracy": metrics["accuracy"],
-            "epsilon_of_statement": proven["assumed_total"] or proven["proven_total"],
-            "seconds": round(time.perf_counter() - started, 1),
-            "bytes_up_per_client": metrics["bytes_up"] // SETTINGS[self.setting].clients,
-            "overrides": words,
-        }
+    def run(self) -> dict[str, Any]:
+        """Its figures: accuracy and seconds; of a whole run also ε of the statement, and bytes."""
+        words, started = self.overrides(), time.perf_counter()
+        method = METHODS[self.cell.method]
+        if method.direct:
+            experiment = Experiment(compose(words))
+            found: dict[str, Any] = dict(Direct(experiment, held=False).train(experiment))
+        else:
+            metrics, guarantees = run_once(words)
+            proven = next(g for g in guarantees if g["threat"] == method.threat)
+            clients = SETTINGS[self.cell.setting].clients
+            found = {
+                "accuracy": metrics["accuracy"],
+                "epsilon_of_statement": proven["assumed_total"] or proven["proven_total"],
+                "bytes_up_per_client": metrics["bytes_up"] // clients,
+            }
+        seconds = round(time.perf_counter() - started, 1)
+        return {"name": self.name, **found, "seconds": seconds, "overrides": words}
 
 
 def run_once(words: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -222,18 +277,17 @@ def run_once(words: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return metrics, json.loads((run.path / "privacy.json").read_text())["guarantees"]
 
 
-def rows(only: str = "") -> Iterator[Row]:
-    """All rows, seed by seed, so that what is interrupted has something of everything."""
-    for seed in SEEDS:
-        for setting in SETTINGS:
+def cells() -> Iterator[Cell]:
+    """All cells, ε by ε, so that what is interrupted has something of everything."""
+    for epsilon in EPSILONS:
+        for setting in SETTINGS.values():
             for name, method in METHODS.items():
-                unprotected = method.panel == "no protection"
-                hospitals = SETTINGS[setting].data == "pneumonia_mnist"
-                if (method.only or setting) != setting or (
-                    hospitals and method.only is None and not unprotected
-                ):
+                free = method.panel == FREE
+                hospitals = setting.data == "pneumonia_mnist"
+                elsewhere = (method.only or setting.name) != setting.name
+                if elsewhere or (hospitals and method.only is None and not free):
                     continue
-                for epsilon in EPSILONS[-1:] if unprotected else EPSILONS:
-                    row = Row(name, setting, epsilon, seed)
-                    if re.search(only, row.name):
-                        yield row
+                if free and epsilon < math.inf:
+                    continue
+                if candidates(name, setting.clients):
+                    yield Cell(name, setting.name, epsilon)

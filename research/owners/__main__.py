@@ -14,6 +14,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.config.composition import compose
-from fl_app.run.experiment import Experiment
 from fl_app.run.population import Population, image_population, population
 from murmur.common import experiment_rng
-from research.owners.choose import GRIDS, QUIET, choose, words_of
+from research.owners.choose import GRIDS, QUIET, choose, direct_row, words_of
 from research.owners.hospitals import table as hospitals
-from research.owners.rounds import Direct, few_or_all
-from strategies.gradient_rounds import GradientRounds
+from research.owners.rounds import few_or_all
 
 SEEDS = (1, 2, 3)
 BUDGETS = ("1", "8", "inf")
@@ -62,23 +62,18 @@ def run(names: Sequence[str]) -> None:
                 print(name, budget, seed, scores_of(folder), flush=True)
 
 
-def direct(names: Sequence[str], budgets: Sequence[str]) -> None:
+def direct(names: Sequence[str], budgets: Sequence[str], processes: int) -> None:
     """Every direct run of ``names`` on the test set that is not there yet; rows in direct.jsonl."""
     done = {(row["name"], row["budget"], row["seed"]) for row in direct_rows()}
-    for name, seed in itertools.product(names, SEEDS):
-        for budget in budgets:
-            if (name, budget, seed) in done:
+    wanted = [case for case in itertools.product(names, budgets, SEEDS) if case not in done]
+    root().mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(direct_row, wanted):
+            if row is None:
                 continue
-            words = [*words_of(name, budget, seed), *QUIET]
-            experiment = Experiment(compose(words))
-            if not isinstance(experiment.strategy, GradientRounds):
-                continue
-            scores = Direct(experiment, held=False).train(experiment)
-            row = {"name": name, "budget": budget, "seed": seed, "scores": scores, "words": words}
-            root().mkdir(parents=True, exist_ok=True)
             with (root() / "direct.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            print(name, budget, seed, scores, flush=True)
+            print(row["name"], row["budget"], row["seed"], row["scores"], flush=True)
 
 
 def direct_rows() -> list[dict[str, Any]]:
@@ -202,6 +197,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS), metavar="EXPERIMENT")
     parser.add_argument("--references", action="store_true", help="fit what needs no federation")
     parser.add_argument("--budget", choices=BUDGETS, help="of the grid to choose in, or of direct")
+    parser.add_argument("--processes", type=int, default=1, help="of choose and direct")
     options = parser.parse_args()
     budgets: Sequence[str] = BUDGETS
     if options.budget is not None:
@@ -209,14 +205,12 @@ def main() -> None:
     if options.what == "run":
         run(options.names)
     elif options.what == "direct":
-        direct(options.names, budgets)
+        direct(options.names, budgets, options.processes)
     elif options.what == "hospitals":
         hospitals(SEEDS)
     elif options.what == "choose":
-        for name in options.names:
-            for budget in budgets:
-                if (name, budget) in GRIDS:
-                    choose(name, budget, SEEDS)
+        cases = [case for case in itertools.product(options.names, budgets) if case in GRIDS]
+        choose(cases, SEEDS, options.processes)
     else:
         table(options.names, options.references)
 

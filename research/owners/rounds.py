@@ -78,6 +78,8 @@ class Owners:
         """The sum of the owners' clipped gradients, (1 + d, classes), constant first."""
         residuals = -softmax(self.features @ weights.astype(np.float32) + biases)
         residuals[np.arange(len(self.labels)), self.labels] += 1
+        if isinstance(self.features, csr_matrix):
+            return self._sparse(residuals, constant, balance, clip)
         total = np.zeros((1 + weights.shape[0], weights.shape[1]))
         for block, rows in zip(self.blocks, self.rows, strict=True):
             own = residuals[rows].astype(np.float32)
@@ -85,6 +87,32 @@ class Owners:
             found /= len(own) ** balance
             total += found * min(1.0, clip / max(float(np.linalg.norm(found)), 1e-12))
         return total
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Where each entry of sparse features is in a table of owners by features."""
+        features = self.features
+        assert isinstance(features, csr_matrix)
+        owners = np.repeat(self.whose, np.diff(features.indptr))
+        return owners * features.shape[1] + features.indices
+
+    def _sparse(
+        self, residuals: NDArray[np.float64], constant: float, balance: float, clip: float
+    ) -> NDArray[np.float64]:
+        """``gradients`` of sparse features: one sum over their entries for each class."""
+        features = self.features
+        assert isinstance(features, csr_matrix)
+        owners, width = self.count, features.shape[1]
+        entries = np.diff(features.indptr)
+        sizes = np.bincount(self.whose) ** balance
+        found = np.empty((residuals.shape[1], owners, 1 + width))
+        for each, own in zip(found, residuals.T, strict=True):
+            each[:, 0] = constant * np.bincount(self.whose, own)
+            values = features.data * np.repeat(own, entries)
+            each[:, 1:] = np.bincount(self.places, values, owners * width).reshape(owners, width)
+        lengths = np.sqrt(np.einsum("kod,kod->o", found, found)) / sizes
+        scales = np.minimum(1, clip / np.maximum(lengths, 1e-12)) / sizes
+        return np.einsum("o,kod->dk", scales, found)
 
 
 class Direct:

@@ -5,8 +5,9 @@
 For every setting the candidates' pilots choose, as the tool does; the same settings then run on the
 clients' own data and the test set. Mean over ``SEEDS`` on both sides, of which digits have more:
 their pilots are quick, and scored on few images. Rows are kept in FILE and not made twice.
-``--frontier FILE``: predictions for rows of ``research.frontier.curves`` that are in FILE already,
-with the settings that these have. Needs ``MURMUR_DATA`` for MNIST and Fashion-MNIST.
+``--frontier FILE``: predictions for cells of ``research.frontier.curves`` whose rows are in FILE
+already, with the settings that were chosen there. Needs ``MURMUR_DATA`` for MNIST and
+Fashion-MNIST.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from fl_app.tools import advise
 from research.frontier import curves as frontier
 from research.frontier.rows import SETTINGS as SETTINGS_OF_FRONTIER
-from research.frontier.rows import Row
+from research.frontier.rows import Cell
 
 SEEDS = {"digits": 6, "mnist": 2, "fashion_mnist": 2}
 _POOL = ("federation.public=10000", "federation.validation=2000")
@@ -47,16 +48,16 @@ SETTINGS = {
     ]
 }
 
-# Rows of the frontier, which one pilot each predicts as they are configured there.
+# Cells of the frontier, which one pilot each predicts as they were chosen there.
 FRONTIER = [
-    f"class statistics | {setting} | {epsilon}"
+    Cell("class statistics", setting, epsilon)
     for setting in (
         "mnist 100, dirichlet 0.1",
         "fashion_mnist 1000, dirichlet 0.5",
         "mnist 1000, dirichlet 0.5",
     )
     for epsilon in (2, 8, 1)
-] + ["disjoint | mnist 1000, dirichlet 0.5 | 2"]
+] + [Cell("disjoint", "mnist 1000, dirichlet 0.5", 2)]
 
 
 def measure(name: str) -> dict[str, object]:
@@ -73,14 +74,20 @@ def measure(name: str) -> dict[str, object]:
     }
 
 
-def measure_frontier(name: str, outcomes: list[float]) -> dict[str, object]:
-    """The prediction, by one pilot, for a row of the frontier whose ``outcomes`` are known."""
-    method, setting, epsilon = name.split(" | ")
-    row = Row(method, setting, float(epsilon), 1)
-    examples = 48_000 // SETTINGS_OF_FRONTIER[setting].clients
-    predicted = advise.accuracy([*row.overrides(), f"federation.pilot={examples}"])
-    outcome = statistics.mean(outcomes)
-    return {"name": name, "predicted": predicted, "outcome": outcome, "chosen": ["as there"]}
+def measure_frontier(cell: Cell, done: frontier.Done) -> dict[str, object]:
+    """The prediction, by one pilot, for a cell of the frontier whose test rows are ``done``."""
+    candidate = frontier.chosen(done, cell)
+    assert candidate is not None
+    words = cell.tests(candidate)[0].overrides()
+    examples = 48_000 // SETTINGS_OF_FRONTIER[cell.setting].clients
+    predicted = advise.accuracy([*words, f"federation.pilot={examples}"])
+    outcome = statistics.mean(frontier.outcomes(done, cell))
+    return {
+        "name": cell.name,
+        "predicted": predicted,
+        "outcome": outcome,
+        "chosen": [f"as there: {candidate}"],
+    }
 
 
 def main() -> None:
@@ -95,12 +102,11 @@ def main() -> None:
     rows = {row["name"]: row for row in map(json.loads, lines)}
     jobs = {name: partial(measure, name) for name in SETTINGS}
     if arguments.frontier is not None:
-        known = frontier.cells(arguments.frontier)
+        known = frontier.load(arguments.frontier)
         jobs = {
-            name: partial(measure_frontier, name, known[setting, method][float(epsilon)])
-            for name in FRONTIER
-            for method, setting, epsilon in [name.split(" | ")]
-            if float(epsilon) in known.get((setting, method), {})
+            cell.name: partial(measure_frontier, cell, known)
+            for cell in FRONTIER
+            if frontier.outcomes(known, cell)
         }
     for name, job in ({} if arguments.show else jobs).items():
         if name not in rows:

@@ -2,8 +2,9 @@
 
 ``python -m research.planner.owners --rows FILE`` measures what is missing in FILE and prints, for
 every setting and ε, the share of the score without noise that is left. The rules were found on the
-settings of ``FOUND`` alone. Gradient rounds are direct runs (``research.owners.rounds``), class
-moments whole ones. Score: AUC of two classes, else accuracy. One seed. Needs ``MURMUR_DATA``.
+settings of ``FOUND`` alone; of class moments they say only where nothing can be learnt. Gradient
+rounds are direct runs (``research.owners.rounds``), class moments whole ones. Score: AUC of two
+classes, else accuracy. One seed. Needs ``MURMUR_DATA``.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ def measure(name: str, budget: str) -> dict[str, object]:
         "budget": budget,
         "ratio": None if said is None else said.ratio,
         "predicted": None if said is None else said.share,
+        "drowned": said is not None and said.ratio < said.least,
         "score": score,
     }
 
@@ -110,7 +112,7 @@ def show(rows: list[dict[str, object]]) -> None:
             continue
         share = float(str(row["score"])) / float(str(free[name]))
         used = "found on" if name in FOUND else "checked"
-        said, gap = "not at this budget", ""
+        said, gap = "not at this budget" if row["drowned"] else "no share", ""
         if row["predicted"] is not None:
             predicted = float(str(row["predicted"]))
             said, gap = f"{predicted:.3f}", f"{share - predicted:+.3f}"

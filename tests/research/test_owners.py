@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from research.owners.choose import GRIDS, candidates
-from research.owners.rounds import Direct
+from research.owners.rounds import Direct, Owners
 from tests.fl_app.running import run_inline
 
 SMALL = [
@@ -63,3 +64,18 @@ def test_a_grid_is_every_combination():
     assert len(candidates(grid)) == 4
     assert ["strategy.length=2", "strategy.average=0"] in candidates(grid)
     assert all(GRIDS.values())
+
+
+def test_sparse_owners_have_the_gradients_of_dense_ones() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.random((60, 40)).astype(np.float32)
+    features[features < 0.9] = 0
+    labels = rng.integers(0, 3, 60)
+    whose = np.sort(np.r_[np.arange(7), rng.integers(0, 7, 53)])
+    weights, biases = rng.normal(size=(40, 3)), rng.normal(size=3)
+    dense = Owners(features, labels, whose)
+    sparse = Owners(csr_matrix(features), labels, whose)
+    for clip in (0.1, 100.0):
+        expected = dense.gradients(weights, biases, 0.3, 0.5, clip)
+        found = sparse.gradients(weights, biases, 0.3, 0.5, clip)
+        assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -130,7 +130,11 @@ SIGNAL = ["dataset=digits", "federation.public=0", "engine=inline"]
         (["strategy=gradient_rounds", "privacy.epsilon=50"], "of the score without noise"),
         (["strategy=gradient_rounds", "privacy.epsilon=inf"], "all of it: there is no noise"),
         (["strategy=class_moments", "privacy.epsilon=0.1"], "not at this budget"),
-        (["strategy=class_moments", "privacy.unit=record", "privacy.epsilon=30"], "at most about"),
+        (
+            ["strategy=class_moments", "privacy.unit=record", "privacy.epsilon=30"],
+            "no share is foretold: how much is kept depends on how the classes lie",
+        ),
+        (["strategy=class_moments", "privacy.epsilon=0.1"], "to stand above the noise:"),
     ],
 )
 def test_what_noise_leaves_is_said_from_public_numbers(words, said, capsys):
