@@ -177,7 +177,7 @@ def _best(done: Done, alternatives: Iterable[Cell]) -> Cell | None:
 
 
 def _named(done: Done, cell: Cell | None) -> str:
-    if cell is None:
+    if cell is None or not outcomes(done, cell):
         return "–"
     return f"{_cell(outcomes(done, cell))}, {cell.method.partition(',')[0]}"
 

@@ -36,12 +36,12 @@ COLOURS = {
 
 
 def measured(page: str) -> dict[tuple[str, str], list[float]]:
-    """The rows of the page's table for sums only.
+    """The rows of the page's first table for sums only that begins at ε = 0.5.
 
     Returns:
         (method, setting) -> mean accuracy at each of ``EPSILONS``, then without noise.
     """
-    table = page.partition("| sums only |")[2].partition("\n\n")[0]
+    table = page.partition("| sums only | ε = 0.5")[2].partition("\n\n")[0]
     found = {}
     for line in table.splitlines():
         named = re.match(r"\| ([^:|]+): ([^|]+) \|", line)
