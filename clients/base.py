@@ -216,6 +216,10 @@ class Client(ABC):
         """
         return type(self).answer is not Client.answer
 
+    def most_canaries(self) -> int | None:
+        """How many canaries an answer has room for (``vector_canary``); None: any number."""
+        return None
+
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """What number ``name`` of ``count`` has for ``audit=canaries``, by the run's seed.
 

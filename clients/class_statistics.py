@@ -96,6 +96,9 @@ class ClassStatisticsClient(Client):
             raise TaskError("coordinates: must be finite")
         return places
 
+    def most_canaries(self) -> int:  # noqa: D102
+        return math.prod(self.release.shape)
+
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """Matrices (k, C) of norm 1."""
         canary = vector_canary(math.prod(self.release.shape), 1.0, self.setup.seed, name, count)

@@ -175,6 +175,9 @@ class NbAFLClient(Client):
             return steps
         return self.noise.mechanism.privatize_integers(steps, noise)
 
+    def most_canaries(self) -> int:  # noqa: D102
+        return self.trainer.num_parameters
+
     def canary(self, task: Task, name: int, count: int) -> Canary:
         """Models of norm C."""
         size = self.trainer.num_parameters

@@ -279,6 +279,10 @@ class CohortStrategy(Strategy, ABC):
         """
         return None
 
+    def would_help(self) -> list[str]:
+        """Settings of its own that would leave less of its signal in the noise, for a forecast."""
+        return []
+
     @property
     def scores_own_models(self) -> bool:
         """Whether what is scored are models that clients keep, which train without noise."""

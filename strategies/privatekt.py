@@ -138,6 +138,12 @@ class PrivateKT(CohortStrategy):
         labels = self.K * budget.releases * self.setup.num_clients
         return self.answers.lead(labels / self.classes)
 
+    def would_help(self) -> list[str]:
+        """Images of each client's own, where all label the same ones."""
+        if self.is_disjoint:
+            return []
+        return ["images of its own for each client (experiment=digits_disjoint)", "strategy=votes"]
+
     # The round ------------------------------------------------------------------------------
 
     def cohort(self, number: int) -> NDArray[np.int64]:

@@ -86,7 +86,8 @@ def serve(overrides: list[str], nodes: int, workers: int, answer: Answer) -> Non
 def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
     """Run a composed ``config``, whose classes may be anybody's (``examples/one_file.py``).
 
-    Nothing of it is checked against conf/, and no policy limits the clients.
+    Nothing of it is checked against conf/. ``privacy.policy`` limits the clients, and their ledgers
+    know the run by ``run_name``.
 
     Args:
         config: the whole configuration; ``engine`` in it is not read.
@@ -101,7 +102,7 @@ def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
     from fl_app.run.hosts import SimulatedHost, host_for
     from murmur.round.host import SimulatedHome
 
-    home = SimulatedHome.of(folder.path)
+    home = SimulatedHome.of(folder.path, config.privacy.policy, config.run_name)
 
     def answer(message: Message, _: Context) -> Message:
         host = host_for(config, home, SimulatedHost)

@@ -77,6 +77,9 @@ class CanaryClients:
                 f"canaries={count}: {name} has no canaries, since its noise goes into training or "
                 "its answers are no vectors and no labels; set audit=none and use `murmur audit`"
             )
+        most = client.most_canaries()
+        if most is not None and count > most:
+            raise ValueError(f"canaries={count}: must be at most {most}, the size of an answer")
         if not strategy.summed:
             raise ValueError(
                 f"canaries={count}: {name} does not sum what clients send; set audit=none"
@@ -118,10 +121,6 @@ class CanaryClients:
             task: what a client of the cohort is asked. Each canary stands beside it, and is asked
                 and weighed as that one is.
             total: the sum of the clients that answered; canaries are added to it.
-
-        Raises:
-            ValueError: an answer has fewer entries than there are canaries, which the first round
-                shows.
         """
         self.others = total.total.astype(np.float64)
         self.task = task

@@ -98,6 +98,7 @@ def _help(experiment: Experiment, ratio: float) -> str:
         parts.append("fewer rounds")
     if "labels" not in strategy.noise_facts():
         parts.append("a model of fewer weights")
+    parts += strategy.would_help()
     if name != "class_statistics":
         parts.append("strategy=class_statistics")
     return (

@@ -72,11 +72,12 @@ STUDIES: Mapping[str, Mapping[str, list[str]]] = {
             "federation.clients_per_round=40",
             *SGD,
         ],
-        "FedAvg, each client's own noise": [
+        "FedAvg, each client's own noise, ε = 47.4 for the run": [
             "strategy=fedavg",
             "protection=distributed",
             "privacy=local",
-            "privacy.epsilon=5",
+            "privacy.threat=local",
+            "privacy.epsilon=47.4",  # what 33 uploads at ε = 5 each add up to
             *CLIENTS,
             "federation.clients_per_round=40",
             *SGD,

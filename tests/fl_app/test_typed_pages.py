@@ -1,7 +1,8 @@
-"""The commands of README.md and docs/start.md, typed in order by a stranger, and their output.
+"""The commands of README.md and of pages in docs/, typed in order by a stranger, and their output.
 
-Runs are made smaller by words behind what stands on the page; nothing else is changed. What is
-printed must say whom an ε protects from whom, wherever there is one.
+Runs of README.md and docs/start.md are made smaller by words behind what stands on the page; those
+of other pages are typed as they stand. What is printed must say whom an ε protects from whom,
+wherever there is one.
 """
 
 import re
@@ -21,7 +22,7 @@ NUMBER = re.compile(r"ε = (?:[\d.,]+|∞)")
 def commands(page):
     """The words of each command on a page, in their order."""
     text = (PROJECT / page).read_text(encoding="utf-8")
-    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL))
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
     return [shlex.split(line, comments=True) for line in blocks.splitlines() if line.strip()]
 
 
@@ -52,9 +53,9 @@ def stranger(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
 
-    def call(*words):
+    def call(*words, status=0):
         monkeypatch.setattr("sys.argv", ["murmur"])
-        assert main(words) == 0, (words, capsys.readouterr())
+        assert main(words) == status, (words, capsys.readouterr())
         return capsys.readouterr().out
 
     return call
@@ -99,6 +100,43 @@ def test_five_minutes_as_a_stranger_types_them(stranger, tmp_path):
             assert sum(found.values()) >= 2 and all("against" in heading for heading in found)
     page = (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
     assert re.search(r"All of runs: \d+ runs, those of 1 sweep among them", page)
+
+
+def type_page(page, stranger, folder, refused=()):
+    """Type a page's `murmur` commands in a checkout's ``folder``; ``refused`` end with status 1.
+
+    A run that the page calls RUN is the newest one there.
+    """
+    for name in ("deploy", "examples"):
+        (folder / name).symlink_to(PROJECT / name)
+    for program, *words in commands(page):
+        if program != "murmur":
+            continue
+        runs = sorted(folder.glob("runs/2*"), key=lambda run: run.stat().st_mtime)
+        words = [word.replace("runs/RUN", str(runs[-1])) if runs else word for word in words]
+        said = stranger(*words, status=int(words[0] in refused))
+        if words[0] != "statement":  # its sentences go over several lines
+            assert bare(said) == []
+        if words[0] == "-m":
+            found = tables(said)
+            assert found and all("against" in heading for heading in found)
+
+
+@pytest.mark.long
+def test_the_page_for_those_who_answer_for_data(stranger, tmp_path):
+    type_page("docs/data-protection.md", stranger, tmp_path, refused=("doctor",))
+    assert "measured" in (tmp_path / "runs" / "trial" / "privacy.txt").read_text()
+
+
+@pytest.mark.long
+def test_the_page_for_engineers(stranger, tmp_path):
+    type_page("docs/engineers.md", stranger, tmp_path)
+
+
+@pytest.mark.long
+def test_the_page_for_researchers(stranger, tmp_path, data_root):
+    type_page("docs/researchers.md", stranger, tmp_path)
+    assert (tmp_path / "tonight.tex").read_text().count("\\begin{table}") >= 1
 
 
 def test_a_bare_figure_is_noticed():

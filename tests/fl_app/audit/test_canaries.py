@@ -103,6 +103,7 @@ def test_a_run_without_canaries_is_what_it_was_and_says_so(tmp_path):
         (["strategy=fedavg", "privacy=none"], "nothing to measure"),
         (["strategy=nbafl", "privacy=paper"], "protects records"),
         ([*CENTRAL, "audit.canaries=8"], "audit.canaries=8: must be at least 16"),
+        ([*CENTRAL, "audit.canaries=651"], "canaries=651: must be at most 650, the size of"),
     ],
 )
 def test_what_canaries_cannot_measure_is_refused_before_the_run(words, said):

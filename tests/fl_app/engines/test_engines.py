@@ -1,9 +1,15 @@
 """Same seed, same result, bit for bit, however the cohort is spread over nodes and workers."""
 
+from pathlib import Path
+
 import pytest
 from safetensors.numpy import load_file
 
-from tests.fl_app.running import run_inline
+from fl_app.config.composition import compose
+from fl_app.engines.inline import run_config
+from fl_app.run.results import RunFolder
+from murmur.privacy.ledger import Ledger
+from tests.fl_app.running import SMALL, run_inline
 
 PAPER = "privacy=paper"  # the budget of a round, to which rounds can be added
 
@@ -86,3 +92,16 @@ def test_all_reference_strategies_run_and_say_that_they_are_not_private(tmp_path
         assert run.metrics()["epsilon_proven"] == "infinity"
         assert "NOT PRIVATE" in (run.path / "privacy.txt").read_text()
         assert run.metrics()["accuracy"] > 0.2, strategy
+
+
+def test_a_composed_run_keeps_its_owners_policy_and_its_name(tmp_path):
+    policy = Path(__file__).resolve().parents[3] / "deploy" / "policies" / "votes.yaml"
+    config = compose([*SMALL, "run_name=mine"])
+    run_config(config, RunFolder(tmp_path / "free"))
+    with Ledger(tmp_path / "free" / "ledger.sqlite", create=False) as ledger:
+        assert {entry.run for entry in ledger.entries()} == {"mine"}
+    held = compose([*SMALL, f"privacy.policy={policy}"])
+    run = RunFolder(tmp_path / "held")
+    run_config(held, run)
+    assert len(run.rows()[-1]["failed"]) == held.federation.num_clients
+    assert "the policy" in str(run.rows()[-1]["failed"])

@@ -53,6 +53,12 @@ def test_labels_of_own_images_add_up_over_a_class():
     assert many.signal_to_noise() == pytest.approx(2 * few.signal_to_noise())
 
 
+def test_what_helps_the_default_run_is_named_and_helps():
+    line = expectation.expectation(experiment())
+    assert "accuracy close to chance" in line and "experiment=digits_disjoint" in line
+    assert experiment("experiment=digits_disjoint").strategy.signal_to_noise() > 1.5
+
+
 def test_where_it_does_not_nothing_is_asked_for():
     line = expectation.expectation(experiment("strategy=class_statistics"))
     assert "near that without noise" in line and "what would help" not in line
