@@ -46,6 +46,7 @@ MOST_ROUNDS = 60  # drawn of a line
 MOST_LINES = 8  # in one panel; more stand in further ones
 MOST_CLIENTS = 120  # columns of a partition
 DIVERGED = 10  # times the median loss
+FEW_ROUNDS = 5  # so many have a mark each on the axis; Vega would also mark halves
 SPREAD = {"low": "95% from", "high": "95% to", "runs": "runs"}  # columns of every figure with seeds
 
 
@@ -268,7 +269,7 @@ def epsilon_figure(grouping: Grouping, score: str) -> Figure | None:
         layers = [
             claim.mark_line(strokeWidth=1.5).encode(detail="key:N"),
             canaries.mark_line(strokeWidth=1.5).encode(detail="key:N"),
-            proven.mark_rule().encode(y=_y(points, score, "low"), y2="high:Q"),
+            proven.mark_rule(clip=True).encode(y=_y(points, score, "low"), y2="high:Q"),
             proven.mark_point(filled=True, size=70, opacity=1),
             claimed.mark_point(filled=False, size=150, opacity=1),
             measured.mark_point(filled=True, size=25, opacity=1),
@@ -321,8 +322,11 @@ def rounds_figure(
             same = {"key": "", "family": "", "line": comparison.name, "setting": comparison.name}
             points = pandas.concat([points, lines.assign(**same)], ignore_index=True)
             reading += f" Dashed and dark: {comparison.name}."
-    axis = alt.Axis(tickMinStep=1, format="d")
-    scale = alt.Scale(domain=[int(curves["round"].min()), max(int(last), 1)])
+    first = int(curves["round"].min())
+    end = max(int(last), 1)
+    few: Any = list(range(first, end + 1)) if end - first <= FEW_ROUNDS else alt.Undefined
+    axis = alt.Axis(tickMinStep=1, format="d", values=few)
+    scale = alt.Scale(domain=[first, end])
     x = alt.X("round:Q", title="round", axis=axis, scale=scale)
     panels = _line_panels(points, grouping, x, "round", score)
     columns = {"setting": "setting", "round": "round", "mean": score, **SPREAD}
@@ -575,7 +579,7 @@ def _line_panels(
         low = _y(points, score, "low")
         dots = base.mark_point(filled=True, size=35, opacity=1)
         layers = [
-            base.mark_area(opacity=0.15).encode(y=low, y2="high:Q", color=looks["color"]),
+            base.mark_area(opacity=0.15, clip=True).encode(y=low, y2="high:Q", color=looks["color"]),
             base.mark_line(strokeWidth=2).encode(**stroke),
             dots.encode(tooltip=_tips("setting", read, score), **marks),
         ]
@@ -641,6 +645,9 @@ def _y(points: pandas.DataFrame, score: str, field: str = "mean") -> alt.Y:
     title = score.replace("_", " ")
     if score == "loss" and low > 0 and high > DIVERGED * values.median():
         return alt.Y(f"{field}:Q", title=f"{title} (log)", scale=alt.Scale(type="log"))
+    if score != "loss" and points["mean"].between(0, 1).all():
+        low = max(low, 0.0)  # an interval may go beyond what a share can be
+        high = min(high, 1.0)
     room = 0.05 * (high - low) or 0.5 * abs(low) or 0.5
     return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=[low - room, high + room]))
 
