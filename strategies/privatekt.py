@@ -73,6 +73,11 @@ class PrivateKT(CohortStrategy):
         require_images(K, len(setup.public), asked)
         if self.is_disjoint and learning.target != "posterior":
             raise ValueError(f"target={learning.target!r}: answers=disjoint needs 'posterior'")
+        if self.is_disjoint and setup.cohorts.kind == "poisson":
+            raise ValueError(
+                "schedule=poisson: answers=disjoint needs images for a cohort of known size; set "
+                "federation.schedule=random or rotate"
+            )
         self.K = K
         self.use_labels = use_labels
         self.student = Student(self.trainer, setup.public, setup.seed, learning)

@@ -119,6 +119,8 @@ def _main() -> None:
     words = [word for word in words if not word.startswith("--language=")]
     while words and words[0].startswith("-"):
         words.pop(0)
+    if not words:
+        raise SystemExit("a worker of Ray: its command line names no file to run")
     try:
         if words[0].endswith("default_worker.py"):
             return _request(words)

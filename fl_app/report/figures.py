@@ -577,9 +577,10 @@ def _line_panels(
         marks = {name: looks[name] for name in ("color", "shape")}
         base = numbers_of("panel", title).encode(x=x, y=y)
         low = _y(points, score, "low")
+        band = base.mark_area(opacity=0.15, clip=True)
         dots = base.mark_point(filled=True, size=35, opacity=1)
         layers = [
-            base.mark_area(opacity=0.15, clip=True).encode(y=low, y2="high:Q", color=looks["color"]),
+            band.encode(y=low, y2="high:Q", color=looks["color"]),
             base.mark_line(strokeWidth=2).encode(**stroke),
             dots.encode(tooltip=_tips("setting", read, score), **marks),
         ]

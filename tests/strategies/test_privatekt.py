@@ -6,6 +6,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from fl_app.config.composition import compose
+from fl_app.config.errors import ConfigError
+from fl_app.run.experiment import Experiment
 from murmur.learning.data.datasets import Examples
 from murmur.learning.linear_model import to_parameters
 from murmur.learning.models import mlp
@@ -281,3 +284,9 @@ def test_budget_for_the_run_is_kept_by_the_exact_composition():
     total = strategy.report.statement().guarantees[0].proven_total
     assert 3.99 < total <= 4.0
     assert strategy.epsilon > 4.0 / 50
+
+
+def test_images_of_ones_own_need_a_cohort_of_known_size():
+    words = ["strategy=privatekt", "strategy.answers=disjoint", "strategy.target=posterior"]
+    with pytest.raises(ConfigError, match="schedule=poisson: answers=disjoint needs"):
+        Experiment(compose([*words, "federation.schedule=poisson", "privacy=none"]))
