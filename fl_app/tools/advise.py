@@ -25,7 +25,7 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -170,6 +170,21 @@ def tried(request: Request) -> Iterator[Tried]:
         yield Tried(tuple(candidate), tuple(request.accuracies(candidate)), facts)
 
 
+def _watched(request: Request) -> Iterable[Tried]:
+    """``tried``, with a bar on a terminal: pilots take seconds to minutes."""
+    from rich.progress import track
+
+    shown = fl_app.console.console()
+    return track(
+        tried(request),
+        "pilots of each candidate",
+        total=len(candidates(request.words)),
+        console=shown,
+        transient=True,
+        disable=not shown.is_terminal,
+    )
+
+
 def needed(request: Request, best: Tried, least: float, most: int) -> int | None:
     """How many clients the candidate ``best`` needs to reach the accuracy ``least``.
 
@@ -209,7 +224,7 @@ def settings(argv: list[str]) -> int:
     if epsilon is None:
         epsilon = config.privacy.epsilon
     request = Request(tuple(options.overrides), clients, examples, epsilon, options.pilots)
-    found = sorted(tried(request), key=lambda one: -one.expected)
+    found = sorted(_watched(request), key=lambda one: -one.expected)
     if not found:
         print("murmur advise: no candidate fits; see above", file=sys.stderr)
         return 2

@@ -1,7 +1,11 @@
 """`murmur advise settings`: candidates, leads, how many clients are needed; questions."""
 
-import pytest
+import io
 
+import pytest
+from rich.console import Console
+
+import fl_app.console
 from fl_app.cli import main
 from fl_app.tools import advise
 from murmur.papers.privatekt import LabelQuery, Votes
@@ -89,3 +93,15 @@ def test_a_strategy_that_lists_nothing_is_refused(capsys):
         main(["advise", "settings", "strategy=kd_dpfl", "--clients", "40", "--epsilon", "1"]) == 2
     )
     assert "strategy=kd_dpfl" in capsys.readouterr().err
+
+
+def test_pilots_have_a_bar_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(advise, "_facts", lambda request, candidate: {})
+    monkeypatch.setattr(advise.Request, "accuracies", lambda request, candidate: [0.5])
+    said = io.StringIO()
+    shown = Console(file=said, force_terminal=True)
+    monkeypatch.setattr(fl_app.console, "console", lambda: shown)
+    request = advise.Request(tuple(WORDS), 10, 5, 1.0)
+    found = list(advise._watched(request))
+    assert len(found) == len(advise.candidates(WORDS))
+    assert "pilots of each candidate" in said.getvalue()
