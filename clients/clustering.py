@@ -78,7 +78,7 @@ class ClusteringClient(FedAvgClient):
             soft_targets=True,
             **self.training.how,
         )
-        update = trained.astype(np.float64) - task.model
+        update = np.subtract(trained, task.model, dtype=np.float64)
         return update if np.isfinite(update).all() else np.zeros(len(update))
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:

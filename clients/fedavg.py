@@ -131,7 +131,8 @@ class FedAvgClient(ProtectedClient):
 
     def train(self, task: Task, data: LocalData) -> NDArray:
         """The update (d,) of local training; zeros where training diverges."""
-        return self.training.train(task, data, self.share).astype(np.float64) - task.model
+        trained = self.training.train(task, data, self.share)
+        return np.subtract(trained, task.model, dtype=np.float64)
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:
         """See ``Client``."""

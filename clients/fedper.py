@@ -90,7 +90,7 @@ class FedPerClient(FedAvgClient):
             return self._score(task, data)
         model = self.training.train(task, data, self.share)
         self.setup.memory.save(task.client, task.round, {"personal": model[self.shared :]})
-        return model[: self.shared].astype(np.float64) - task.model[: self.shared]
+        return np.subtract(model[: self.shared], task.model[: self.shared], dtype=np.float64)
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """What the protection leaves of the update; a report as it is."""

@@ -128,7 +128,7 @@ class NbAFLClient(Client):
         pull = self.noise.proximal_mu * SENSITIVITY * rate * size / self.local.clipping_norm
 
         def drift() -> NDArray[np.int64]:
-            away = self.trainer.parameters().astype(np.float64) - anchor
+            away = np.subtract(self.trainer.parameters(), anchor, dtype=np.float64)
             return np.rint(pull * away).astype(np.int64)
 
         train_privately(

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+BLOCK = 1 << 16
+"""Entries of a long vector that are worked on at a time."""
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things in words: 1 client, 2 clients."""
     if number == 1:
@@ -126,6 +130,12 @@ def seeded_torch(seed: int) -> Iterator[None]:
         if devices:
             torch.cuda.manual_seed_all(seed)
         yield
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """``size`` entries in pieces that a processor's cache holds, so that no copy of all is made."""
+    for start in range(0, size, BLOCK):
+        yield slice(start, min(start + BLOCK, size))
 
 
 def framed(*fields: bytes) -> bytes:

@@ -297,7 +297,7 @@ class Layout:
         """
         self.require_same(trained)
         parts = [
-            (trained[name].astype(np.float64) - base[name].astype(np.float64)).reshape(-1)
+            np.subtract(trained[name], base[name], dtype=np.float64).reshape(-1)
             for name in self.trained
         ]
         change = np.concatenate(parts)

@@ -130,17 +130,26 @@ class PrivacyReport:
             split=of.setup.split,
         )
 
-    def spent_in_all(self) -> Event:
+    def spent_in_all(self, roughly: bool = False) -> Event:
         """What the most exposed client has released, its evaluations included.
 
         As the budget's adversary sees it. Two clients' worst parts may be taken together, which is
         above what any one of them has released.
+
+        Parameters
+        ----------
+        roughly : bool
+            Round up the number of releases (``rounded_up``), at most to as many as are planned: in
+            a long run most rounds then share an ε that was computed before.
         """
         if self.of.evaluation is None:
             evaluation = []
         else:
             evaluation = self.of.evaluation.spent()
-        return ComposedEvent((self.of.spent(), *evaluation))
+        spent = ComposedEvent((self.of.spent(), *evaluation))
+        if roughly:
+            return rounded_up(spent, self.of.setup.budget.releases)
+        return spent
 
     def exposures(self) -> list[Exposure]:
         """The usual adversaries: a server that reads messages, and one that sees only sums.
@@ -231,6 +240,20 @@ class PrivacyReport:
             of.sums.least_survivors or of.sums.least_hidden,
             of.weights(),
         )
+
+
+def rounded_up(event: Event, most: int) -> Event:
+    """``event`` or a little more: numbers of repetitions have at most seven binary digits.
+
+    That is at most 1.6% more releases. Those up to ``most`` stay within it.
+    """
+    if isinstance(event, ComposedEvent):
+        return ComposedEvent(tuple(rounded_up(part, most) for part in event.events))
+    if not isinstance(event, RepeatedEvent):
+        return event
+    unit = 1 << max(0, event.count.bit_length() - 7)
+    count = -(-event.count // unit) * unit
+    return replace(event, count=max(event.count, min(count, most)))
 
 
 def _together(earlier: Exposure, later: Exposure) -> Exposure:

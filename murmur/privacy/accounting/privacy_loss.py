@@ -24,8 +24,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 
 from murmur.privacy.accounting import gaussian
@@ -270,18 +272,18 @@ class _Tilted:
         if not parts:
             return cls(theta, log_scale, gaussian_mu, np.zeros(1), np.ones(1))
         step = parts[0].step
-        moments = [part.moments(theta) for part in parts]
-        first, points, whole = _window(parts, moments)
+        tilts = [part.tilted(theta) for part in parts]
+        first, points, whole = _window(parts, tilts)
         if points > _MAX_POINTS:
             return None
         size = fft.next_fast_len(points, real=True)
         transform = np.ones(size // 2 + 1, dtype=np.complex128)
         shift = 0
-        for part, (mean, _) in zip(parts, moments, strict=True):
-            centre = round(mean / step) - part.lowest
+        for part, tilt in zip(parts, tilts, strict=True):
+            centre = round(float(tilt @ np.arange(tilt.size)))
             padded = np.zeros(size)
-            padded[: part.probabilities.size] = part.tilted(theta)
-            transform *= fft.rfft(np.roll(padded, -centre)) ** part.count
+            padded[: tilt.size] = tilt
+            transform *= _power(fft.rfft(np.roll(padded, -centre)), part.count)
             shift += part.count * (part.lowest + centre)
         weights = np.roll(fft.irfft(transform, size), shift - first)[:points]
         weights = np.maximum(weights, 0.0)
@@ -308,6 +310,8 @@ class _Tilted:
         if self.gaussian_mu:
             log_gap = gaussian.log_delta(epsilon - losses, self.gaussian_mu)
             log_gap -= _gaussian_log_mgf(self.theta, self.gaussian_mu)
+            # At most 1 everywhere, by the Chernoff bound: no overflow.
+            kernel = np.exp(log_gap - self.theta * (losses - epsilon))
             # Far below the tilt's centre all of the kernel underflows, where δ is next to 1.
             faded = _UNDERFLOW
         else:
@@ -318,14 +322,27 @@ class _Tilted:
             used = slice(int(above[0]), int(above[1]))
             losses = losses[used]
             weights = weights[used]
-            log_gap = gaussian.log1mexp(epsilon - losses)
-        # At most 1 everywhere, by the Chernoff bound: no overflow.
-        kernel = np.exp(log_gap - self.theta * (losses - epsilon))
+            below = epsilon - losses
+            kernel = -np.expm1(below) * np.exp(self.theta * below)
         total = float(weights @ kernel) + faded + self.alias
         total += self.error * float(np.linalg.norm(kernel))
         if total <= 0:
             return -math.inf
         return self.log_scale - self.theta * epsilon + math.log(total)
+
+
+def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+    """``base`` to an integer of 1 at least, elementwise, by squaring: NumPy's own takes logarithms.
+
+    Its rounding is at most that of as many products one after the other.
+    """
+    if exponent == 1:
+        return base
+    root = _power(base, exponent // 2)
+    power = root * root
+    if exponent % 2:
+        power *= base
+    return power
 
 
 def _without_ends(weights: Floats) -> slice:
@@ -335,21 +352,52 @@ def _without_ends(weights: Floats) -> slice:
     return slice(first, last)
 
 
-def _window(
-    parts: Sequence[LatticeLoss], moments: Sequence[tuple[float, float]]
-) -> tuple[int, int, bool]:
+def _window(parts: Sequence[LatticeLoss], tilts: Sequence[Floats]) -> tuple[int, int, bool]:
     """First lattice point and length of a window for the sum, and whether that is all of it.
 
-    By Bernstein's inequality the tilted distribution holds less than e^``_LOG_ALIAS`` outside.
+    The tilted distribution holds less than e^``_LOG_ALIAS`` outside, by a Chernoff bound on each
+    side of the mean. ``tilts``: each part's tilted probabilities.
     """
-    step = parts[0].step
-    span = max(part.probabilities.size for part in parts)
-    mean = sum(part.count * m for part, (m, _) in zip(parts, moments, strict=True)) / step
-    variance = sum(part.count * v for part, (_, v) in zip(parts, moments, strict=True)) / step**2
-    linear = -_LOG_ALIAS * span / 3
-    reach = linear + math.sqrt(linear**2 - 2 * _LOG_ALIAS * variance)
+    mean = 0.0
+    variance = 0.0
+    centred = []
+    for part, tilt in zip(parts, tilts, strict=True):
+        values = np.arange(tilt.size, dtype=np.float64)
+        centre = float(tilt @ values)
+        values -= centre
+        mean += part.count * (part.lowest + centre)
+        variance += part.count * float(tilt @ values**2)
+        with np.errstate(divide="ignore"):
+            centred.append((part.count, np.log(tilt), values))
     support = sum(part.count * (part.probabilities.size - 1) for part in parts) + 1
-    points = 2 * math.ceil(reach) + span
+    first = math.floor(mean) - _reach(centred, variance, -1)
+    last = math.ceil(mean) + _reach(centred, variance, 1)
+    points = max(last - first + 1, *(tilt.size for tilt in tilts))
     if points >= support:
         return sum(part.count * part.lowest for part in parts), support, True
-    return round(mean) - points // 2, points, False
+    return first, points, False
+
+
+def _reach(
+    centred: Sequence[tuple[int, Floats, Floats]], variance: float, side: Literal[-1, 1]
+) -> int:
+    """How far from its mean the sum lies on one side, but for half of e^``_LOG_ALIAS``.
+
+    Args:
+        centred: of each part its count, logarithms of its probabilities, values less their mean.
+        variance: of the sum.
+        side: 1 above the mean, -1 below.
+    """
+    if variance == 0:
+        return 0
+    tail = math.log(2) - _LOG_ALIAS
+    gaussian = math.sqrt(2 * tail / variance)  # the best exponent if the sum were normal
+    found = math.inf
+    for exponent in (gaussian / 4, gaussian / 2, gaussian):
+        log_mgf = 0.0
+        for count, log_weights, values in centred:
+            scaled = log_weights + side * exponent * values
+            top = float(scaled.max())
+            log_mgf += count * (math.log(float(np.exp(scaled - top).sum())) + top)
+        found = min(found, (log_mgf + tail) / exponent)
+    return math.ceil(found)

@@ -3,16 +3,20 @@
 Rounding to the nearest grid point would let a vector outgrow its clipping norm, by √d half steps
 in d dimensions. ``truncate`` rounds towards zero, which lets none: the sensitivity of a sum of such
 integers, to one vector more or less, is ``CLIP_STEPS`` in any number of dimensions.
+
+A model may have 10⁷ entries: vectors are gone through in blocks, in float64, and nothing of their
+size is made but the result.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from murmur.common import require_finite, require_positive
+from murmur.common import blocks, require_finite, require_positive
 
 
 def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
@@ -36,17 +40,18 @@ def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
     if x.dtype.kind != "f":
         raise ValueError(f"x of dtype {x.dtype}: must hold floats")
     require_finite("x", x)
-    if _length(x) <= bound:
+    largest = _largest(x)
+    # In units of the largest entry, squares neither overflow nor vanish together.
+    length = _norm(x, largest)
+    if float(largest) * length <= bound:
         return x.copy()
-    # Entries up to 1 first: their squares neither overflow nor vanish together.
-    unit = x / _largest(x)
-    factor = bound / _length(unit)
+    factor = bound / length
     shrink = float(np.finfo(x.dtype).eps)
-    out = (unit * factor).astype(x.dtype)
+    out = _scaled(x, largest, factor)
     while _length(out) > bound:
         factor *= 1 - shrink
         shrink *= 2
-        out = (unit * factor).astype(x.dtype)
+        out = _scaled(x, largest, factor)
     return out
 
 
@@ -79,15 +84,34 @@ def project_simplex(x: ArrayLike) -> NDArray[np.float64]:
 
 
 def _largest(x: NDArray[Any]) -> np.float64:
-    return np.abs(x).max(initial=0).astype(np.float64)
+    return np.float64(max(x.max(initial=0), -x.min(initial=0)))
+
+
+def _norm(x: NDArray[Any], unit: float) -> float:
+    """The L2 norm of ``x`` in ``unit``; 0 for a unit of 0."""
+    if unit == 0:
+        return 0.0
+    flat = x.reshape(-1)
+    square = 0.0
+    for block in blocks(flat.size):
+        part = np.divide(flat[block], unit, dtype=np.float64)
+        square += float(part @ part)
+    return math.sqrt(square)
 
 
 def _length(x: NDArray[Any]) -> float:
-    """The L2 norm in float64, also where squares would overflow or vanish."""
+    """The L2 norm, also where squares would overflow or vanish."""
     largest = _largest(x)
-    if largest:
-        return float(largest) * float(np.linalg.norm(x / largest))
-    return 0.0
+    return float(largest) * _norm(x, largest)
+
+
+def _scaled(x: NDArray[Any], unit: np.float64, factor: float) -> NDArray[Any]:
+    """``x`` / ``unit`` · ``factor``, of its own dtype."""
+    flat = x.reshape(-1)
+    out = np.empty(flat.shape, x.dtype)
+    for block in blocks(flat.size):
+        out[block] = flat[block] / unit * factor
+    return out.reshape(x.shape)
 
 
 CLIP_STEPS = 1 << 20
@@ -104,8 +128,13 @@ def truncate(x: NDArray[Any], clip: float) -> NDArray[np.int64]:
         ValueError: ``clip`` is out of range, or ``x`` is longer than ``clip`` or not finite.
     """
     require_positive("clip", clip)
-    unit = np.asarray(x, dtype=np.float64) / clip
-    length = float(np.linalg.norm(unit))
+    x = np.asarray(x)
+    length = _norm(x, clip)
     if not length <= 1 + 2.0**-40:
         raise ValueError(f"x of norm {length * clip:g}: must be clipped to clip={clip:g} first")
-    return np.trunc(unit * (CLIP_STEPS * _SAFE)).astype(np.int64)
+    flat = x.reshape(-1)
+    steps = np.empty(flat.shape, np.int64)
+    for block in blocks(flat.size):
+        unit = np.divide(flat[block], clip, dtype=np.float64)
+        steps[block] = np.trunc(unit * (CLIP_STEPS * _SAFE))
+    return steps.reshape(x.shape)

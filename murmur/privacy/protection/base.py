@@ -288,7 +288,9 @@ class Clipped(Protection):
         ``clip``: the round's norm by the server's word; None for this object's own.
         """
         norm = self.clip if clip is None else clip
-        finite = np.nan_to_num(vector)
+        finite = vector
+        if not np.isfinite(vector).all():
+            finite = np.nan_to_num(vector)
         clipped = clip_l2(finite, norm)
         steps = truncate(clipped, norm)
         if not self.clipping.adaptive:
