@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,13 @@ FEW, MANY = 1_000, 1_000_000
 MIB = 2**20
 PLAIN = ["strategy=fedavg", "privacy=none", "model=linear", "tracking=none", "engine=inline"]
 SMALL = [*PLAIN, "federation.public=0", "federation.num_rounds=2"]
+WIDTHS = 1_340, 134_000  # of a hidden layer: 10⁵ and 10⁷ parameters on digits
+PROTECTED = {
+    "fedavg": ["privacy=none"],
+    "distributed": ["protection=distributed", "privacy.secure_aggregation=simulated"],
+    "secure": ["protection=distributed", "privacy.secure_aggregation=on"],
+}
+LONG = 1_000, 2_000  # rounds
 SCHEDULE = (
     "from murmur.round.cohorts import Schedule as S; S('random', {}, 10**4, {}, 1).participations"
 )
@@ -161,6 +169,38 @@ def prompt(bench: Bench) -> str:
     return f"{ended - (bench.folder / 'ray' / 'metrics.json').stat().st_mtime:.1f} s"
 
 
+def parameters(bench: Bench, protection: str) -> str:
+    """What each of 10⁷ parameters adds to a run: peak memory; processor time for each client."""
+    words = [*PROTECTED[protection], "dataset=digits", "model=mlp", "federation.num_rounds=1"]
+    words += ["federation.num_clients=3", "keep_checkpoints=false"]
+    few, many = (
+        bench.run(f"{protection}-{width}", *words, f"model.hidden=[{width}]") for width in WIDTHS
+    )
+    more = (64 + 1 + 10) * (WIDTHS[1] - WIDTHS[0])  # weights to and from a hidden unit, its bias
+    size = (many.peak - few.peak) / more
+    spent = (many.processor - few.processor) / more / 3
+    return f"{size:.0f} B, {spent * 1e9:.0f} ns"
+
+
+def rounds(bench: Bench) -> str:
+    """Processor time of a round of two tiny clients; that of `dp_fedavg` over `fedavg`'s."""
+    words = ["dataset=digits", "federation.num_clients=100", "federation.clients_per_round=2"]
+    cost = {}
+    for strategy, budget in (("fedavg", "privacy=none"), ("dp_fedavg", "privacy.epsilon=8")):
+        few, many = (
+            bench.run(
+                f"{strategy}-{count}",
+                *words,
+                f"strategy={strategy}",
+                budget,
+                f"federation.num_rounds={count}",
+            )
+            for count in LONG
+        )
+        cost[strategy] = (many.processor - few.processor) / (LONG[1] - LONG[0])
+    return f"{cost['fedavg'] * 1e3:.0f} ms; {cost['dp_fedavg'] / cost['fedavg']:.1f}×"
+
+
 ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
     "iid": ("10⁶ against 10³ clients, IID: the whole run's CPU", lambda b: set_up(b, "iid")),
     "dirichlet": ("the same, Dirichlet", lambda b: set_up(b, "dirichlet")),
@@ -169,6 +209,14 @@ ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
     "report": ("`murmur report` of it against 10³: CPU, peak", report),
     "schedule": ("1,000 rounds of 10⁴ drawn clients beside 10", schedule),
     "refusal": ("too many clients for MNIST: CPU until the refusal", refusal),
+    "rounds": ("what a round costs beside its clients; dp_fedavg's against fedavg's", rounds),
+    **{
+        name: (
+            f"each of 10⁷ parameters, {name}: peak, CPU of a client",
+            partial(parameters, protection=name),
+        )
+        for name in PROTECTED
+    },
     "prompt": ("Ray: from results on disk to the prompt", prompt),
 }
 

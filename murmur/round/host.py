@@ -357,6 +357,7 @@ class Host:
                 admitted = self._charged(tasks, request, collector, refused)
                 self._release_all(admitted, collector, refused)
                 reply = sealed(collector, refused)
+                del collector  # as large as the reply
                 stored = self.ledger.store_reply(request, reply, self._allow)
             return unsealed(stored)
         except (Refusal, LedgerError) as refusal:
