@@ -8,6 +8,7 @@ inside it has told nothing.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from fl_app.report.figures import TONES, Figure, Panel, numbers_of, panel_of
 from fl_app.report.reading import Run
-from murmur.learning.features.bins import Bins
+from murmur.learning.features.bins import Bins, Column
 
 _ROW = 14  # of a map, in pixels
 _FAINT = 0.3  # how strong what lies inside the noise is drawn
@@ -32,11 +33,13 @@ class Part:
         name: the column's, or "a × b".
         labels: of the bins, one list for each axis.
         moves: (bins of a,) or (bins of a, bins of b).
+        joined: labels of a column's bins that have an order, from the least on.
     """
 
     name: str
     labels: list[list[str]]
     moves: NDArray[np.float64]
+    joined: list[str]
 
 
 def additive_figure(index: int, label: str, run: Run) -> Figure | None:
@@ -82,8 +85,19 @@ def _parts(bins: Bins, moves: NDArray[np.float64]) -> Iterator[Part]:
     labels = [[column.labels()] for column in bins.columns]
     for a, b in bins.crossed:
         labels.append([bins.columns[a].labels(), bins.columns[b].labels()])
-    for (name, where), axes in zip(bins.parts(), labels, strict=True):
-        yield Part(name, axes, moves[where].reshape([len(axis) for axis in axes]))
+    joined = [_joined(column) for column in bins.columns] + [[] for _ in bins.crossed]
+    for (name, where), axes, order in zip(bins.parts(), labels, joined, strict=True):
+        yield Part(name, axes, moves[where].reshape([len(axis) for axis in axes]), order)
+
+
+def _joined(column: Column) -> list[str]:
+    """Bins of numbers, but for those of unknown and outside; none of words."""
+    labels = column.labels()
+    if not column.values:
+        return labels[: column.bins]
+    if all(re.fullmatch(r"-?[0-9.]+", value) for value in column.values):
+        return labels[: len(column.values)]
+    return []
 
 
 def _numbers(part: Part, band: float) -> Iterator[dict[str, Any]]:
@@ -103,14 +117,18 @@ def _numbers(part: Part, band: float) -> Iterator[dict[str, Any]]:
 
 
 def _curve(part: Part) -> Panel:
-    """A point for each bin over the band of the noise."""
+    """A point for each bin over the band of the noise, and a line along bins that have an order."""
     x = alt.X("bin:N", title=part.name, sort=part.labels[0])
     base = numbers_of("panel", part.name).encode(x=x)
     noise = base.transform_calculate(least="-datum.band").mark_bar(color="var(--ink)", opacity=0.15)
     noise = noise.encode(y=alt.Y("least:Q", title="log-odds"), y2="band:Q")
     tips = ["bin:N", alt.Tooltip("move:Q", title="log-odds"), alt.Tooltip("band:Q", title="noise")]
     points = base.mark_point(filled=True, size=36, color=TONES[0]).encode(y="move:Q", tooltip=tips)
-    return panel_of(part.name, [noise, points], zoomed="")
+    curve = base.transform_filter(alt.FieldOneOfPredicate(field="bin", oneOf=part.joined))
+    curve = curve.transform_window(place="row_number()").mark_line(color=TONES[0])
+    curve = curve.encode(y="move:Q", order="place:Q")
+    layers = [noise, curve, points] if part.joined else [noise, points]
+    return panel_of(part.name, layers, zoomed="")
 
 
 def _map(part: Part) -> Panel:

@@ -61,3 +61,14 @@ def test_a_model_of_more_classes_or_without_bins_is_not_drawn(run):
 def test_a_band_needs_a_known_noise(run):
     figure = additive_figure(0, "", replace(run, metrics={"rounds": 6}))
     assert {record["band"] for record in figure.numbers} == {0}
+
+
+def test_bins_with_an_order_are_joined_but_for_those_outside_and_words_are_not(run):
+    carrier, hour, _ = additive_figure(0, "flights", run).panels
+    assert marks(hour) == ["bar", "line", "point"]
+    assert marks(carrier) == ["bar", "point"]
+    assert "'0 to 12', '12 to 24'" in str(hour.chart)
+
+
+def marks(panel) -> list[str]:
+    return [layer["mark"]["type"] for layer in panel.chart["layer"]]
