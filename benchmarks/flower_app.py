@@ -9,15 +9,17 @@
   answer at the instant that their policy fixes, here ``ANSWER_SECONDS``: a round takes that and the
   phases of the protocol.
 
-Seconds a round, the mean of those after the first, which starts the workers. Nobody evaluates on
-clients, since only the plain app would. And the share of test digits that the last model gets
-right. Prints Markdown.
+Seconds a round, the mean of those after the first, which starts the workers; on devices also the
+seconds of processor of all processes together, which other work on this machine hardly changes.
+Nobody evaluates on clients, since only the plain app would. And the share of test digits that the
+last model gets right. Prints Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import os
 import re
 import shutil
@@ -78,8 +80,8 @@ def main() -> None:
     # The devices start in other folders, and find this file by it.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
     print(f"{describe_machine('torch', 'flwr')}\n")
-    print("| where | app | a round | of plain's | right |")
-    print("|---|---|---|---|---|")
+    print("| where | app | a round | of plain's | of processor | right |")
+    print("|---|---|---|---|---|---|")
     for what in arguments.what or ("simulation", "devices", "guard"):
         with tempfile.TemporaryDirectory() as folder:
             measured = {"simulation": simulation, "devices": devices, "guard": guard}[what]
@@ -88,16 +90,21 @@ def main() -> None:
                 first = first or one
                 print(
                     f"| {what} | {name} | {one.seconds:.2f} s | "
-                    f"{one.seconds / first.seconds:.2f} times | {one.right:.3f} |",
+                    f"{one.seconds / first.seconds:.2f} times | {one.processor:.1f} s | "
+                    f"{one.right:.3f} |",
                     flush=True,
                 )
 
 
 @dataclass(frozen=True)
 class Found:
-    """``seconds``: of a round. ``right``: the share of test digits that the model gets right."""
+    """``seconds``: of a round. ``processor``: of all processes in it; NaN where nobody counts.
+
+    ``right``: the share of test digits that the model gets right.
+    """
 
     seconds: float
+    processor: float
     right: float
 
 
@@ -160,21 +167,28 @@ def on_devices(folder: Path, app: Path, command: Callable[[Path], Sequence[str]]
             federation.start_node(number, federation.enrol(number), config, device=command(own))
         wait_for(lambda: federation.online() == 3, 300, "three nodes")
         run = ["flwr", "run", str(app), NAME, "--stream", "--run-config", CONFIG]
-        return found(lines_of(run, federation.environment, app))
+        lines = lines_of(run, federation.environment, app)
+        return found(lines, federation.processor_seconds)
 
 
-def found(lines: Iterable[str]) -> Found:
-    """Read out of a run's log as it comes in; RuntimeError where the run did not end."""
+def found(lines: Iterable[str], spent: Callable[[], float] = lambda: math.nan) -> Found:
+    """Read out of a run's log as it comes in; RuntimeError where the run did not end.
+
+    ``spent``: seconds of processor until now.
+    """
     begun = []
+    used = []
     told = []
     for line in lines:
         told.append(line)
         if "[ROUND " in line or "Strategy execution finished" in line:
             begun.append(time.monotonic())
+            used.append(spent())
     right = re.findall(r"'accuracy': (0\.\d+)", "".join(told))
     if len(begun) != ROUNDS + 1 or not right:
         raise RuntimeError("".join(told[-40:]))
-    return Found((begun[-1] - begun[1]) / (ROUNDS - 1), float(right[-1]))
+    rounds = ROUNDS - 1
+    return Found((begun[-1] - begun[1]) / rounds, (used[-1] - used[1]) / rounds, float(right[-1]))
 
 
 def answer(arguments: argparse.Namespace) -> None:
