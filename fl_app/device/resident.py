@@ -28,7 +28,7 @@ from murmur.round.task import REFUSED, log_error
 
 POLL_SECONDS = 0.5
 SOON = 10.0  # seconds after a task in which the next one is likely: a secure sum takes six
-SOON_POLL_SECONDS = 0.1
+SOON_POLL_SECONDS = 0.25
 
 
 class Resident(ABC):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 BROKEN_OFF = "eof"
 SECRET = "--superexec-auth-secret-file"
 SOON = 10.0  # seconds after an answer in which the next message is likely
-SOON_LOOK = 0.25  # seconds between two looks then; Flower's own are 3
+SOON_LOOK = 0.5  # seconds between two looks then; Flower's own are 3
 WHY = "without it every account of this machine could take the device's messages"
 
 

@@ -213,7 +213,7 @@ def test_after_an_answer_it_looks_again_soon_and_then_as_seldom_as_flower(node, 
     step = {"receive": None, "state": None, "object_store": None}
     assert loop.pull(**step) is None and looks == [100.0]
     loop.push(state=None, object_store=None)
-    assert loop.pull(**step) == 1 and len(looks) == 1 + 9  # 2 s in steps of 0.25
+    assert loop.pull(**step) == 1 and len(looks) == 1 + 5  # 2 s in steps of 0.5
     loop.push(state=None, object_store=None)
     assert loop.pull(**step) is None and clock == [112.0]
 
