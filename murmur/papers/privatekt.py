@@ -256,11 +256,11 @@ class Votes(Answers):
         """Noisy votes."""
         return self.grid.mean(total, 1).reshape(self.query.count, -1)
 
-    def _sigma(self, clients: int) -> float:
+    def _sigma(self, clients: float) -> float:
         """Standard deviation on one count of a sum over ``clients``, in votes."""
         if self.noise is None:
             return 0.0
-        return self.noise.share * self.noise.grid * clients**0.5
+        return self.noise.share * self.noise.grid * math.sqrt(clients)
 
     def lead(self, clients: float, agreement: float = 0.6) -> float:
         """Both counts hold Gaussian noise."""
