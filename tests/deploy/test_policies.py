@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +100,14 @@ def run(people, folder, asked, policy):
     )
 
 
-@pytest.mark.parametrize("asked", runs(), ids=lambda r: f"{r.words}, {r.clients} clients")
+def rows() -> Iterator[Any]:
+    """``runs``; those of a hundred devices take a quarter of a minute each."""
+    for asked in runs():
+        marks = [pytest.mark.long] * (asked.clients == MANY)
+        yield pytest.param(asked, marks=marks, id=f"{asked.words}, {asked.clients} clients")
+
+
+@pytest.mark.parametrize("asked", rows())
 def test_devices_under_a_policy_answer_the_runs_that_it_is_for(people, tmp_path, asked):
     policy = tmp_path / "policy.yaml"
     policy.write_text(variant(asked.policy, asked.clients, asked.secure))

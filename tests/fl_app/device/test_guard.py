@@ -254,7 +254,6 @@ def test_what_leaves_tells_of_a_record_by_the_clipped_update_alone(tmp_path, mon
         assert one.train_metrics_clientapp == other.train_metrics_clientapp
 
 
-@pytest.mark.federation
 @pytest.mark.long
 @pytest.mark.parametrize(("noise", "runs"), [(True, 40), (False, 24)])
 def test_an_audit_of_an_app_that_leaks_finds_no_more_than_its_budget(
