@@ -316,7 +316,7 @@ class CohortStrategy(Strategy, ABC):
         Also that the noise drowns what is summed, and what helps, where that is foretold.
         """
         said = self.foretold()
-        if said is None or said.share is not None:
+        if said is None or not said.is_drowned:
             return []
         return [said.text()]
 

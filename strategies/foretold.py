@@ -41,7 +41,7 @@ class Foretold:
     def text(self) -> str:
         """One sentence, and where more would help a second one: how much of what."""
         said = f"no share is foretold: {_SPREAD} (signal to noise {self.ratio:.3g})"
-        if self.ratio < self.least:
+        if self.is_drowned:
             said = (
                 f"not at this budget: at ε = {self.budget.epsilon:g} the noise drowns what "
                 f"{self.units} {self.unit} say together (signal to noise {self.ratio:.2g})"
@@ -58,6 +58,11 @@ class Foretold:
             helps.append(f"{self.fewer_classes()} classes")
         aim = "to stand above the noise" if self.wanted is None else "for 0.9 of it"
         return f"{said}; {aim}: {', or '.join(helps)}"
+
+    @property
+    def is_drowned(self) -> bool:
+        """Whether the noise drowns what the units say."""
+        return self.ratio < self.least
 
     @property
     def _aim(self) -> float:

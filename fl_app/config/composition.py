@@ -10,7 +10,7 @@ caches are keyed by the folders of conf/ (``conf_files.roots``), so a process th
 folder of classes composes anew. What a cache holds is read-only or copied.
 
 Composing decides four things besides. Where nobody chooses features, columns and texts have their
-own in place of a strategy's for images (``_suited``). ``privacy.threat=null`` becomes the
+own in place of a strategy's for images (``suited``). ``privacy.threat=null`` becomes the
 strategy's own threat.
 ``auto`` in conf/compute becomes what this machine's
 installation and processor have: what is compiled sums in another order than PyTorch does, so the
@@ -167,6 +167,18 @@ def _suited(conf: Roots, overrides: tuple[str, ...]) -> tuple[str, ...]:
     return (f"features={own}", *overrides)
 
 
+def suited(overrides: Sequence[str]) -> list[str]:
+    """``overrides``, and before them what suits the data set where nobody chose features.
+
+    An encoder that is installed here may not be on another machine: a run hands these words on, so
+    that the decision is taken once.
+
+    Raises:
+        ConfigError: a word chooses what is not there.
+    """
+    return list(_suited(roots(), tuple(overrides)))
+
+
 def _for_texts(typed: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     """What suits texts beside what was ``typed``; ``names``: the files of each group."""
     if str(typed.get("model", "")).startswith("text_"):
@@ -186,7 +198,7 @@ def choices(overrides: Sequence[str]) -> dict[str, str]:
 
     By group, with the default where nothing chooses; a server tells devices these choices.
     """
-    typed = parsed(_suited(roots(), tuple(overrides)))
+    typed = parsed(tuple(suited(overrides)))
     words = tuple(o.input_line or "" for o in typed if _is_group(o))
     return dict(_composed(roots(), words)[1])
 
@@ -252,7 +264,7 @@ def unlike_defaults(overrides: Sequence[str]) -> list[str]:
     Kinds are number, text, list, mapping, bool, none and not finite. Another kind is no error by
     itself; it tells a bad value from a component's own bug (``fl_app.run.prepare.validated``).
     """
-    words = parsed(_suited(roots(), tuple(overrides)))
+    words = parsed(tuple(suited(overrides)))
     base = _base(roots(), tuple(o.input_line or "" for o in words if _is_group(o)))
     odd = []
     for override in words:

@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.config.building import build
-from fl_app.config.composition import compose, decided, key_names, unlike_defaults
+from fl_app.config.composition import compose, decided, key_names, suited, unlike_defaults
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
 from fl_app.run.experiment import Experiment
@@ -72,7 +72,7 @@ def prepare(
             path = new_run_dir(config.results_dir, config.run_name)
         else:
             path = Path(config.run_dir)
-    words = [word for word in overrides if not word.startswith("run_dir=")]
+    words = [word for word in suited(overrides) if not word.startswith("run_dir=")]
     words += [*absolute_paths(config, base), *decided(config), f"run_dir={quoted(base / path)}"]
     if config.run_name is None:
         words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run

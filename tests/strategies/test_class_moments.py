@@ -135,3 +135,13 @@ def test_more_records_than_were_stated_are_cut_and_change_nothing_of_the_bound(t
 def test_settings_that_cannot_work_are_refused_by_name(words, message):
     with pytest.raises(ConfigError, match=message):
         Experiment(compose([*SMALL, *words]))
+
+
+def test_only_a_run_that_drowns_is_warned_of():
+    words = ["strategy=class_moments", "engine=inline"]
+    drowned = Experiment(compose([*words, "privacy.epsilon=0.1"])).strategy
+    (warning,) = drowned.warnings()
+    assert warning.startswith("not at this budget")
+    above = Experiment(compose([*words, "privacy.unit=record"])).strategy
+    assert above.foretold().share is None and not above.foretold().is_drowned
+    assert not above.warnings()

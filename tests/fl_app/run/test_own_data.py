@@ -10,6 +10,7 @@ from fl_app.cli import main
 from fl_app.config import composition
 from fl_app.config.composition import compose, decided
 from fl_app.config.errors import ConfigError
+from fl_app.run.prepare import prepare
 from tests.fl_app.running import run_inline
 
 FILLING = ["a", "the", "day", "it", "was"]
@@ -142,6 +143,16 @@ def test_an_encoder_that_is_installed_goes_before(tmp_path, monkeypatch):
     assert own.features._target_.endswith(".none") and own.dataset.tokenizer is None
     chosen = compose([*words, "features=words", "features.size=64", "seed=2"])
     assert chosen.features.size == 64 and chosen.strategy.name != "class_statistics"
+
+
+def test_a_run_hands_on_which_features_it_has(tmp_path, monkeypatch):
+    words = [*_weather(tmp_path / "x.csv"), f"run_dir={tmp_path / 'run'}"]
+    monkeypatch.setattr(composition, "has_encoder", lambda package: False)
+    handed_on = prepare(words).overrides
+    monkeypatch.setattr(composition, "has_encoder", lambda package: True)
+    found = compose([*handed_on, "seed=3"])
+    assert found.features == compose(["features=words"]).features
+    assert found.strategy.name == "class_statistics"
 
 
 def test_columns_have_features_of_their_own_where_a_strategy_would_take_those_of_images():
