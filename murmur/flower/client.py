@@ -331,7 +331,7 @@ class _Owner(SecureParties):
 
     def state(self, client: int) -> StateFile:
         """What this device remembers from phase to phase, whatever its place is."""
-        return StateFile(self.states / "own.json")
+        return StateFile(self.states / "own.json", self.home.folder / "sum.joined")
 
     def identity(self, client: int) -> bytes:
         """The device's own key, by which its peers know it."""

@@ -860,7 +860,8 @@ class SecureParties:
         """What ``client`` remembers from phase to phase; SecureSumError if it lives elsewhere."""
         if client not in self.hosted:
             raise SecureSumError(f"client {client} is not hosted here")
-        return StateFile(self.states / f"{client}.json")
+        names = secure_folder(self.home.folder) / f"{client}.joined"
+        return StateFile(self.states / f"{client}.json", names)
 
     @property
     def states(self) -> Path:
@@ -900,7 +901,7 @@ class SecureParties:
 
 
 def secure_folder(folder: Path) -> Path:
-    """Where the long-term keys of a home's clients are, and those that they have seen."""
+    """Where the long-term keys of a home's clients are, and which sums these have joined."""
     return folder / "clients" / _SUMS
 
 

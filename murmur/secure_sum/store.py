@@ -2,7 +2,7 @@
 
 On a device every message is answered by a fresh process, so nothing can wait in memory. The state
 holds secrets: only its owner may read it, and when the sum is over (or the client gives up) they
-are gone. The names of all sums that were joined stay, in a file beside it: none is joined twice.
+are gone. The names of all sums that were joined, in any run, stay in a file: none is joined twice.
 
 The last answer stays too. A server that was killed asks again, and the same request gets the same
 bytes; anything else in a phase that is done gets nothing.
@@ -10,8 +10,10 @@ bytes; anything else in a phase that is done gets nothing.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -25,12 +27,15 @@ from murmur.secure_sum.terms import SecureSumError, Terms
 class StateFile:
     """The file ``path`` of one client, for the sum that it takes part in; one at a time in a run.
 
+    ``names``: the file of all sums that the client has joined, which its runs share.
+
     Whoever answers a message loads the client, lets it answer, saves it, and only then lets the
     answer leave: a state whose secrets were used is never used again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, names: Path) -> None:
         self.path = path
+        self.names = names
 
     def begin(self, client: SecureClient) -> None:
         """Keep the state of a new sum; what was left of an older one is lost.
@@ -39,11 +44,17 @@ class StateFile:
         """
         terms = client.terms
         name = hashlib.sha256(framed(terms.run.encode(), str(terms.round).encode())).hexdigest()
-        joined = self._joined()
-        if name in joined:
-            raise SecureSumError(f"round {terms.round} of this run was joined before")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_durably(self._names, "".join(f"{n}\n" for n in [*joined, name]).encode("ascii"))
+        self.names.parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.names.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be joining
+            joined = self._joined()
+            if name in joined:
+                raise SecureSumError(f"round {terms.round} of this run was joined before")
+            content = "".join(f"{n}\n" for n in [*joined, name])
+            replace_durably(self.names, content.encode("ascii"))
+        finally:
+            os.close(folder)
         self.save(client)
 
     def load(self, run: str, round: int) -> SecureClient:
@@ -92,14 +103,10 @@ class StateFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_durably(self.path, content.encode("ascii"))
 
-    @property
-    def _names(self) -> Path:
-        return self.path.with_suffix(".joined")
-
     def _joined(self) -> list[str]:
         """Digests of the names of all sums that were joined."""
         try:
-            return self._names.read_text(encoding="ascii").split()
+            return self.names.read_text(encoding="ascii").split()
         except FileNotFoundError:
             return []
 

@@ -1,6 +1,7 @@
 """What a device's owner says of secure sums holds, whatever cohort a server makes up."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ class HostileServer:
         self.server = SecureServer(self.terms)
         self.own = {c: SecureClient.join(self.terms, c) for c in range(COHORT) if c != VICTIM}
 
-    def ask(self, phase, message):
+    def ask(self, phase, message, run="r"):
         """The victim's answer, or why it refuses."""
-        record = {"phase": phase, "run": "r", "round": 1, "clients": [VICTIM]}
+        record = {"phase": phase, "run": run, "round": 1, "clients": [VICTIM]}
         content = RecordDict({"secure_sum": ConfigRecord({**record, "messages": [message]})})
         reply = self.device.ask(self.words, content, "query").content["secure_sum"]
         return reply["messages"][0] if reply["messages"] else reply["reasons"][0]
@@ -105,7 +106,10 @@ def test_a_sum_goes_on_when_another_runs_sum_begins(tmp_path):
     terms = json.dumps(server.terms.to_dict()).encode()
     first = server.ask("advertise", terms)
     server.words = server.device.words(*ON, "run_dir=/nowhere/run-b")
-    assert server.ask("advertise", terms) != first
+    assert server.ask("advertise", terms) == REFUSED  # one sum is joined in one run
+    assert "was joined before" in server.device.log()
+    other = json.dumps(replace(server.terms, run="other").to_dict()).encode()
+    assert server.ask("advertise", other, run="other") != first
     server.words = server.device.words(*ON)
     assert server.ask("advertise", terms) == first
 

@@ -341,19 +341,19 @@ def test_minimum_and_threshold_follow_from_shares_of_the_cohort():
 
 
 def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
-    file = StateFile(tmp_path / "deep" / "7.json")
+    file = StateFile(tmp_path / "deep" / "7.json", tmp_path / "deep" / "7.joined")
     party = SecureClient.join(terms(3), 0)
     party.advertise()
     file.begin(party)
     assert {stat.S_IMODE(p.stat().st_mode) for p in file.path.parent.iterdir()} == {0o600}
-    again = StateFile(file.path).load("test", 1)
+    again = StateFile(file.path, file.names).load("test", 1)
     assert again == party
     again.require_due(Phase.SHARE)
     assert sorted(p.name for p in file.path.parent.iterdir()) == ["7.joined", "7.json"]
 
 
 def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_path):
-    file = StateFile(tmp_path / "0.json")
+    file = StateFile(tmp_path / "0.json", tmp_path / "0.joined")
     party = SecureClient.join(terms(3, round=4), 0)
     file.begin(party)
     party.advertise()
@@ -373,11 +373,11 @@ def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_
 
 
 def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(tmp_path):
-    file = StateFile(tmp_path / "0.json")
+    file = StateFile(tmp_path / "0.json", tmp_path / "0.joined")
     assert file.answered("test", 1, "q") is None
     party = SecureClient.join(terms(3), 0)
     file.save(party, "q", b"an answer")
-    assert StateFile(file.path).answered("test", 1, "q") == b"an answer"
+    assert StateFile(file.path, file.names).answered("test", 1, "q") == b"an answer"
     for other in (("test", 1, "r"), ("test", 2, "q"), ("later", 1, "q")):
         assert file.answered(*other) is None
     file.save(party)
@@ -385,7 +385,7 @@ def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(t
 
 
 def test_a_sum_that_was_not_joined_or_is_damaged_has_no_state(tmp_path):
-    file = StateFile(tmp_path / "0.json")
+    file = StateFile(tmp_path / "0.json", tmp_path / "0.joined")
     with pytest.raises(SecureSumError, match="has not joined"):
         file.load("test", 1)
     file.begin(SecureClient.join(terms(3), 0))
