@@ -4,6 +4,7 @@ No Ray and no SuperLink: breakpoints work and start-up is an import. The results
 ray engine bit for bit, because the apps are the same and sums do not depend on grouping.
 """
 
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -53,6 +54,8 @@ class InlineEngine:
         """
         from fl_app.client_app import app as client_app
 
+        if self.workers > 1:
+            import_before_threads()
         try:
             serve(
                 overrides,
@@ -110,6 +113,15 @@ def run_config(config: DictConfig, folder: RunFolder, nodes: int = 1) -> None:
 
     with folder.claim(), _grid(answer, nodes, 1, {}) as grid:
         Experiment(config).run(grid, folder)
+
+
+def import_before_threads() -> None:
+    """Import what several nodes may not import at the same time.
+
+    A first training step imports torch._dynamo, which parses source, and two threads of Python 3.11
+    may not parse at once (SystemError: AST constructor recursion depth mismatch).
+    """
+    importlib.import_module("torch._dynamo")
 
 
 def identify() -> None:

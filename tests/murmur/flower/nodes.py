@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from fl_app.engines.inline import FIRST_NODE, InlineGrid, identify
+from fl_app.engines.inline import FIRST_NODE, InlineGrid, identify, import_before_threads
 from murmur.flower import ClientApp
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 
@@ -53,6 +53,7 @@ class Nodes(InlineGrid):
     def __init__(self, app, count=8, devices: Path | None = None, spoil=None, back=None):
         """``devices``: the owners' folders; None: trials."""
         identify()
+        import_before_threads()
         super().__init__(self._arrive, {}, count, ThreadPoolExecutor(2))
         self.app, self.spoil, self.back = app, spoil, back
         self.asked: list[str] = []
