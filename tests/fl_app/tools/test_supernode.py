@@ -19,6 +19,7 @@ from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
 
 from fl_app.cli import main
+from fl_app.tools import supernode
 from fl_app.tools.supernode import OneByOne, mended, patient
 from murmur.round.task import REFUSED
 
@@ -189,6 +190,32 @@ def test_bundle_that_nobody_vouches_for_gets_the_same_answer(node):
     (answer,) = node.sent
     assert answer.error.reason == REFUSED
     assert answer.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION
+
+
+def test_after_an_answer_it_looks_again_soon_and_then_as_seldom_as_flower(node, monkeypatch):
+    clock = [100.0]
+    looks = []
+    arrive = [102.0]
+
+    def sleep(seconds):
+        clock[0] += seconds
+
+    def pull(**step):
+        looks.append(clock[0])
+        if arrive and clock[0] >= arrive[0]:
+            arrive.pop()
+            return 1
+        return None
+
+    monkeypatch.setattr(supernode.time, "sleep", sleep)
+    monkeypatch.setattr(supernode.time, "monotonic", lambda: clock[0])
+    loop = OneByOne(pull, lambda **step: None, None)
+    step = {"receive": None, "state": None, "object_store": None}
+    assert loop.pull(**step) is None and looks == [100.0]
+    loop.push(state=None, object_store=None)
+    assert loop.pull(**step) == 1 and len(looks) == 1 + 5  # 2 s in steps of 0.5
+    loop.push(state=None, object_store=None)
+    assert loop.pull(**step) is None and clock == [112.0]
 
 
 def test_what_goes_wrong_before_a_message_has_come_ends_the_process(node):
