@@ -1,6 +1,7 @@
 """Rounds of clipped gradients on fixed features, the client: one gradient, clipped and protected.
 
-    g_i = clip_C( n_i^(−p) Σ_x φ(x) (e_y − softmax(Wᵀφ(x)))ᵀ ),   φ(x) = (b, f(x))
+    G_i = n_i^(−p) Σ_x φ(x) (e_y − softmax(Wᵀφ(x) + τ·log π_i))ᵀ,   φ(x) = (b, f(x))
+    g_i = clip_C( flat_q(G_i) )
 
 (``murmur.papers.gradient_rounds``). What the protection bounds is g_i as a whole, so that nothing
 needs to be known of features, labels or the number of examples. With ``model=centred`` the client
@@ -22,7 +23,7 @@ from clients.fedavg import ProtectedClient
 from murmur.learning.codec import Codec, Parts
 from murmur.learning.linear_model import Head
 from murmur.papers.class_moments import CENTRE, CentreSum
-from murmur.papers.gradient_rounds import gradient
+from murmur.papers.gradient_rounds import flattened, gradient
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -46,6 +47,10 @@ class GradientRoundsClient(ProtectedClient):
         b, above 0: the constant beside the features.
     balance : float
         p in [0, 1]: the sum over examples is divided by their number to this power.
+    logit_adjustment : float
+        τ in [0, 1]: the share of its log class frequencies that is added to logits.
+    flatten : float
+        q in [0, 1): singular values of the gradient go to the power 1 − q.
     centre_share : float
         Of μ², in (0, 1), what the centre of ``model=centred`` gets; without a centre unused.
     """
@@ -59,6 +64,8 @@ class GradientRoundsClient(ProtectedClient):
         protection: Callable[..., Protection],
         constant: Positive,
         balance: Annotated[float, Field(ge=0, le=1)],
+        logit_adjustment: Annotated[float, Field(ge=0, le=1)],
+        flatten: Annotated[float, Field(ge=0, lt=1)],
         centre_share: Annotated[float, Field(gt=0, lt=1)],
     ) -> None:
         self.head = Head(setup.trainer, "gradient_rounds")
@@ -72,6 +79,8 @@ class GradientRoundsClient(ProtectedClient):
         self.parts = Parts(update=self.head.size)
         self.constant = constant
         self.balance = balance
+        self.logit_adjustment = logit_adjustment
+        self.flatten = flatten
 
     def codec(self, task: Task) -> Codec:
         """Of the centre, or of the gradient under its protection."""
@@ -104,7 +113,9 @@ class GradientRoundsClient(ProtectedClient):
             [self.head.biases(model) / self.constant, self.head.weights(model)],
         )
         rows = self.head.inputs(images, model)
-        found = gradient(rows, data.labels[data.indices], weights, self.constant, self.balance)
+        labels = data.labels[data.indices]
+        found = gradient(rows, labels, weights, self.constant, self.balance, self.logit_adjustment)
+        found = flattened(found, self.flatten)
         return self.head.joined(found[1:], found[0])
 
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:

@@ -3,12 +3,19 @@
 A client sends one gradient a round and takes no local step:
 
     φ(x) = (b, f(x))
-    g_i = clip_C( n_i^(−p) Σ_x φ(x) (e_y − softmax(Wᵀφ(x)))ᵀ )
+    G_i = n_i^(−p) Σ_x φ(x) (e_y − softmax(Wᵀφ(x) + τ·log π_i))ᵀ
+    g_i = clip_C( flat_q(G_i) )
     W ← W + (L/T)/N · (Σ g_i + noise)
 
 Symbols: f = the run's features (``conf/features``), b = ``constant``, n_i = a client's examples,
-p = ``balance``, C = the clipping norm, L = ``length``, that of all steps together, T = rounds, N =
+p = ``balance``, π_i = the client's own class frequencies, τ = ``logit_adjustment``, q =
+``flatten``, C = the clipping norm, L = ``length``, that of all steps together, T = rounds, N =
 clients of a round. The model is linear: its bias is b·W₀, the row of W that the constant meets.
+
+With τ = 1 a client's gradient tells its classes apart and says nothing of how often it has each
+(logit adjustment: Menon et al., ICLR 2021; with a client's own frequencies Zhang et al., ICML
+2022). With q > 0 a gradient's weaker directions count for more beside its strongest. Both are
+computed from the client's own data and the model, before the clipping: they cost no privacy.
 
 For a given L, without momentum, the noise that ends in W has deviation L·σ₁/N, where σ₁ is that of
 one round that has the whole budget, whatever T is. T is free, L and C are the knobs.
@@ -30,8 +37,9 @@ def gradient(
     weights: NDArray[np.float64],
     constant: float,
     balance: float,
+    adjustment: float = 0.0,
 ) -> NDArray[np.float64]:
-    """One client's g, before clipping: the direction in which its likelihood grows.
+    """One client's G: the direction in which its likelihood grows.
 
     Args:
         features: f of the client's n examples, (n, d).
@@ -39,6 +47,7 @@ def gradient(
         weights: W, (1 + d, C); its first row meets the constant.
         constant: b, at least 0.
         balance: p in [0, 1]: 0 adds the examples up, 1 takes their mean.
+        adjustment: τ, at least 0.
 
     Returns:
         (1 + d, C); 0 of a client without examples.
@@ -48,10 +57,40 @@ def gradient(
     with one_thread():
         rows = features.astype(np.float64)
         logits = constant * weights[0] + rows @ weights[1:]
+        logits += adjustment * log_frequencies(labels, weights.shape[1])
         residuals = -softmax(logits)
         residuals[np.arange(len(labels)), labels] += 1
         slopes = np.vstack([constant * residuals.sum(axis=0), rows.T @ residuals])
     return slopes / len(labels) ** balance
+
+
+def log_frequencies(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+    """Log π (C,) of a client's ``labels`` (n,): π_k = (n_k + 1)/(n + C), never 0."""
+    counts = np.bincount(labels, minlength=classes)
+    return np.log((counts + 1) / (len(labels) + classes))
+
+
+def flattened(slopes: NDArray[np.floating], flatten: float) -> NDArray[np.float64]:
+    """Flat_q: U Σ^(1−q) Vᵀ of G = U Σ Vᵀ, scaled to be as long as G.
+
+    Args:
+        slopes: G, (..., 1 + d, C), of one client or of many.
+        flatten: q in [0, 1): 0 leaves G as it is; towards 1 all of its directions count alike.
+
+    Returns:
+        (..., 1 + d, C); 0 where G is.
+    """
+    wide = slopes.astype(np.float64)
+    if not flatten:
+        return wide
+    with one_thread():
+        squares, axes = np.linalg.eigh(wide.swapaxes(-1, -2) @ wide)
+        floor = np.maximum(_LEAST_SQUARE * squares[..., -1:], np.finfo(float).tiny)
+        factors = np.maximum(squares, floor) ** (-flatten / 2)
+        flat = wide @ ((axes * factors[..., None, :]) @ axes.swapaxes(-1, -2))
+    lengths = np.linalg.norm(wide, axis=(-2, -1), keepdims=True)
+    reached = np.linalg.norm(flat, axis=(-2, -1), keepdims=True)
+    return flat * (lengths / np.maximum(reached, np.finfo(float).tiny))
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -86,6 +125,7 @@ def start_from_rates(
     return start
 
 
+_LEAST_SQUARE = 1e-8  # of the largest σ²: directions that are shorter are not raised further
 LEAST_SIGNAL = 1.0  # of R: below it nothing is foretold
 
 

@@ -2,7 +2,7 @@
 
 ``run``: whole runs of ``murmur``, one process each. ``direct``: gradient rounds in this process
 (``research.owners.rounds``). ``choose``: settings on held-back owners. ``hospitals``: together and
-each alone. ``table``: what there is.
+each alone. ``masks``: real secure sums beside simulated ones. ``table``: what there is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from fl_app.run.population import Population, image_population, population
 from murmur.common import experiment_rng
 from research.owners.choose import GRIDS, QUIET, choose, direct_row, words_of
 from research.owners.hospitals import table as hospitals
+from research.owners.masks import table as masks
 from research.owners.rounds import few_or_all
 
 SEEDS = (1, 2, 3)
@@ -39,6 +40,7 @@ EXPERIMENTS = (
     "flights",
     "flights_weather",
 )
+WHAT = ("run", "direct", "choose", "hospitals", "masks", "table")
 SCORES = ("accuracy", "accuracy_over_owners", "balanced_accuracy_score", "auc")
 ALONE = 20  # owners whose own model is scored
 
@@ -193,7 +195,7 @@ def _print(name: str, what: str, found: Sequence[dict[str, float]]) -> None:
 def main() -> None:
     """Run the experiments, or print the table of those that have run."""
     parser = argparse.ArgumentParser(prog="python -m research.owners", description=__doc__)
-    parser.add_argument("what", choices=("run", "direct", "choose", "hospitals", "table"))
+    parser.add_argument("what", choices=WHAT)
     parser.add_argument("names", nargs="*", default=list(EXPERIMENTS), metavar="EXPERIMENT")
     parser.add_argument("--references", action="store_true", help="fit what needs no federation")
     parser.add_argument("--budget", choices=BUDGETS, help="of the grid to choose in, or of direct")
@@ -208,6 +210,8 @@ def main() -> None:
         direct(options.names, budgets, options.processes)
     elif options.what == "hospitals":
         hospitals(SEEDS)
+    elif options.what == "masks":
+        masks([name for name in options.names if name != "hospitals"])
     elif options.what == "choose":
         cases = [case for case in itertools.product(options.names, budgets) if case in GRIDS]
         choose(cases, SEEDS, options.processes)

@@ -13,6 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from fl_app.run.experiment import Experiment
 from murmur.common import experiment_rng
 from murmur.learning.linear_model import directions, unit
 from murmur.learning.metrics import area_under_curve, over_owners
-from murmur.papers.gradient_rounds import softmax
+from murmur.papers.gradient_rounds import flattened, log_frequencies, softmax
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.round.phase import Outcome
 from strategies.gradient_rounds import GradientRounds
@@ -30,6 +31,15 @@ from strategies.gradient_rounds import GradientRounds
 HELD = 0.10  # of all owners, those that settings are chosen on
 TEST = 0.15  # of all owners, those that are no clients at all
 Scores = dict[str, float]
+
+
+class GradientSettings(Protocol):
+    """The settings that a client's gradient depends on, as ``conf/strategy`` names them."""
+
+    constant: float
+    balance: float
+    logit_adjustment: float
+    flatten: float
 
 
 @dataclass
@@ -72,21 +82,40 @@ class Owners:
         seen = directions(unit(np.asarray(self.features)), centre, radius)
         return Owners(seen.astype(np.float32), self.labels, self.whose)
 
+    def adjustments(self, classes: int) -> NDArray[np.float64]:
+        """The log class frequencies of each row's owner, (N, classes)."""
+        found = [log_frequencies(self.labels[rows], classes) for rows in self.rows]
+        return np.array(found)[self.whose]
+
     def gradients(
-        self, weights: NDArray, biases: NDArray, constant: float, balance: float, clip: float
+        self, weights: NDArray, biases: NDArray, settings: GradientSettings, clip: float
     ) -> NDArray[np.float64]:
         """The sum of the owners' clipped gradients, (1 + d, classes), constant first."""
-        residuals = -softmax(self.features @ weights.astype(np.float32) + biases)
+        logits = self.features @ weights.astype(np.float32) + biases
+        if settings.logit_adjustment:
+            logits = logits + settings.logit_adjustment * self.adjustments(weights.shape[1])
+        residuals = -softmax(logits)
         residuals[np.arange(len(self.labels)), self.labels] += 1
+        found = self._slopes(residuals, settings.constant)
+        found /= np.bincount(self.whose)[:, None, None] ** settings.balance
+        found = flattened(found, settings.flatten)
+        lengths = np.sqrt(np.einsum("odk,odk->o", found, found))
+        return np.einsum("o,odk->dk", np.minimum(1, clip / np.maximum(lengths, 1e-12)), found)
+
+    def _slopes(self, residuals: NDArray[np.floating], constant: float) -> NDArray[np.float64]:
+        """The sums over each owner's rows of (constant, features)·residualsᵀ.
+
+        ``residuals`` (N, classes); the result is (owners, 1 + d, classes).
+        """
+        width, classes = self.features.shape[1], residuals.shape[1]
         if isinstance(self.features, csr_matrix):
-            return self._sparse(residuals, constant, balance, clip)
-        total = np.zeros((1 + weights.shape[0], weights.shape[1]))
-        for block, rows in zip(self.blocks, self.rows, strict=True):
+            return self._sparse_slopes(residuals, constant)
+        found = np.empty((self.count, 1 + width, classes))
+        for each, block, rows in zip(found, self.blocks, self.rows, strict=True):
             own = residuals[rows].astype(np.float32)
-            found = np.vstack([constant * own.sum(axis=0), block.T @ own])
-            found /= len(own) ** balance
-            total += found * min(1.0, clip / max(float(np.linalg.norm(found)), 1e-12))
-        return total
+            each[0] = constant * own.sum(axis=0)
+            each[1:] = block.T @ own
+        return found
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
@@ -96,23 +125,20 @@ class Owners:
         owners = np.repeat(self.whose, np.diff(features.indptr))
         return owners * features.shape[1] + features.indices
 
-    def _sparse(
-        self, residuals: NDArray[np.float64], constant: float, balance: float, clip: float
+    def _sparse_slopes(
+        self, residuals: NDArray[np.floating], constant: float
     ) -> NDArray[np.float64]:
-        """``gradients`` of sparse features: one sum over their entries for each class."""
+        """``_slopes`` of sparse features: one sum over their entries for each class."""
         features = self.features
         assert isinstance(features, csr_matrix)
         owners, width = self.count, features.shape[1]
         entries = np.diff(features.indptr)
-        sizes = np.bincount(self.whose) ** balance
         found = np.empty((residuals.shape[1], owners, 1 + width))
         for each, own in zip(found, residuals.T, strict=True):
             each[:, 0] = constant * np.bincount(self.whose, own)
             values = features.data * np.repeat(own, entries)
             each[:, 1:] = np.bincount(self.places, values, owners * width).reshape(owners, width)
-        lengths = np.sqrt(np.einsum("kod,kod->o", found, found)) / sizes
-        scales = np.minimum(1, clip / np.maximum(lengths, 1e-12)) / sizes
-        return np.einsum("o,kod->dk", scales, found)
+        return found.transpose(1, 2, 0)
 
 
 class Direct:
@@ -183,8 +209,7 @@ class Direct:
             found = owners.gradients(
                 head.weights(model),
                 head.biases(model),
-                settings.constant,
-                settings.balance,
+                settings,
                 strategy.protection.clip,
             )
             total = head.joined(found[1:], found[0])

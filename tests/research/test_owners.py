@@ -1,6 +1,7 @@
 """Direct runs, by which settings are chosen, come to what whole runs come to."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy.sparse import csr_matrix
 
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
+from research.owners import masks
 from research.owners.choose import GRIDS, candidates
 from research.owners.rounds import Direct, Owners
 from tests.fl_app.running import run_inline
@@ -36,10 +38,17 @@ def both(tmp_path, *words):
     return folder.load_checkpoint().model, model, scores, found
 
 
-@pytest.mark.parametrize("model", ["linear", "centred"])
-def test_without_noise_both_are_the_same(tmp_path, model):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=linear"],
+        ["model=centred"],
+        ["strategy.logit_adjustment=1", "strategy.flatten=0.6", "partition=dirichlet"],
+    ],
+)
+def test_without_noise_both_are_the_same(tmp_path, words):
     whole, direct, scores, found = both(
-        tmp_path, "privacy.epsilon=inf", f"model={model}", "strategy.average=0.5"
+        tmp_path, "privacy.epsilon=inf", "strategy.average=0.5", *words
     )
     np.testing.assert_allclose(direct, whole, atol=2e-3)
     assert found["accuracy"] == pytest.approx(scores["accuracy"], abs=0.006)
@@ -75,7 +84,16 @@ def test_sparse_owners_have_the_gradients_of_dense_ones() -> None:
     weights, biases = rng.normal(size=(40, 3)), rng.normal(size=3)
     dense = Owners(features, labels, whose)
     sparse = Owners(csr_matrix(features), labels, whose)
-    for clip in (0.1, 100.0):
-        expected = dense.gradients(weights, biases, 0.3, 0.5, clip)
-        found = sparse.gradients(weights, biases, 0.3, 0.5, clip)
+    for clip, flatten in ((0.1, 0.0), (100.0, 0.0), (0.1, 0.6)):
+        settings = SimpleNamespace(constant=0.3, balance=0.5, logit_adjustment=0.5, flatten=flatten)
+        expected = dense.gradients(weights, biases, settings, clip)
+        found = sparse.gradients(weights, biases, settings, clip)
         assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("moved", "said"), [(0.0, "yes"), (1e-3, "no")])
+def test_masks_are_compared_by_the_models(monkeypatch, capsys, moved, said):
+    models = {"on": np.zeros(3, np.float32) + np.float32(moved), "simulated": np.zeros(3)}
+    monkeypatch.setattr(masks, "_run", lambda name, how: (models[how], 2.0))
+    masks.table(["flights"])
+    assert capsys.readouterr().out.splitlines()[-1] == f"| `flights` | 3 | 2 | 2 | {said} |"

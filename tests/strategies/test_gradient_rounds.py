@@ -134,6 +134,8 @@ def test_an_empty_client_answers_with_zeros(tmp_path):
         (["strategy.constant=0"], "strategy.constant=0: must be finite and above 0"),
         (["strategy.average=1"], "strategy.average=1: must"),
         (["strategy.balance=2"], "strategy.balance=2: must"),
+        (["strategy.flatten=1"], "strategy.flatten=1: must"),
+        (["strategy.logit_adjustment=2"], "strategy.logit_adjustment=2: must"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(words, message):
