@@ -31,6 +31,7 @@ from typing import Any
 
 from fl_app import FLOWER, is_supported
 from murmur.common import framed
+from murmur.round.task import PART_SECONDS
 
 try:
     import h11
@@ -416,6 +417,7 @@ class OpenTask:
                 client.ConfirmMessageReceived, node, run.run_id
             ),
             return_type=Message,
+            initial_backoff=PART_SECONDS,
         )
         message.metadata.__dict__["_message_id"] = tree.object_id
         return TaskInput(

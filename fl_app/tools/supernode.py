@@ -17,12 +17,14 @@ knows their secret (``fl_app.device.flower_runtime``).
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from murmur.common import printable
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 BROKEN_OFF = "eof"
 SECRET = "--superexec-auth-secret-file"
 SOON = 10.0  # seconds after an answer in which the next message is likely
-SOON_LOOK = 0.5  # seconds between two looks then; Flower's own are 3
+SOON_FIRST = 0.5  # seconds until the first look then: others answer, too, before there is more
+SOON_LOOK = 0.25  # seconds between two looks then; Flower's own are 3
+ANSWER_LOOK = 0.05  # seconds between two looks, in this process's memory, for the app's answer
 WHY = "without it every account of this machine could take the device's messages"
 
 
@@ -85,13 +89,15 @@ def mended() -> Iterator[None]:
     """Flower's SuperNode as it should be, in this process, for as long as this lasts.
 
     Replaced in Flower's own modules: the application that serves tasks (which proves itself first),
-    the error for a bundle that is refused, what retries a broken connection, and the two steps of
-    its loop. All are put back at the end, whatever ends it.
+    the error for a bundle that is refused, what retries a broken connection, the two steps of its
+    loop, and how soon it looks again for a part of a message that is still on its way. All are put
+    back at the end, whatever ends it.
     """
     import flwr.supernode.main
     from flwr.supernode import fleet_http_connection, start_client_internal
 
     from fl_app.device.flower_runtime import Proving
+    from murmur.round.task import PART_SECONDS
 
     served: Any = flwr.supernode.main
     network: Any = fleet_http_connection
@@ -105,12 +111,14 @@ def mended() -> Iterator[None]:
         return Proving(create(state_factory, superexec_auth_secret), superexec_auth_secret)
 
     loop = OneByOne(pull, push, flower._insert_message)
+    pull_objects = flower.pull_objects
     unverified = flower.FAB_VERIFICATION_ERROR
     served.create_app = proving
     flower.FAB_VERIFICATION_ERROR = _refusal()
     network.make_simple_http_retry_invoker = lambda: patient(make())
     flower._pull_and_store_message = loop.pull
     flower._push_messages = loop.push
+    flower.pull_objects = partial(pull_objects, initial_backoff=PART_SECONDS)
     try:
         yield
     finally:
@@ -119,6 +127,7 @@ def mended() -> Iterator[None]:
         network.make_simple_http_retry_invoker = make
         flower._pull_and_store_message = pull
         flower._push_messages = push
+        flower.pull_objects = pull_objects
 
 
 def patient(invoker: RetryInvoker) -> RetryInvoker:
@@ -160,7 +169,7 @@ class OneByOne:
         self._push = push
         self._store = store
         self._asked = ""
-        self._soon = 0.0
+        self._answered = -math.inf
 
     def pull(self, **step: Any) -> int | None:
         """Receive a message, and note which; answer it with an error if it cannot be handled.
@@ -168,9 +177,12 @@ class OneByOne:
         Returns the run's number, None where no message waits. What goes wrong before there is a
         message is raised.
         """
+        soon = self._answered + SOON
+        if time.monotonic() < soon:
+            time.sleep(SOON_FIRST)
         while True:
             run = self._receive(**step)
-            if run is not None or time.monotonic() >= self._soon:
+            if run is not None or time.monotonic() >= soon:
                 return run
             time.sleep(SOON_LOOK)
 
@@ -205,7 +217,7 @@ class OneByOne:
         """Wait for the answer to that message, and send it."""
         answers = _AnswersTo(self._asked, state, object_store)
         self._push(state=answers, object_store=object_store, **rest)
-        self._soon = time.monotonic() + SOON
+        self._answered = time.monotonic()
 
 
 def _refusal() -> Error:
@@ -243,6 +255,12 @@ class _AnswersTo:
         return getattr(self._state, name)
 
     def get_messages_legacy(self, **which: Any) -> Sequence[Message]:
+        """Wait for them; Flower's own looks twice a second."""
+        while not (wanted := self._look(**which)):
+            time.sleep(ANSWER_LOOK)
+        return wanted
+
+    def _look(self, **which: Any) -> Sequence[Message]:
         """Those that have come; an answer that nobody waits for is deleted."""
         wanted = []
         for message in self._state.get_messages_legacy(**which):

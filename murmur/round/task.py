@@ -33,6 +33,9 @@ RECORD = "secure_sum"  # the record of a message in which the protocol of secure
 # entry stand in the device's own log: a text that is chosen by what went wrong would tell of the
 # data, of the owner's files and of other federations' runs.
 REFUSED = "refused; its own log says why"
+# Until whoever pulls a message looks again for a part of it that is on its way. Flower's own waits
+# a second, which is most of what a short phase takes.
+PART_SECONDS = 0.1
 _LAST_ROUND = 2**31
 _LONGEST_WORD = 64
 _LONGEST_LINE = 300

@@ -21,7 +21,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 from fl_app.cli import main
 from fl_app.tools import supernode
 from fl_app.tools.supernode import OneByOne, mended, patient
-from murmur.round.task import REFUSED
+from murmur.round.task import PART_SECONDS, REFUSED
 
 BROKEN = [
     httpx.ConnectError("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol"),
@@ -145,14 +145,15 @@ def test_flowers_own_sends_an_answer_that_nobody_waits_for_instead_of_the_next(n
 
 def test_answer_that_nobody_waits_for_is_dropped_and_the_next_is_sent(node, monkeypatch):
     _, second = node.messages
-    own = flower._pull_and_store_message, flower._push_messages
+    own = flower._pull_and_store_message, flower._push_messages, flower.pull_objects
     with mended():
+        assert flower.pull_objects.keywords == {"initial_backoff": PART_SECONDS}
         an_answer_that_nobody_waits_for(node, flower._pull_and_store_message)
         monkeypatch.setattr(flower.time, "sleep", lambda seconds: node.device_answers())
         node.push(flower._push_messages)
     assert [m.metadata.reply_to_message_id for m in node.sent] == [second.metadata.message_id]
     assert node.state.msg_store == {} and len(node.store) == 0
-    assert (flower._pull_and_store_message, flower._push_messages) == own
+    assert (flower._pull_and_store_message, flower._push_messages, flower.pull_objects) == own
 
 
 NO_ARCHIVE = Fab("0" * 64, b"not even an archive", {"valid_license": "yes"})
@@ -213,9 +214,10 @@ def test_after_an_answer_it_looks_again_soon_and_then_as_seldom_as_flower(node, 
     step = {"receive": None, "state": None, "object_store": None}
     assert loop.pull(**step) is None and looks == [100.0]
     loop.push(state=None, object_store=None)
-    assert loop.pull(**step) == 1 and len(looks) == 1 + 5  # 2 s in steps of 0.5
+    assert loop.pull(**step) == 1 and looks[1:] == [100.5 + 0.25 * n for n in range(7)]
     loop.push(state=None, object_store=None)
     assert loop.pull(**step) is None and clock == [112.0]
+    assert loop.pull(**step) is None and clock == [112.0]  # Flower then waits its 3 seconds
 
 
 def test_what_goes_wrong_before_a_message_has_come_ends_the_process(node):

@@ -3,9 +3,11 @@
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import http_grid
 
 from murmur.round import grid as redelivery
 from murmur.round.grid import with_redelivery
+from murmur.round.task import PART_SECONDS
 from tests.clock import Clock
 
 NODES = (101, 102)
@@ -16,7 +18,7 @@ class Grid:
 
     def __init__(self, clock, delivered, seconds=0.0):
         self.clock, self.delivered, self.seconds = clock, delivered, seconds
-        self.sent, self.ready = [], {}
+        self.sent, self.ready, self.looks = [], {}, []
 
     def push_messages(self, messages):
         names = []
@@ -35,6 +37,7 @@ class Grid:
         return names
 
     def pull_messages(self, message_ids):
+        self.looks.append(self.clock.now)
         come = [n for n in message_ids if n in self.ready and self.ready[n][0] <= self.clock.now]
         return [self.ready.pop(name)[1] for name in come]
 
@@ -94,3 +97,33 @@ def test_the_wait_ends_at_the_deadline_and_nobody_is_asked_a_third_time(clock):
 
 def test_nothing_to_send_asks_nobody(clock):
     assert with_redelivery(Grid(clock, None)).send_and_receive([], timeout=100) == []
+
+
+def test_it_first_looks_after_half_of_the_shortest_wait_until_then(clock):
+    grid = Grid(clock, lambda number: True, seconds=4.0)
+    asking = with_redelivery(grid)
+    asking.send_and_receive(questions(), timeout=100)
+    asked_at, grid.looks = clock.now, []
+    asking.send_and_receive(questions(), timeout=100)
+    assert grid.looks[0] == asked_at + asked_at / 2 and len(grid.looks) <= 6
+    asked_at, grid.looks = clock.now, []
+    assert asking.send_and_receive(questions(), timeout=1.0) == []  # never beyond the deadline
+    assert grid.looks == [asked_at + 1.0]
+
+
+def test_a_part_that_is_on_its_way_is_looked_for_again_before_a_second_is_over(clock, monkeypatch):
+    """As in Flower's grid, whose module pulls the parts of a reply by its function of this name."""
+    waits = []
+
+    def pull_objects(initial_backoff=1):
+        waits.append(initial_backoff)
+
+    class InParts(Grid):
+        def pull_messages(self, message_ids):
+            globals()["pull_objects"]()
+            return super().pull_messages(message_ids)
+
+    assert hasattr(http_grid, "pull_objects")
+    monkeypatch.setitem(globals(), "pull_objects", pull_objects)
+    with_redelivery(InParts(clock, lambda number: True)).send_and_receive(questions(), timeout=100)
+    assert waits == [PART_SECONDS] and globals()["pull_objects"] is pull_objects
