@@ -108,6 +108,7 @@ LARGE: dict[str, list[str]] = {
     ],
     "mnist_no_pool": [
         *("federation.num_rounds=60", "strategy.length=1200", "features.components=400"),
+        "strategy.logit_adjustment=0.5",
     ],
     "fashion_no_pool": [
         *("features.power=0.5", "strategy.length=1200", "strategy.average=0.5"),
