@@ -10,6 +10,7 @@ NumPy and PyTorch are imported where they are used: a ledger does without them.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import math
 import os
@@ -75,8 +76,23 @@ def require_number(name: str, value: object, least: float, most: float) -> None:
         raise ValueError(f"{name}={value}: must lie in [{least:g}, {most:g}]")
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody else, process or thread, is in this block for the same ``folder``, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def replace_durably(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``, whole or not at all; the caller syncs the folder."""
+    """Replace ``path`` by ``content``, whole or not at all; the caller syncs the folder.
+
+    One at a time: where others may write the same file, in ``locked``.
+    """
     draft = path.with_name(path.name + ".tmp")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:

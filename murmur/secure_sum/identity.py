@@ -16,12 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import framed, replace_durably
+from murmur.common import framed, locked, replace_durably
 from murmur.secure_sum.keys import POINT_BYTES, Entropy, agree, derive, point
 from murmur.secure_sum.terms import SecureSumError, Terms, context, joined_list
 
@@ -37,22 +38,23 @@ _ADVERTISEMENT = "advertisement"
 def identity_in(path: Path) -> bytes:
     """The private key in the file ``path``, which is made, mode 600, if it is not there.
 
-    Of two processes that make it at once the first decides. ValueError for a file that holds
-    something else.
+    Of several that make it at once, processes or threads, the first decides. One that is killed
+    meanwhile leaves a draft that stops nobody. ValueError for a file that holds something else.
     """
     try:
         return bytes.fromhex(path.read_text(encoding="ascii"))
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(new_identity().hex())
-        file.flush()
-        os.fsync(file.fileno())
-    with suppress(FileExistsError):
-        os.link(draft, path)
-    draft.unlink()
+    descriptor, draft = mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(new_identity().hex())
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
     return bytes.fromhex(path.read_text(encoding="ascii"))
 
 
@@ -164,17 +166,17 @@ class SeenPeers:
 
     def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
         """A client keeps the key that it was first seen with, and nobody else may have it."""
-        known = {}
-        if self.path.exists():
-            known = read_peers(self.path)
-        if any(known.get(client, key) != key for client, key in found.items()):
-            raise SecureSumError("a client has another key than when it was first seen")
-        both = {**known, **found}
-        require_own_keys(both)
-        if both != known:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [f"{client} {key.hex()}\n" for client, key in sorted(both.items())]
-            replace_durably(self.path, "".join(lines).encode("ascii"))
+        with locked(self.path.parent):  # another run may see others
+            known = {}
+            if self.path.exists():
+                known = read_peers(self.path)
+            if any(known.get(client, key) != key for client, key in found.items()):
+                raise SecureSumError("a client has another key than when it was first seen")
+            both = {**known, **found}
+            require_own_keys(both)
+            if both != known:
+                lines = [f"{client} {key.hex()}\n" for client, key in sorted(both.items())]
+                replace_durably(self.path, "".join(lines).encode("ascii"))
 
 
 def require_own_keys(keys: Mapping[int, bytes]) -> None:

@@ -10,16 +10,14 @@ bytes; anything else in a phase that is done gets nothing.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from murmur.common import framed, replace_durably
+from murmur.common import framed, locked, replace_durably
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.terms import SecureSumError, Terms
 
@@ -44,17 +42,12 @@ class StateFile:
         """
         terms = client.terms
         name = hashlib.sha256(framed(terms.run.encode(), str(terms.round).encode())).hexdigest()
-        self.names.parent.mkdir(parents=True, exist_ok=True)
-        folder = os.open(self.names.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be joining
+        with locked(self.names.parent):  # another run may be joining
             joined = self._joined()
             if name in joined:
                 raise SecureSumError(f"round {terms.round} of this run was joined before")
             content = "".join(f"{n}\n" for n in [*joined, name])
             replace_durably(self.names, content.encode("ascii"))
-        finally:
-            os.close(folder)
         self.save(client)
 
     def load(self, run: str, round: int) -> SecureClient:

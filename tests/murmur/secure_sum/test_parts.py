@@ -2,7 +2,10 @@
 
 import dataclasses
 import itertools
+import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -125,6 +128,19 @@ def test_a_devices_key_is_made_once_and_for_its_owner_only(tmp_path):
     assert stat.S_IMODE((tmp_path / "deep" / "3.key").stat().st_mode) == 0o600
     assert identity_in(tmp_path / "4.key") != first
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["3.key"]
+
+
+def test_a_key_that_many_make_at_once_is_one_key(tmp_path):
+    (tmp_path / f"5.key.{os.getpid()}").write_text("what a killed process has left")
+    start = threading.Barrier(8)
+
+    def made(_):
+        start.wait()
+        return identity_in(tmp_path / "5.key")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(made, range(8)))) == 1
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_peers_are_an_id_and_its_public_key_in_each_line(tmp_path):
