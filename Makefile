@@ -61,7 +61,8 @@ $(OTHER)/.installed: $(STAMP)
 
 test-flower: $(OTHER)/.installed
 	cd $(ROOT) && $(OTHER)/bin/python -m pytest -m 'federation or not federation' \
-	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py
+	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py \
+	  tests/murmur/flower/test_apps.py tests/fl_app/device/test_guarded_apps.py
 
 test-browser: $(STAMP)
 	cd $(ROOT) && $(BIN)/python -m pytest -m browser
