@@ -1,29 +1,25 @@
-"""The commands of README.md and of pages in docs/, typed in order by a stranger, and their output.
+"""The commands of every page, typed in order by a stranger, and their output.
 
-Runs of README.md and docs/start.md are made smaller by words behind what stands on the page; those
-of other pages are typed as they stand. What is printed must say whom an ε protects from whom,
-wherever there is one.
+``TYPED`` says for each page what is typed as it stands there, what is made smaller by words behind
+it, and what is not run, and why. What is printed must say whom an ε protects from whom, wherever
+there is one. What is not run, and commands in sentences, are read by their programs at least.
 """
 
 import re
 import shlex
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fl_app.cli import main
+from tests.fl_app.pages import PAGES, PROJECT, in_blocks, in_sentences, read
 
-PROJECT = Path(__file__).resolve().parents[2]
 SMALLER = ["federation.num_clients=12", "federation.num_rounds=1"]
 DEMO = ["federation.num_clients=12", "privacy.secure_aggregation=simulated"]
 NUMBER = re.compile(r"ε = (?:[\d.,]+|∞)")
-
-
-def commands(page):
-    """The words of each command on a page, in their order."""
-    text = (PROJECT / page).read_text(encoding="utf-8")
-    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
-    return [shlex.split(line, comments=True) for line in blocks.splitlines() if line.strip()]
 
 
 def bare(said):
@@ -73,7 +69,7 @@ def demo():
 
 
 def test_the_readmes_commands_are_the_demo_and_the_tests():
-    assert [words[:2] for words in commands("README.md")] == [["make", "demo"], ["make", "test"]]
+    assert [words[:2] for words in in_blocks("README.md")] == [["make", "demo"], ["make", "test"]]
 
 
 @pytest.mark.long
@@ -85,7 +81,7 @@ def test_the_demo_says_whom_it_protects_from_whom(stranger):
 
 
 def test_five_minutes_as_a_stranger_types_them(stranger, tmp_path):
-    typed = commands("docs/start.md")
+    typed = in_blocks("docs/start.md")
     assert [words[0] for words in typed] == ["make", ".", *["murmur"] * 4]
     for words in (words[1:] for words in typed[2:]):
         if words[0] == "ledger":
@@ -102,41 +98,242 @@ def test_five_minutes_as_a_stranger_types_them(stranger, tmp_path):
     assert re.search(r"All of runs: \d+ runs, those of 1 sweep among them", page)
 
 
-def type_page(page, stranger, folder, refused=()):
-    """Type a page's `murmur` commands in a checkout's ``folder``; ``refused`` end with status 1.
+@dataclass(frozen=True)
+class Typed:
+    """How the commands of a page's blocks are typed: as they stand, but for these.
 
-    A run that the page calls RUN is the newest one there.
+    Attributes:
+        smaller: how a command begins -> words that are put behind it, since it takes minutes.
+        read: how a command begins -> why it is read by its program (``pages.read``) and not run.
+        own: what stands for a reader's own -> what stands there here; RUN is the newest run.
+        refused: how commands begin that end with status 1, as the page says.
+        first: a command that the reader has typed before, on another page.
+        leaves: files that the page promises, and a word in each.
     """
+
+    smaller: dict[str, str] = field(default_factory=dict)
+    read: dict[str, str] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    first: str = ""
+    leaves: dict[str, str] = field(default_factory=dict)
+
+
+ROUND = "engine=inline federation.num_rounds=1"
+FEW = f"{ROUND} federation.num_clients=10"
+A_RUN = f"murmur strategy=votes {FEW}"
+MEASURES = "measures, for minutes to hours"
+INSTALLS = "installs, or runs all tests"
+DEVICES = "needs devices: tests/deploy/test_from_nothing.py starts them"
+RAY = "needs a cluster: tests/fl_app/engines/test_ray_cluster.py has one"
+STUDIES = (
+    *("attacks", "dpfl_bnn", "frontier", "kd_dpfl"),
+    *("ldp_evaluation", "nbafl", "planner", "privatekt"),
+)
+# Every page with commands in blocks: how they are typed here, or the test that types them. Commands
+# in sentences are read, all of them.
+TYPED: dict[str, Typed | str] = {
+    "CONTRIBUTING.md": Typed(
+        own={"strategy=x": "strategy=fedavg"},
+        smaller={"murmur strategy=x engine": FEW},
+        read={"make": INSTALLS, ".venv/bin": INSTALLS},
+    ),
+    "README.md": "tests/fl_app/test_typed_pages.py",
+    "deploy/README.md": "tests/deploy/test_from_nothing.py",
+    "docs/any-flower-app.md": Typed(
+        read={
+            "cp": "typed by tests/murmur/flower/test_plain_app.py",
+            "git": "typed by tests/murmur/flower/test_plain_app.py",
+            "flwr": "typed by tests/murmur/flower/test_plain_app.py",
+            "murmur guard": "needs devices: tests/fl_app/device/test_guarded_apps.py has them",
+            "python -m pytest": INSTALLS,
+        }
+    ),
+    "docs/audit.md": Typed(
+        first=A_RUN,
+        smaller={
+            "murmur audit privacy=paper": "--runs 300",
+            "murmur audit runs/FOLDER": "--minutes 0.2",
+            "murmur strategy=dp_fedavg": "engine=inline federation.num_rounds=2",
+        },
+        own={"runs/FOLDER": "runs/RUN"},
+    ),
+    "docs/bring-your-own.md": Typed(
+        smaller={
+            "murmur --config-dir mine": FEW,
+            "murmur dataset=table dataset.path=mails.csv": FEW,
+            "murmur dataset=table dataset.path=visits.parquet": ROUND,
+            "murmur experiment=digits": f"{FEW} model.weights=null",
+            "murmur 'evaluation": FEW,
+            "murmur --config-dir examples": FEW,
+        },
+    ),
+    "docs/data-protection.md": Typed(
+        refused=("murmur doctor",), leaves={"runs/trial/privacy.txt": "measured"}
+    ),
+    "docs/devices.md": Typed(read={"MURMUR_DATA=FOLDER python": MEASURES}),
+    "docs/dpfl_bnn.md": Typed(
+        smaller={
+            "murmur experiment": FEW,
+            "murmur -m": f"{FEW} seed=1",
+        },
+        read={"python": MEASURES},
+    ),
+    "docs/engineers.md": Typed(
+        read={"python -m examples": "typed by tests/examples/test_examples.py"}
+    ),
+    "docs/for-owners.md": Typed(
+        first=A_RUN,
+        own={
+            "state/ledger.sqlite": "runs/RUN/ledger.sqlite",
+            "policy.yaml": "deploy/policies/votes.yaml",
+        },
+    ),
+    "docs/frontier.md": Typed(
+        smaller={"murmur strategy=dpsgd_fedavg": "strategy.local.epochs=1 features.components=20"},
+        read={"python": MEASURES},
+    ),
+    "docs/kd_dpfl.md": Typed(
+        smaller={"murmur experiment": ROUND, "murmur strategy": FEW},
+        read={"murmur experiment=kd_dpfl_svhn": "needs SVHN's files"},
+    ),
+    "docs/ldp_evaluation.md": Typed(
+        smaller={
+            "murmur experiment=ldp_evaluation_supervised": ROUND,
+            "murmur experiment=ldp_evaluation": FEW,
+            "murmur strategy": FEW,
+        },
+    ),
+    "docs/ledger.md": Typed(
+        first=A_RUN,
+        own={"PATH": "runs/RUN/ledger.sqlite", "FILE": "deploy/policies/votes.yaml"},
+        read={"python verify_ledger.py": "typed by tests/murmur/privacy/ledger/test_export.py"},
+        leaves={"FILE.csv": "charge"},
+    ),
+    "docs/nbafl.md": Typed(
+        smaller={"murmur strategy": FEW, "murmur experiment": ROUND},
+        read={"python": MEASURES},
+    ),
+    "docs/new-algorithm.md": "tests/fl_app/test_wheel.py",
+    "docs/performance.md": Typed(
+        smaller={"murmur -m": ROUND},
+        read={
+            "make": MEASURES,
+            "pip": INSTALLS,
+            "murmur compute=cuda": "needs a GPU",
+            "RAY_ADDRESS": RAY,
+        },
+    ),
+    "docs/privatekt.md": Typed(
+        smaller={"murmur experiment=privatekt": ROUND, "murmur": "engine=inline"},
+        read={"python": MEASURES},
+    ),
+    "docs/protection.md": Typed(smaller={"murmur strategy": ROUND}),
+    "docs/report.md": Typed(
+        first=A_RUN,
+        own={"RUN_OR_SWEEP": "runs/RUN", "FILE": "page.html"},
+        leaves={"page.html": "<html"},
+    ),
+    "docs/researchers.md": Typed(
+        leaves={"tonight.csv": "epsilon", "tonight.tex": "\\begin{table}", "tonight.svg": "<svg"}
+    ),
+    "docs/running.md": Typed(
+        smaller={"murmur -m": ROUND, "murmur": f"{ROUND} federation.public=5000"},
+        read={"flwr": "needs Flower's processes: tests/fl_app/engines/test_flower_run.py has them"},
+    ),
+    "docs/scaling.md": Typed(
+        read={"python": MEASURES, "make": MEASURES, "MURMUR_DATA=FOLDER python": MEASURES}
+    ),
+    "docs/secure-aggregation.md": Typed(
+        smaller={"murmur strategy=dpfl_bnn": ROUND, "murmur": FEW},
+    ),
+    "docs/start.md": "tests/fl_app/test_typed_pages.py",
+    "docs/sweeps.md": Typed(
+        smaller={"murmur -m hydra/sweeper": f"{FEW} hydra.sweeper.n_trials=2", "murmur -m": FEW},
+        read={"RAY_ADDRESS": RAY},
+    ),
+    **dict.fromkeys(
+        (f"research/{study}/README.md" for study in STUDIES), Typed(read={"python": MEASURES})
+    ),
+}
+
+
+def way(page, words):
+    """Whether a command is only read, and the words behind it otherwise."""
+    how, text = TYPED[page], shlex.join(words)
+    if any(text.startswith(start) for start in how.read):
+        return None
+    return next((more for start, more in how.smaller.items() if text.startswith(start)), "")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder as a reader of pages would have it: parts of the checkout, and files of his own."""
     for name in ("deploy", "examples"):
-        (folder / name).symlink_to(PROJECT / name)
-    for program, *words in commands(page):
-        if program != "murmur":
+        (tmp_path / name).symlink_to(PROJECT / name)
+    (tmp_path / "mine").symlink_to(PROJECT / "examples" / "own_classes")
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(2, size=400)
+    words = np.array([["minutes", "agenda", "room"], ["prize", "offer", "click"]])[kinds]
+    mails = pd.DataFrame(
+        {"message": [" ".join(rng.choice(row, 5)) for row in words], "kind": kinds}
+    )
+    mails.to_csv(tmp_path / "mails.csv", index=False)
+    columns = {f"x{number}": rng.normal(size=600) for number in range(8)}
+    visits = pd.DataFrame({**columns, "patient": np.arange(600) % 60})
+    visits["ill"] = (visits["x0"] > 0).astype(int)
+    visits.to_parquet(tmp_path / "visits.parquet")
+    return tmp_path
+
+
+def newest(folder, word):
+    """``word`` with the newest run's name in the place of RUN."""
+    runs = sorted(folder.glob("runs/2*"), key=lambda run: run.stat().st_mtime)
+    return word.replace("runs/RUN", str(runs[-1])) if runs else word
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", [page for page, how in TYPED.items() if isinstance(how, Typed)])
+def test_a_page_typed_by_a_stranger(page, stranger, place, data_root):
+    how = TYPED[page]
+    typed = [*([shlex.split(how.first)] if how.first else []), *in_blocks(page)]
+    for words in typed:
+        more = way(page, words)
+        if more is None:
             continue
-        runs = sorted(folder.glob("runs/2*"), key=lambda run: run.stat().st_mtime)
-        words = [word.replace("runs/RUN", str(runs[-1])) if runs else word for word in words]
-        said = stranger(*words, status=int(words[0] in refused))
-        if words[0] != "statement":  # its sentences go over several lines
-            assert bare(said) == []
-        if words[0] == "-m":
+        own = [newest(place, how.own.get(word, word)) for word in (*words, *shlex.split(more))]
+        is_refused = shlex.join(words).startswith(how.refused) if how.refused else False
+        said = stranger(*own[1:], status=int(is_refused))
+        if words[1] != "statement":  # its sentences go over several lines
+            assert bare(said) == [], words
+        if words[1] == "-m":
             found = tables(said)
-            assert found and all("against" in heading for heading in found)
+            assert found and all("against" in heading for heading in found), words
+    for name, word in how.leaves.items():
+        assert word in (place / name).read_text(encoding="utf-8"), name
 
 
-@pytest.mark.long
-def test_the_page_for_those_who_answer_for_data(stranger, tmp_path):
-    type_page("docs/data-protection.md", stranger, tmp_path, refused=("doctor",))
-    assert "measured" in (tmp_path / "runs" / "trial" / "privacy.txt").read_text()
+def test_every_page_with_commands_is_typed_or_says_why_not():
+    assert sorted(TYPED) == [page for page in PAGES if in_blocks(page)]
+    for page, how in TYPED.items():
+        if isinstance(how, str):
+            assert Path(page).name in (PROJECT / how).read_text(encoding="utf-8")
+            continue
+        commands = [shlex.join(words) for words in in_blocks(page)]
+        for start in (*how.smaller, *how.read, *how.refused):
+            assert any(command.startswith(start) for command in commands), (page, start)
+        for reason in how.read.values():
+            for test in re.findall(r"tests/\S+\.py", reason):
+                assert (PROJECT / test).exists(), test
 
 
-@pytest.mark.long
-def test_the_page_for_engineers(stranger, tmp_path):
-    type_page("docs/engineers.md", stranger, tmp_path)
-
-
-@pytest.mark.long
-def test_the_page_for_researchers(stranger, tmp_path, data_root):
-    type_page("docs/researchers.md", stranger, tmp_path)
-    assert (tmp_path / "tonight.tex").read_text().count("\\begin{table}") >= 1
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_can_be_read(page, place, monkeypatch):
+    monkeypatch.chdir(place)
+    for words in in_blocks(page) if isinstance(TYPED.get(page), Typed) else []:
+        read(words)
+    for words in in_sentences(page):
+        read(words, whole=words[0] != "murmur")
 
 
 def test_a_bare_figure_is_noticed():

@@ -162,7 +162,7 @@ POLICY = Path(__file__).parents[3] / "deploy" / "policy.example.yaml"
 
 def test_show_says_what_is_left_of_the_policy(path, tmp_path, capsys):
     policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY.read_text().replace("lifetime: 100.0", "lifetime: 30.0"))
+    policy.write_text(POLICY.read_text().replace("lifetime: 8.5", "lifetime: 30.0"))
     assert main(["show", str(path), "--policy", str(policy), "--json"]) == 0
     two, ten = json.loads(capsys.readouterr().out)["clients"]
     counted = epsilon(RepeatedEvent(LABELS, 2), 1e-5).epsilon

@@ -138,7 +138,7 @@ PROBES = [
     {"algorithm": "", "delta": 0.0},
     {"delta": 1e-3},
     {"seeded_noise": True},
-    {"spent": RepeatedEvent(LABELS, 19)},
+    {"spent": RandomizedResponseEvent(2.5, 10)},
     {"spent": RepeatedEvent(LABELS, 60)},
     {"now": NOW + timedelta(days=1000)},
 ]

@@ -38,7 +38,7 @@ def test_the_example_policy_allows_what_it_says():
     assert policy.defect is None
     ask(policy)
     ask(policy, algorithm="nbafl", event=client(DiscreteGaussianEvent(768.0, 1024.0)), delta=0.0)
-    ask(policy, spent=[LABELS] * 19)
+    ask(policy, spent=RandomizedResponseEvent(2.5, 10))
     ask(policy, now=datetime(2027, 12, 31, 23, 59, tzinfo=UTC))
 
 
@@ -89,7 +89,7 @@ def test_the_example_policy_allows_what_it_says():
         (
             {"spent": RepeatedEvent(LABELS, 400)},
             "epsilon-per-lifetime",
-            ["epsilon of this client's life=", "at most 100", "`epsilon_per_lifetime`"],
+            ["epsilon of this client's life=", "at most 8.5", "`epsilon_per_lifetime`"],
         ),
         ({"spent": [NonPrivateEvent()]}, "epsilon-per-lifetime", ["life=inf"]),
         ({"delta": 1e-4}, "delta", ["delta=0.0001", "0 to 1e-05", "`delta`"]),
@@ -152,7 +152,7 @@ def test_neighbours_that_the_owner_does_not_mean_are_refused(load, plain):
 
 def test_entries_that_state_no_unit_are_read_as_what_they_were(load, plain):
     for_records = load({**plain, "unit": "record"})
-    ask(Policy.load(EXAMPLE), spent=LABELS)
+    ask(Policy.load(EXAMPLE), spent=RandomizedResponseEvent(2.5, 10))
     for spent in (LaplaceEvent(9.0), PoissonSampledEvent(0.1, GaussianEvent(9.0))):
         ask(for_records, spent=spent)
         assert "life=inf" in refusal(Policy.load(EXAMPLE), spent=spent).reason
