@@ -4,6 +4,7 @@ Flower imports ``app`` by name (pyproject.toml), in a simulation and on a SuperL
 own call ``main`` through it as well.
 """
 
+import shlex
 import traceback
 from collections.abc import Iterable
 from logging import ERROR, INFO
@@ -19,6 +20,7 @@ from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
+from fl_app.run import expectation
 from fl_app.run.experiment import Experiment
 from fl_app.run.progress import end_lines
 from fl_app.run.results import RunFolder
@@ -62,10 +64,12 @@ def main(grid: Grid, context: Context) -> None:
     folder = RunFolder(run_folder_path(config.run_dir, config.results_dir, context.run_id))
     with folder.claim():
         try:
-            Experiment(config).run(grid, folder)
-            if config.run_dir is None:  # `flwr run` itself: nobody else says what came of it
-                for line in end_lines(folder):
-                    log(INFO, line)
+            experiment = Experiment(config)
+            _tell(expectation.before(experiment))
+            experiment.run(grid, folder)
+            learned = expectation.after(experiment, (folder.metrics() or {}).get("accuracy"))
+            _tell([] if learned is None else [f"note: {learned}"])
+            _tell(end_lines(folder, shlex.quote(str(folder.path))))
         except Exception as error:
             trace = ""
             if not isinstance(error, RunError | ConfigError):  # a bug
@@ -74,6 +78,12 @@ def main(grid: Grid, context: Context) -> None:
                 log(ERROR, "murmur: %s", error)
             folder.save_error(f"{type(error).__name__}: {error}", trace)
             raise
+
+
+def _tell(lines: Iterable[str]) -> None:
+    """Write to the log of `flwr run`; `murmur` says the same itself, and its engines silence it."""
+    for line in lines:
+        log(INFO, line)
 
 
 def _composed(context: Context) -> DictConfig:

@@ -45,7 +45,10 @@ def budget_line(budget: Budget) -> str:
     if not budget.is_private:
         return "budget: none (privacy.epsilon=inf); the statement says what is proven"
     if budget.paper:
-        return f"budget: ε = {budget.epsilon:g} as the paper counts it (privacy=paper)"
+        return (
+            f"budget: ε = {budget.epsilon:g} as the paper counts it (privacy=paper), in itself no "
+            "promise against anybody"
+        )
     return (
         f"budget: ε = {budget.epsilon:g} at δ = {budget.delta:g} for the whole run and "
         f"{UNITS[budget.protected]}, against {AGAINST[budget.threat]} ({budget.threat})"

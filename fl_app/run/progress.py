@@ -169,7 +169,7 @@ def show_end(folder: RunFolder, console: Console) -> None:
         folder: of the run.
         console: where it is printed.
     """
-    for line in end_lines(folder, console.width):
+    for line in end_lines(folder, shown_path(folder.path), console.width):
         style = None
         if line.startswith("note: "):
             style = "yellow"
@@ -178,13 +178,14 @@ def show_end(folder: RunFolder, console: Console) -> None:
         console.print(line, style=style, soft_wrap=True)
 
 
-def end_lines(folder: RunFolder, width: int = CARD) -> list[str]:
+def end_lines(folder: RunFolder, path: str, width: int = CARD) -> list[str]:
     """What a finished run came to, for a terminal or a log.
 
     A card of six lines that wrap, then warnings, the folder, and the two commands that come next.
 
     Args:
         folder: of the run.
+        path: of the folder, as its reader would type it.
         width: of a line of the card, in letters.
     """
     metrics = folder.metrics() or {}
@@ -200,7 +201,6 @@ def end_lines(folder: RunFolder, width: int = CARD) -> list[str]:
     if metrics.get("failed"):
         refused = counted(metrics["failed"], "answer")
         lines.append(f"note: {refused} of clients failed or were refused")
-    path = shown_path(folder.path)
     lines += [f"results: {path}", f"next:    murmur report {path}"]
     return [*lines, f"         murmur statement {path}"]
 

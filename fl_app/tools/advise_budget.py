@@ -250,7 +250,8 @@ def _print(scheme: Scheme, lines: Sequence[Line], proven: float) -> None:
     from rich.table import Table
 
     plan = scheme.plan
-    title = f"ε = {_show(plan.total)} at δ = {plan.delta:g}, {len(scheme.sizes)} clients"
+    whom = "for a record, against a server that reads every message"
+    title = f"ε = {_show(plan.total)} at δ = {plan.delta:g} {whom}; {len(scheme.sizes)} clients"
     table = Table(title=title)
     for name in ("whose records", "clients", "exposed through", "ε", "mechanism", "why"):
         justify = "left"

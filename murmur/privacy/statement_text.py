@@ -84,7 +84,8 @@ def card(statement: Statement) -> dict[str, str]:
     subject = UNITS[statement.unit]
     if statement.split:
         subject += f"; not {statement.split}"
-    chance = f"each but for a chance of δ = {statement.delta:g}"
+    each = "each " if len(losses) > 1 else ""
+    chance = f"{each}but for a chance of δ = {statement.delta:g}"
     return {
         "what is protected": subject,
         "from whom": kept_from[0] if kept_from else "nobody: nothing protects what was sent",

@@ -163,7 +163,8 @@ TYPED: dict[str, Typed | str] = {
             "murmur --config-dir mine": FEW,
             "murmur dataset=table dataset.path=mails.csv": FEW,
             "murmur dataset=table dataset.path=visits.parquet": ROUND,
-            "murmur experiment=digits": f"{FEW} model.weights=null",
+            "murmur experiment=digits_pretrained": f"{FEW} model.weights=null",
+            "murmur experiment=digits_lora": f"{FEW} model.base.weights=null",
             "murmur 'evaluation": FEW,
             "murmur --config-dir examples": FEW,
         },
@@ -200,7 +201,7 @@ TYPED: dict[str, Typed | str] = {
     "docs/ldp_evaluation.md": Typed(
         smaller={
             "murmur experiment=ldp_evaluation_supervised": ROUND,
-            "murmur experiment=ldp_evaluation": FEW,
+            "murmur experiment=ldp_evaluation": f"{FEW} federation.clients_per_round=null",
             "murmur strategy": FEW,
         },
     ),
@@ -273,14 +274,14 @@ def place(tmp_path):
         (tmp_path / name).symlink_to(PROJECT / name)
     (tmp_path / "mine").symlink_to(PROJECT / "examples" / "own_classes")
     rng = np.random.default_rng(0)
-    kinds = rng.integers(2, size=400)
+    kinds = rng.integers(2, size=2000)
     words = np.array([["minutes", "agenda", "room"], ["prize", "offer", "click"]])[kinds]
     mails = pd.DataFrame(
         {"message": [" ".join(rng.choice(row, 5)) for row in words], "kind": kinds}
     )
     mails.to_csv(tmp_path / "mails.csv", index=False)
-    columns = {f"x{number}": rng.normal(size=600) for number in range(8)}
-    visits = pd.DataFrame({**columns, "patient": np.arange(600) % 60})
+    columns = {f"x{number}": rng.normal(size=3000) for number in range(8)}
+    visits = pd.DataFrame({**columns, "patient": np.arange(3000) % 150})
     visits["ill"] = (visits["x0"] > 0).astype(int)
     visits.to_parquet(tmp_path / "visits.parquet")
     return tmp_path
