@@ -3,8 +3,10 @@
 ``examples/plain_flower_app`` as it is and with its patch, one after the other on this machine:
 
 * ``simulation``: ``flwr run`` on 10 simulated nodes.
-* ``devices``: a SuperLink with TLS and node authentication, three SuperNodes, and beside each a
-  resident process that answers with the app, which its owner has installed. None is locked in.
+* ``supernodes``: a SuperLink with TLS and node authentication, and three of Flower's own
+  SuperNodes, which start the app that the run brings in a new process for each message.
+* ``devices``: the same with `murmur supernode`, and beside each a resident process that answers
+  with the app, which its owner has installed. None is locked in.
 * ``guard``: the same three under ``murmur guard``, with the client's half as it is. Its devices
   answer at the instant that their policy fixes, here ``ANSWER_SECONDS``: a round takes that and the
   phases of the protocol.
@@ -68,7 +70,13 @@ guard:
 def main() -> None:
     """Measure what is asked for, or be one of the resident devices."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", help="simulation, devices, guard (default: all)")
+    where = {
+        "simulation": simulation,
+        "supernodes": supernodes,
+        "devices": devices,
+        "guard": guard,
+    }
+    parser.add_argument("what", nargs="*", help=f"{', '.join(where)} (default: all)")
     parser.add_argument("--app", type=Path, help="be a device that answers with this app")
     parser.add_argument("--node-config", help="of this device")
     parser.add_argument("--runtime-api-address", help="its SuperNode's")
@@ -82,11 +90,10 @@ def main() -> None:
     print(f"{describe_machine('torch', 'flwr')}\n")
     print("| where | app | a round | of plain's | of processor | right |")
     print("|---|---|---|---|---|---|")
-    for what in arguments.what or ("simulation", "devices", "guard"):
+    for what in arguments.what or where:
         with tempfile.TemporaryDirectory() as folder:
-            measured = {"simulation": simulation, "devices": devices, "guard": guard}[what]
             first = None
-            for name, one in measured(Path(folder)):
+            for name, one in where[what](Path(folder)):
                 first = first or one
                 print(
                     f"| {what} | {name} | {one.seconds:.2f} s | "
@@ -128,6 +135,13 @@ def simulation(folder: Path) -> Iterator[tuple[str, Found]]:
         runs.close()
 
 
+def supernodes(folder: Path) -> Iterator[tuple[str, Found]]:
+    """On three of Flower's own SuperNodes."""
+    yield "plain", on_devices(folder / "four", app(folder / "plain"))
+    private = app(folder / "private", "server", "client")
+    yield "with the three lines", on_devices(folder / "five", private)
+
+
 def devices(folder: Path) -> Iterator[tuple[str, Found]]:
     """On three resident devices."""
     answers = [sys.executable, "-m", "benchmarks.flower_app", "--app"]
@@ -150,8 +164,13 @@ def guard(folder: Path) -> Iterator[tuple[str, Found]]:
     )
 
 
-def on_devices(folder: Path, app: Path, command: Callable[[Path], Sequence[str]]) -> Found:
-    """What ``app`` does on three devices; ``command`` starts what answers, with its own folder."""
+def on_devices(
+    folder: Path, app: Path, command: Callable[[Path], Sequence[str]] | None = None
+) -> Found:
+    """What ``app`` does on three devices.
+
+    ``command`` starts what answers, with its own folder; None: Flower's SuperNode does.
+    """
     with Federation(folder, patient=True) as federation:
         federation.start_link()
         for number in range(3):
@@ -164,7 +183,11 @@ def on_devices(folder: Path, app: Path, command: Callable[[Path], Sequence[str]]
                 "murmur": str(own),
                 "state": str(own),
             }
-            federation.start_node(number, federation.enrol(number), config, device=command(own))
+            key = federation.enrol(number)
+            if command is None:
+                federation.start_node(number, key, config, runs_sent_code=True)
+            else:
+                federation.start_node(number, key, config, device=command(own))
         wait_for(lambda: federation.online() == 3, 300, "three nodes")
         run = ["flwr", "run", str(app), NAME, "--stream", "--run-config", CONFIG]
         lines = lines_of(run, federation.environment, app)

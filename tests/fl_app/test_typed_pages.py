@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from fl_app.cli import main
+from fl_app.config.own_classes import VARIABLE
 from tests.fl_app.pages import PAGES, PROJECT, in_blocks, in_sentences, read
 
 SMALLER = ["federation.num_clients=12", "federation.num_rounds=1"]
@@ -51,6 +52,7 @@ def stranger(tmp_path, monkeypatch, capsys):
 
     def call(*words, status=0):
         monkeypatch.setattr("sys.argv", ["murmur"])
+        monkeypatch.delenv(VARIABLE, raising=False)  # what --config-dir leaves to its processes
         assert main(words) == status, (words, capsys.readouterr())
         return capsys.readouterr().out
 
