@@ -257,7 +257,8 @@ def epsilon(argv: list[str]) -> int:
     change = ResultSettings.of(how, None).change
     least = epsilon_for_error(given.error, given.probability, change)
     print(f"evaluation.result.epsilon={least:.6g}, for a {unit} (Δ = {change:.4g})")
-    print(f"all {given.results} results of a client: ε = {least * given.results:.6g}")
+    whole = f"ε = {least * given.results:.6g} against a server that reads them"
+    print(f"all {given.results} of a client's results: {whole}")
     if unit == "client":
         print(f"as MindSpore's document counts (Δ = 1): laplace_eval_eps={least / 2:.6g}")
     print("This keeps the result usable. Whether such an ε protects anybody it does not ask.")

@@ -252,7 +252,11 @@ TYPED: dict[str, Typed | str] = {
     ),
     "docs/start.md": "tests/fl_app/test_typed_pages.py",
     "docs/sweeps.md": Typed(
-        smaller={"murmur -m hydra/sweeper": f"{FEW} hydra.sweeper.n_trials=2", "murmur -m": FEW},
+        smaller={
+            "murmur -m hydra/sweeper": f"{FEW} hydra.sweeper.n_trials=2",
+            "murmur -m sweep": ROUND,  # its experiments fix how many clients there are
+            "murmur -m": FEW,
+        },
         read={"RAY_ADDRESS": RAY},
     ),
     **dict.fromkeys(
