@@ -4,6 +4,7 @@ Flower imports ``app`` by name (pyproject.toml), in a simulation and on a SuperL
 own call ``main`` through it as well.
 """
 
+import logging
 import shlex
 import traceback
 from collections.abc import Iterable
@@ -65,11 +66,13 @@ def main(grid: Grid, context: Context) -> None:
     with folder.claim():
         try:
             experiment = Experiment(config)
-            _tell(expectation.before(experiment))
+            # `murmur` says the same itself, and its engines silence Flower's log.
+            is_heard = logging.getLogger("flwr").isEnabledFor(INFO)
+            if is_heard:
+                _tell(expectation.before(experiment))
             experiment.run(grid, folder)
-            learned = expectation.after(experiment, (folder.metrics() or {}).get("accuracy"))
-            _tell([] if learned is None else [f"note: {learned}"])
-            _tell(end_lines(folder, shlex.quote(str(folder.path))))
+            if is_heard:
+                _tell(_end(experiment, folder))
         except Exception as error:
             trace = ""
             if not isinstance(error, RunError | ConfigError):  # a bug
@@ -81,9 +84,16 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _tell(lines: Iterable[str]) -> None:
-    """Write to the log of `flwr run`; `murmur` says the same itself, and its engines silence it."""
+    """Write to the log of `flwr run`."""
     for line in lines:
         log(INFO, line)
+
+
+def _end(experiment: Experiment, folder: RunFolder) -> list[str]:
+    """What a finished run came to."""
+    learned = expectation.after(experiment, (folder.metrics() or {}).get("accuracy"))
+    notes = [] if learned is None else [f"note: {learned}"]
+    return notes + end_lines(folder, shlex.quote(str(folder.path)))
 
 
 def _composed(context: Context) -> DictConfig:

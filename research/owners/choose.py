@@ -28,6 +28,11 @@ _PAIRS = "[month,weekday],[carrier,hour],[origin,hour],[carrier,month]"
 _WEATHER = f"{_PAIRS},[origin,wind_speed],[month,temp],[hour,visib]"
 _MORE = "[weekday,hour],[month,hour]"
 _MORE_WEATHER = "[hour,precip],[month,pressure],[origin,visib],[month,humid]"
+_NO_POOL: Grid = {
+    "strategy.balance": (0.0,),
+    "strategy.constant": (0.1,),
+    "strategy.flatten": (0.0, 0.6),
+}
 GRIDS: dict[tuple[str, str], Grid] = {
     ("descriptions", "1"): {
         "model.start_length": (8, 10, 14),
@@ -41,34 +46,26 @@ GRIDS: dict[tuple[str, str], Grid] = {
         "strategy.constant": (0.3, 0.6),
     },
     ("mnist_no_pool", "1"): {
-        "strategy.balance": (0.0,),
-        "strategy.constant": (0.1,),
+        **_NO_POOL,
         "strategy.logit_adjustment": (0.0, 1.0),
-        "strategy.flatten": (0.0, 0.6),
         "strategy.length": (250,),
     },
     ("mnist_no_pool", "8"): {
         "federation.num_rounds": (60,),
         "features.components": (400,),
-        "strategy.balance": (0.0,),
-        "strategy.constant": (0.1,),
+        **_NO_POOL,
         "strategy.logit_adjustment": (0.0, 0.5),
-        "strategy.flatten": (0.0, 0.6),
         "strategy.length": (1200,),
     },
     ("fashion_no_pool", "1"): {
-        "strategy.balance": (0.0,),
-        "strategy.constant": (0.1,),
+        **_NO_POOL,
         "strategy.logit_adjustment": (0.0, 1.0),
-        "strategy.flatten": (0.0, 0.6),
         "strategy.length": (300,),
     },
     ("fashion_no_pool", "8"): {
         "features.power": (0.5,),
-        "strategy.balance": (0.0,),
-        "strategy.constant": (0.1,),
+        **_NO_POOL,
         "strategy.logit_adjustment": (0.0, 0.5),
-        "strategy.flatten": (0.0, 0.6),
         "strategy.length": (1200,),
         "strategy.average": (0.5,),
     },
