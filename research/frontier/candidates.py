@@ -45,6 +45,16 @@ def _rounds(components: int, length: float, power: float = 1.0) -> list[str]:
     ]
 
 
+def _adjusted(strength: float) -> list[str]:
+    """A client's classes by their frequency at it, and its features' heavy directions flattened."""
+    return [
+        f"strategy.logit_adjustment={strength:g}",
+        "strategy.flatten=0.6",
+        "strategy.balance=0",
+        "strategy.constant=0.1",
+    ]
+
+
 def _values(key: str, values: tuple[object, ...]) -> Candidates:
     return {f"{key.rpartition('.')[2]} {value}": [f"{key}={value}"] for value in values}
 
@@ -80,6 +90,14 @@ _ROUNDS_ELSEWHERE: Candidates = {
     for count, power, length in (
         *((200, 0.5, 120), (200, 0.5, 250), (200, 0.5, 500), (400, 0.5, 1200)),
         *((400, 1.0, 150), (400, 1.0, 300), (400, 1.0, 600), (400, 1.0, 2000)),
+    )
+} | {
+    f"{count} features, power {power:g}, L = {length}, adjusted {strength:g}": [
+        *_rounds(count, length, power),
+        *_adjusted(strength),
+    ]
+    for count, power, length, strength in (
+        *((200, 0.5, 250, 1.0), (400, 1.0, 300, 1.0), (400, 0.5, 1200, 0.5)),
     )
 }
 _HOSPITALS: Candidates = {
