@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -240,10 +241,12 @@ def limit_replies() -> None:
     """Let Flower's grid of this process keep to ``REPLIES``.
 
     It replaces two names in Flower's module, once however often it is called. Called where a run
-    begins, before anything is received.
+    begins, before anything is received: whoever has that grid has loaded the module, and it takes
+    seconds to import for those who have another.
     """
-    from flwr.superlink.grid import http_grid  # a second to import, which a device need not wait
-
+    http_grid = sys.modules.get("flwr.superlink.grid.http_grid")
+    if http_grid is None:
+        return
     for name, limited in (
         ("pull_objects", REPLIES.pulling),
         ("inflate_object_from_contents", REPLIES.inflating),

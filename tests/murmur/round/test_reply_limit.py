@@ -1,6 +1,8 @@
 """Replies are counted before they are read: what repeats itself swells nobody's memory."""
 
 import json
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -106,3 +108,13 @@ def test_flowers_own_grid_keeps_to_it(monkeypatch):
     limit_replies()
     assert http_grid.pull_objects.__wrapped__ is pull_objects
     assert http_grid.inflate_object_from_contents.__wrapped__ is inflate_object_from_contents
+
+
+def test_a_simulation_does_not_wait_for_the_grid_of_a_superlink(tmp_path):
+    run = ["strategy=fedavg", "federation.num_rounds=1", "tracking=none", f"run_dir={tmp_path}/run"]
+    code = (
+        "import sys; from fl_app.cli import main; "
+        f"status = main({run}); "
+        "sys.exit(status or 'flwr.superlink.grid' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
