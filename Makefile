@@ -20,6 +20,8 @@ $(STAMP): $(ROOT)/pyproject.toml $(ROOT)/constraints.txt
 	  { echo "torch and torchvision do not match: remove $(VENV) and run make again, so that both are installed as the pair in constraints.txt"; exit 1; }
 	@touch $(STAMP)
 
+# Several processes share the cores: more threads than one in each only wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # Files in the order of tests/conftest.py, each whole on one worker.
 PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder
 HERE := not federation and not long and not browser
@@ -28,13 +30,13 @@ demo: $(STAMP)
 	$(BIN)/murmur experiment=digits_votes engine=ray results_dir=$(ROOT)/runs
 
 test: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL) -m "$(HERE) and not thorough"
+	cd $(ROOT) && $(PYTEST) $(PARALLEL) -m "$(HERE) and not thorough"
 
 test-thorough: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m pytest $(PARALLEL) -m "$(HERE) and thorough"
+	cd $(ROOT) && $(PYTEST) $(PARALLEL) -m "$(HERE) and thorough"
 
 test-federation: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m pytest -m federation
+	cd $(ROOT) && $(PYTEST) -m "federation and not long"
 
 # Lint and types beside the parts of the tests that take seconds.
 QUICK := tests/murmur/privacy/policy tests/murmur/privacy/test_events.py tests/murmur/privacy/test_noise.py \
@@ -60,7 +62,7 @@ $(OTHER)/.installed: $(STAMP)
 	@touch $@
 
 test-flower: $(OTHER)/.installed
-	cd $(ROOT) && $(OTHER)/bin/python -m pytest -m 'federation or not federation' \
+	cd $(ROOT) && OMP_NUM_THREADS=1 $(OTHER)/bin/python -m pytest -m 'federation or not federation' \
 	  tests/fl_app/engines/test_flower_run.py tests/deploy/test_loopback.py \
 	  tests/murmur/flower/test_apps.py tests/fl_app/device/test_guarded_apps.py
 
