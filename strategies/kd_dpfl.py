@@ -198,22 +198,23 @@ class KdDpfl(CohortStrategy):
         Clients whose node failed are among ``labelled`` as well: their labels may have left.
         """
         self.labelled = sorted(set(outcome.possibly_released))
-        self.targets = self._resolve(outcome.total, outcome.weight)
+        self.targets = self._resolve(outcome.total, outcome.answered)
 
-    def _resolve(self, total: Integers, weight: int) -> NDArray[np.float32]:
-        """Targets (q, C) from the sum of what the teachers said.
+    def _resolve(self, total: Integers, teachers: Sequence[int]) -> NDArray[np.float32]:
+        """Targets (q, C) from the sum of what the clients ``teachers`` said.
 
-        ``weight``: of all that labelled, by their sizes. Hard targets are the plurality, ties
-        broken at random; soft ones are normalised by their mean total, then moved onto the simplex.
-        Randomised labels are debiased with the ε of one large client, which is exact where all have
-        the same.
+        Hard targets are the plurality, ties broken at random; soft ones are normalised by their
+        mean total, then moved onto the simplex. Randomised labels are debiased with the mean share
+        of labels that are kept, since each client may have an ε of its own.
         """
-        votes = total.reshape(self.labelling.count, self.labelling.classes) / weight
+        of = self.weights().of
+        weights = np.array([of(client) for client in teachers])
+        votes = total.reshape(self.labelling.count, self.labelling.classes) / weights.sum()
         if not self.soft:
             return plurality(votes, experiment_rng(self.setup.seed, "ties")).astype(np.float32)
         if self.labelling.mechanism == "rr" and self.setup.budget.is_private:
-            some = next(iter(self.plan.label.values()))
-            votes = self.labelling.randomiser(some, self.plan.delta).debias(votes, 1)
+            kept = np.average([self.scheme.kept(client) for client in teachers], weights=weights)
+            votes = (votes - (1 - kept) / self.labelling.classes) / kept
         scale = votes.sum(axis=1, keepdims=True).mean()
         return project_simplex(votes / scale).astype(np.float32)
 

@@ -130,7 +130,7 @@ class PrivateKT(CohortStrategy):
         }
 
     def signal_to_noise(self) -> float | None:
-        """That of the labels of one image, of which 60% name its class.
+        """That of the labels, of which 60% name an image's class.
 
         Where each client has its own images, that of all labels that images of one class get: what
         is learnt is what a class looks like.
@@ -139,7 +139,7 @@ class PrivateKT(CohortStrategy):
         if not budget.is_private or not self.use_labels:
             return None
         if not self.is_disjoint:
-            return self.noise_facts()["lead in standard errors"]
+            return self.student.lead(self.answers, self.setup.cohort_size, self.K)
         labels = self.K * budget.releases * self.setup.num_clients
         return self.answers.lead(labels / self.classes)
 

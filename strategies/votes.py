@@ -65,10 +65,10 @@ class Votes(CohortStrategy):
         }
 
     def signal_to_noise(self) -> float | None:
-        """That of the votes for one image, of which 60% are for its class."""
+        """That of the votes, of which 60% are for an image's class."""
         if not self.setup.budget.is_private:
             return None
-        return self.answers.lead(self.setup.cohort_size)
+        return self.student.lead(self.answers, self.setup.cohort_size, self.K)
 
     def task(self, number: int, model: Parameters) -> tuple[dict[str, NDArray], dict[str, int]]:
         """K distinct public images, drawn by the model's entropy on them."""

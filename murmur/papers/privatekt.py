@@ -614,6 +614,25 @@ class Student:
             self.buffer.append((images[answered], values[answered].astype(np.float32)))
         del self.buffer[: -self.learning.buffer_rounds]
 
+    def lead(self, answers: Answers, clients: int, images: int) -> float:
+        """How far the right class leads, beside the largest of the noises on all C classes.
+
+        Of C Gaussian noises the largest is about σ√(2 ln C). SGD learns each image as its answers
+        decide it, alone. A ridge model learns what a class looks like from the answers about all of
+        its images, which add up.
+
+        Args:
+            answers: the way in which they are given.
+            clients: who answer in a round.
+            images: that are asked about in a round.
+        """
+        classes = answers.query.classes
+        alone = answers.lead(clients) / math.sqrt(math.log(classes))
+        if self.learning.learner != "ridge":
+            return alone
+        kept = images * min(answers.query.budget.rounds, self.learning.buffer_rounds)
+        return alone * math.sqrt(max(1.0, kept / classes))
+
     def learn(self, number: int, model: NDArray[np.float32]) -> NDArray[np.float32]:
         """The parameters (d,) after fine-tuning on the buffer and self-training (eq. 5).
 

@@ -130,20 +130,25 @@ def test_special_client_learns_its_labels_with_and_without_noise():
 
 def test_hard_targets_are_the_plurality_and_soft_ones_distributions():
     counts = np.tile([5, 2, 0], (20, 1))
-    assert np.array_equal(server()._resolve(counts, 7)[0], [1, 0, 0])
+    assert np.array_equal(server()._resolve(counts, [0])[0], [1, 0, 0])
     soft = server(soft=True, mechanism="pate", teachers=60)
-    targets = soft._resolve(np.tile([50, 12, -2], 20), 1)
+    targets = soft._resolve(np.tile([50, 12, -2], 20), [0])
     assert targets.min() >= 0
     np.testing.assert_allclose(targets.sum(axis=1), 1, rtol=1e-5)
     assert targets[0, 0] > targets[0, 1] > targets[0, 2]
 
 
-def test_soft_votes_of_randomised_labels_are_debiased():
-    strategy = server(soft=True, mechanism="rr")
-    randomiser = strategy.labelling.randomiser(8.0, 1e-5)
-    truth, lie = randomiser.truth_probability, (1 - randomiser.truth_probability) / (CLASSES - 1)
-    counts = np.tile(np.rint(1e6 * np.array([truth, lie, lie])).astype(np.int64), (20, 1))
-    np.testing.assert_allclose(strategy._resolve(counts, 10**6)[0], [1, 0, 0], atol=0.02)
+@pytest.mark.parametrize("epsilons", [8.0, [2.0, 8.0]])
+def test_soft_votes_of_randomised_labels_are_debiased_by_each_clients_own_epsilon(epsilons):
+    spending = {"mode": "tight", "label_epsilon": epsilons}
+    strategy = server(soft=True, mechanism="rr", spending=spending)
+    shares = np.zeros(CLASSES)
+    for client, own in strategy.plan.label.items():
+        randomiser = strategy.labelling.randomiser(own, 1e-5)
+        truth = randomiser.truth_probability
+        shares += SIZES[client] * np.array([truth, *[(1 - truth) / (CLASSES - 1)] * 2])
+    counts = np.tile(shares, (20, 1))
+    np.testing.assert_allclose(strategy._resolve(counts, [0, 1])[0], [1, 0, 0], atol=1e-6)
 
 
 def test_exposure_is_labels_for_large_and_uploads_for_general_clients():

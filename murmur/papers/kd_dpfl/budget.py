@@ -219,7 +219,7 @@ class Plan:
 def require_shares(total: float, general: Sequence[float]) -> None:
     """ValueError unless every ε_g of ``general`` lies above 0 and within ``total``."""
     require_positive("total", total)
-    if not min(general) > 0:
+    if not all(each > 0 for each in general):
         raise ValueError(f"general={list(general)}: needs budgets above 0")
     if max(general) > total:
         raise ValueError(f"general={list(general)}: none may exceed the total {total:g}")
@@ -279,7 +279,7 @@ def _label(left: float, large: Sequence[int], asked: Amount) -> dict[int, float]
             f"label_epsilon={each}: names {len(each)} budgets for {len(large)} large clients; "
             "give a number, or one for each"
         )
-    if not min(each) > 0 or max(each) > left:
+    if not all(0 < epsilon <= left for epsilon in each):
         raise ValueError(
             f"label_epsilon={each}: must lie above 0 and at most {left:g}, which is what the "
             "total leaves for the labels"
@@ -365,8 +365,20 @@ class Scheme:
         return scheme
 
     def label_event(self, client: int) -> Event:
-        """What a large client's labels tell of its records; KeyError unless it labels."""
-        return self.labelling.event(self.plan.label[client], self.plan.delta, self.sizes[client])
+        """What a large client's labels tell of its records; KeyError unless it labels.
+
+        ValueError where no noise keeps its ε.
+        """
+        epsilon = self.plan.label[client]
+        try:
+            return self.labelling.event(epsilon, self.plan.delta, self.sizes[client])
+        except ValueError as error:
+            reason = str(error).partition(": ")[2]
+            raise ValueError(f"label_epsilon={epsilon:g}: {reason}") from error
+
+    def kept(self, client: int) -> float:
+        """The share of a large client's labels that randomised response keeps, before lies."""
+        return self.labelling.randomiser(self.plan.label[client], self.plan.delta).keep
 
     def upload_event(self, client: int) -> Event:
         """What one upload tells of a client's records; KeyError unless it trains."""

@@ -6,6 +6,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.run import expectation
 from fl_app.run.experiment import Experiment
+from murmur.privacy.budget import THREATS
 
 
 def experiment(*words):
@@ -42,6 +43,29 @@ def test_where_noise_drowns_what_clients_say_the_run_says_so_and_what_would_help
 def test_where_clients_keep_models_of_their_own_the_run_says_what_is_scored():
     line = expectation.expectation(experiment("strategy=dpfl_bnn"))
     assert "its own data, which is not noised" in line
+
+
+def test_votes_about_a_class_add_up_however_many_images_they_are_spread_over():
+    few, many = (
+        experiment("strategy=votes", "federation.num_clients=20", f"strategy.K={count}").strategy
+        for count in (40, 160)
+    )
+    assert many.signal_to_noise() == pytest.approx(few.signal_to_noise(), rel=1e-3)
+    one_by_one = experiment(
+        *("strategy=votes", "federation.num_clients=20", "strategy.K=160"),
+        *("strategy.learner=sgd", "strategy.spreading=null"),
+    ).strategy
+    assert one_by_one.signal_to_noise() == pytest.approx(many.signal_to_noise() / 4)
+
+
+@pytest.mark.parametrize(("clients", "said"), [(20, "near that without"), (8, "well below that")])
+def test_votes_of_twenty_clients_suffice_and_of_eight_do_not(clients, said):
+    run = experiment("strategy=votes", f"federation.num_clients={clients}")
+    assert said in expectation.expectation(run)
+
+
+def test_every_threat_has_words():
+    assert set(expectation.AGAINST) == set(THREATS)
 
 
 def test_labels_of_own_images_add_up_over_a_class():

@@ -133,6 +133,15 @@ def test_without_protection_nothing_is_limited():
         ({"spending": {"rule": "random"}}, "^rule='random': "),
         ({"spending": {"label_epsilon": 4.0}}, r"^label_epsilon=.*at most 3\.5"),
         ({"spending": {"label_epsilon": [1.0]}}, "^label_epsilon=.*5 large"),
+        (
+            {"spending": {"label_epsilon": [1.0, math.nan, 1.0, 1.0, 1.0]}},
+            "^label_epsilon=.*above 0",
+        ),
+        (
+            {"spending": {"label_epsilon": [1.0, 1e-9, 1.0, 1.0, 1.0]}},
+            "^label_epsilon=1e-09: cannot",
+        ),
+        ({"spending": {"general_epsilon": [1.0] * 39 + [math.nan]}}, "^general=.*above 0"),
         ({"spending": {"general_epsilon": [1.0]}}, "^general_epsilon=.*40 clients"),
         ({"spending": {"special": False, "general": False}}, "^special=False: "),
         ({"factor": 50.0}, "^large="),
