@@ -14,7 +14,6 @@ over, and where the journal is from which an interrupted phase is resumed.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,17 +24,16 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 
 from murmur.common import experiment_rng
-from murmur.learning.array_file import replace_file
+from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
 from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
 from murmur.privacy.events import Event
 from murmur.round.cohorts import Weights, require_weight
 from murmur.round.limits import REPLIES, reply_size, request_size
 from murmur.round.setup import SumSetup
 from murmur.round.summation import Plain, Rows, Summation
-from murmur.round.task import RECORD, printable_line, question
+from murmur.round.task import RECORD, RunError, printable_line, question
 from murmur.secure_sum import (
     Phase,
     SecureServer,
@@ -545,8 +543,6 @@ def _list(value: object, kind: type) -> list:
     return value
 
 
-# JSON as bytes, beside the arrays
-_FACTS = "facts"
 _TOTAL = "total"
 _KEPT = ("away", "failed", "accused", "bytes_up", "bytes_down")  # of an outcome
 
@@ -570,6 +566,11 @@ class Journal:
         Of each group: whose vectors are in it, and the masked total; None before MASK is over.
     asked : bytes
         Digest of what clients were asked in phase MASK.
+
+    Raises
+    ------
+    RunError
+        The file is not what was written.
     """
 
     def __init__(self, number: int, path: Path | None) -> None:
@@ -582,7 +583,11 @@ class Journal:
         self._released: list[int] = []
         self._outcome: dict[str, Any] = {}
         if path is not None and path.exists():
-            self._read(load(path.read_bytes()))
+            try:
+                arrays, facts = from_bytes(path.read_bytes())
+            except DamagedError as error:
+                raise RunError(f"{path}: {error}; start the run anew") from error
+            self._read(arrays, facts)
 
     def restore(self, outcome: Outcome) -> None:
         """Add what had happened in the phase before the interruption to ``outcome``.
@@ -630,16 +635,15 @@ class Journal:
             "released": self._released,
             "outcome": {name: getattr(outcome, name) for name in _KEPT},
         }
-        arrays = {_FACTS: np.frombuffer(json.dumps(facts).encode(), np.uint8)}
+        arrays = {}
         for phase, replies in self.replies.items():
             for client, reply in replies.items():
                 arrays[f"{phase}.{client}"] = np.frombuffer(reply, np.uint8)
         for place, (_, total) in enumerate(self.masked or []):
             arrays[f"{_TOTAL}.{place}"] = total
-        replace_file(path, save(arrays))
+        replace_file(path, to_bytes(arrays, facts))
 
-    def _read(self, arrays: dict[str, NDArray]) -> None:
-        facts = json.loads(arrays.pop(_FACTS).tobytes())
+    def _read(self, arrays: dict[str, NDArray], facts: dict[str, Any]) -> None:
         if facts["round"] != self.number:
             return  # a round that was finished
         self.terms = [Terms.from_dict(terms) for terms in facts["terms"]]

@@ -35,9 +35,10 @@ _NO_POOL: Grid = {
 }
 GRIDS: dict[tuple[str, str], Grid] = {
     ("descriptions", "1"): {
-        "model.start_length": (8, 10, 14),
-        "strategy.length": (40, 80, 120, 240),
-        "strategy.average": (0.0, 0.5),
+        "model.start_length": (10,),
+        "strategy.length": (80, 120),
+        "strategy.logit_adjustment": (0.0, 1.0),
+        "strategy.flatten": (0.0, 0.6),
     },
     ("descriptions", "8"): {
         "model.start_length": (14,),

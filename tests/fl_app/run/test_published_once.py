@@ -252,6 +252,17 @@ def test_journals_of_secure_sums_are_their_users_only_and_gone_when_the_run_ends
     assert not run.sum_path.exists()
 
 
+def test_a_damaged_journal_is_said_in_a_sentence(tmp_path):
+    on = "privacy.secure_aggregation=on"
+    run = RunFolder(interrupt(tmp_path / "run", on, before=2))
+    content = bytearray(run.sum_path.read_bytes())
+    content[len(content) // 2] ^= 1
+    run.sum_path.write_bytes(content)
+    status, said = command("resume", run.path)
+    assert (status, "damaged or edited; start the run anew" in said) == (1, True), said
+    assert "Traceback" not in said
+
+
 def test_rounds_that_share_their_noise_cannot_be_extended(tmp_path):
     own = ["strategy=dp_ftrl", "privacy=none", "protection.noise_multiplier=2"]
     folder = tmp_path / "run"
