@@ -17,6 +17,7 @@ from murmur.privacy.budget import Budget
 from murmur.round.secure_summation import modulus_bits
 from murmur.secure_sum import Phase, SecureClient, SecureSumSettings, Terms
 from murmur.secure_sum.identity import Advertisement, Party, box_key, sign, word_on
+from murmur.secure_sum.keys import agree, private_key
 from murmur.secure_sum.messages import join, seal
 from murmur.secure_sum.shares import SHARE_BYTES, Dealing
 from murmur.secure_sum.terms import SERVERS, join_ids
@@ -51,7 +52,8 @@ def _box(dealer: SecureClient, own: SecureClient, dealt: bytes) -> bytes:
     """A share that ``dealer`` seals for ``own``, and what tests it."""
     parties = Party(dealer.me, dealer.advertised), Party(own.me, own.advertised)
     channel = Advertisement.of(own.advertised).channel
-    key = box_key(dealer.channel, channel, dealer.terms, *parties)
+    agreed = agree(private_key(dealer.channel), channel)
+    key = box_key(agreed, dealer.terms, *parties)
     return seal(key, dealt[:SHARE_BYTES]) + dealt[SHARE_BYTES:]
 
 

@@ -102,6 +102,15 @@ def replace_durably(path: Path, content: bytes) -> None:
     os.replace(draft, path)
 
 
+def sync_folder(folder: Path) -> None:
+    """Put what was made, renamed or removed in ``folder`` on disk; else a power cut undoes it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """A generator that is a pure function of its four arguments, on every platform.
 

@@ -67,7 +67,7 @@ from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy
 from murmur.round.host import DeviceHome, Home, Host, RunTerms, SecureParties, SimulatedHome
 from murmur.round.task import RECORD, REFUSED, RequestError, Task, log_error
-from murmur.secure_sum import AnyPeers, OwnerRules, PinnedKeys, StateFile, identity_in
+from murmur.secure_sum import AnyPeers, OwnerRules, PinnedKeys, identity_in
 
 App = Callable[[Message, Context], Message]
 """What answers a message without protection: an app's own function, or a locked child."""
@@ -329,9 +329,14 @@ class _Owner(SecureParties):
 
     place: int = 0
 
-    def state(self, client: int) -> StateFile:
-        """What this device remembers from phase to phase, whatever its place is."""
-        return StateFile(self.states / "own.json", self.home.folder / "sum.joined")
+    def resident(self, client: int) -> int:
+        """The one, whatever its place is."""
+        return OWNER
+
+    @property
+    def names(self) -> Path:
+        """Of the sums that this device has joined, at whatever place."""
+        return self.home.folder / "sum.joined"
 
     def identity(self, client: int) -> bytes:
         """The device's own key, by which its peers know it."""

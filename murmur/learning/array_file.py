@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from murmur.common import sync_folder
+
 
 def private(path: str, flags: int) -> int:
     """An ``opener`` for ``open``: the file can be read and written by its owner only.
@@ -99,8 +101,4 @@ def replace_file(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # else a power cut may bring the old file back
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

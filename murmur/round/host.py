@@ -37,7 +37,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -49,6 +48,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from murmur.common import framed
 from murmur.learning.codec import Codec, Rows, Sum
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
@@ -73,9 +73,11 @@ from murmur.secure_sum import (
     SecureClient,
     SecureSumError,
     SeenPeers,
-    StateFile,
+    SumStates,
     Terms,
+    forget_old_states,
     identity_in,
+    identity_of,
     release_digest,
 )
 
@@ -134,6 +136,9 @@ class Home(Protocol):
         ``about``: which round and client it was, for the log.
         """
 
+    def identity(self, client: int) -> bytes:
+        """The long-term private key of ``client`` in secure sums, made where there is none."""
+
 
 @dataclass(frozen=True)
 class SimulatedHome:
@@ -178,6 +183,10 @@ class SimulatedHome:
         log_error(self.folder, about, error)
         return f"{type(error).__name__}: {error}"
 
+    def identity(self, client: int) -> bytes:
+        """From the one key of all that live here."""
+        return identity_of(identity_in(secure_folder(self.folder) / "identity.key"), client)
+
 
 @dataclass(frozen=True)
 class DeviceHome:
@@ -207,6 +216,10 @@ class DeviceHome:
         """Always the same words: others would tell of data, or of the owner's files."""
         log_error(self.folder, about, error)
         return REFUSED
+
+    def identity(self, client: int) -> bytes:
+        """Its own file, whose public half others may have pinned."""
+        return identity_in(identity_file(self.folder, client))
 
 
 class Data(Protocol):
@@ -356,12 +369,14 @@ class Host:
                 refused: dict[int, str] = {}
                 admitted = self._charged(tasks, request, collector, refused)
                 self._release_all(admitted, collector, refused)
+                collector.keep()
                 reply = sealed(collector, refused)
                 del collector  # as large as the reply
                 stored = self.ledger.store_reply(request, reply, self._allow)
             return unsealed(stored)
-        except (Refusal, LedgerError) as refusal:
-            # An invalid policy or a ledger that cannot be trusted: nothing at all may leave.
+        except (Refusal, LedgerError, SecureSumError) as refusal:
+            # An invalid policy, a ledger that cannot be trusted, or a sum's state that another
+            # message has changed: nothing at all may leave.
             reason = self.home.reason("everything", refusal)
             everybody = {task.client: reason for task in self._tasks(content)}
             return unsealed(sealed(PlainSum(), everybody))
@@ -596,6 +611,9 @@ class Collector(Protocol):
         ``packed``: as ``codec.pack`` gives it. ``weight``: the client's.
         """
 
+    def keep(self) -> None:
+        """Put on disk what must be there before the contribution leaves; once, after all of it."""
+
     @property
     def clients(self) -> list[int]:
         """Whose releases are in it, in order."""
@@ -636,6 +654,9 @@ class PlainSum:
         if len(self._sum.clients) == 1:
             self.arrays = {"sum": packed}
 
+    def keep(self) -> None:
+        """Nothing."""
+
     @property
     def clients(self) -> list[int]:
         """Whose releases are in the sum."""
@@ -666,6 +687,9 @@ class SideBySide:
         if self._rows is None:
             self._rows = Rows(codec)
         self._rows.add(client, packed)
+
+    def keep(self) -> None:
+        """Nothing."""
 
     @property
     def clients(self) -> list[int]:
@@ -715,6 +739,7 @@ class MaskedVectors:
         self.parties = parties
         self.request = _request(content.config_records[RECORD])
         self.asked = question(content)
+        self._states = parties.states(self.request)
         self._rows: dict[int, bytes] = {}
 
     def event(self, client: int, planned: Planned) -> Event:
@@ -743,17 +768,18 @@ class MaskedVectors:
         )
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
-        """Mask one client's integers and its weight.
-
-        Whatever happens, the client's state is saved: it masks once in a sum.
-        """
+        """Mask one client's integers and its weight; whatever happens, it masks once in a sum."""
         party = self._load(client)
         integers = codec.expand(packed, weight).reshape(-1)
         vector = np.append(integers, np.int64(weight))
         try:
             self._rows[client] = party.add_masks(vector, self.request.messages[client], self.asked)
         finally:
-            self.parties.state(client).save(party)
+            self._states.put(self.parties.resident(client), party)
+
+    def keep(self) -> None:
+        """That these clients have masked; SecureSumError where another message came before."""
+        self._states.keep()
 
     @property
     def clients(self) -> list[int]:
@@ -775,7 +801,7 @@ class MaskedVectors:
     def _load(self, client: int) -> SecureClient:
         if client not in self.request.messages:
             raise TaskError(f"client {client} is asked to train, but not to mask what it learns")
-        party = self.parties.state(client).load(self.request.run, self.request.round)
+        party = self._states.load(self.parties.resident(client))
         party.require_due(Phase.MASK)
         return party
 
@@ -788,8 +814,9 @@ class SecureParties:
     """The clients that live here as parties of secure sums, each with its own state and secrets.
 
     All phases but MASK are independent of clients' data and are answered here, without a charge.
-    MASK comes with the request to train, and the host answers it like every release. A subclass may
-    keep one party's state elsewhere (``murmur.flower.client``).
+    MASK comes with the request to train, and the host answers it like every release. What a message
+    changes is on disk, for all of its clients by one write of each file, before any answer leaves.
+    A subclass may know its one party under another id (``murmur.flower.client``).
 
     Attributes
     ----------
@@ -825,12 +852,20 @@ class SecureParties:
             forget_old_sums(self.home.folder)
         answered: dict[int, bytes] = {}
         refused: dict[int, str] = {}
-        for client, message in request.messages.items():
-            try:
-                answered[client] = self._answer(request, client, message)
-            except (SecureSumError, ValueError) as error:
-                about = f"secure sum, {request.phase.value}, client {client}"
-                refused[client] = self.home.reason(about, error)
+        about = f"secure sum, {request.phase.value}"
+        try:
+            states = self.states(request)
+            seen = SeenPeers(secure_folder(self.home.folder) / "seen.peers")
+            for client in request.messages:
+                try:
+                    answered[client] = self._answer(request, client, states, seen)
+                except (SecureSumError, ValueError) as error:
+                    refused[client] = self.home.reason(f"{about}, client {client}", error)
+            seen.keep()
+            states.keep()
+        except (SecureSumError, ValueError) as error:
+            answered = {}
+            refused = dict.fromkeys(request.messages, self.home.reason(about, error))
         record: dict[str, Any] = {
             "clients": list(answered),
             "messages": list(answered.values()),
@@ -856,47 +891,54 @@ class SecureParties:
             return UnchargedSum()
         return MaskedVectors(self, content)
 
-    def state(self, client: int) -> StateFile:
-        """What ``client`` remembers from phase to phase; SecureSumError if it lives elsewhere."""
+    def resident(self, client: int) -> int:
+        """Under which id this place remembers ``client``; SecureSumError if it lives elsewhere."""
         if client not in self.hosted:
             raise SecureSumError(f"client {client} is not hosted here")
-        names = secure_folder(self.home.folder) / f"{client}.joined"
-        return StateFile(self.states / f"{client}.json", names)
-
-    @property
-    def states(self) -> Path:
-        """The folder of all clients' states, of this run only: a device may be in two at once."""
-        return self.home.memory / _SUMS
+        return client
 
     def identity(self, client: int) -> bytes:
         """The long-term private key of ``client``, which is made where there is none."""
-        return identity_in(identity_file(self.home.folder, client))
+        return self.home.identity(client)
 
-    def _answer(self, request: Request, client: int, message: bytes) -> bytes:
-        """One client's part of a phase, on its disk before it leaves: no phase has two answers."""
+    @property
+    def names(self) -> Path:
+        """The file of all sums that those who live here have joined, in any run."""
+        return secure_folder(self.home.folder) / "joined"
+
+    def states(self, request: Request) -> SumStates:
+        """What the clients of ``request`` remember of its sum.
+
+        In a folder of this run's own: a device may be in sums of two runs at once.
+        """
+        residents = [self.resident(c) for c in request.messages if c in self.hosted]
+        folder = self.home.memory / _SUMS
+        return SumStates(folder, self.names, request.run, request.round, residents)
+
+    def _answer(self, request: Request, client: int, states: SumStates, seen: SeenPeers) -> bytes:
+        """One client's part of a phase, to be kept before it leaves: no phase has two answers."""
         if not self.is_on:
             raise SecureSumError("secure aggregation is off at this client")
-        file = self.state(client)
+        resident = self.resident(client)
+        message = request.messages[client]
         asked = request.digest(message)
-        again = file.answered(request.run, request.round, asked)
+        again = states.answered(resident, asked)
         if again is not None:
             return again
-        folder = secure_folder(self.home.folder)
         if request.phase is Phase.ADVERTISE:
             terms = request.terms(message)
             message = b""
             self.rules.accept(terms)
             party = SecureClient.join(terms, client, self.identity(client))
-            file.begin(party)
+            states.join(resident, party)
         else:
-            party = file.load(request.run, request.round)
-        peers = self.rules.peers or SeenPeers(folder / f"{client}.peers")
+            party = states.load(resident)
         try:
-            answer = party.answer(request.phase, message, peers)
+            answer = party.answer(request.phase, message, self.rules.peers or seen)
         except Exception:
-            file.save(party)  # it takes no further part
+            states.put(resident, party)  # it takes no further part
             raise
-        file.save(party, asked, answer)
+        states.put(resident, party, asked, answer)
         return answer
 
 
@@ -910,10 +952,8 @@ def forget_old_sums(folder: Path) -> None:
 
     ``folder``: the device's. Which sums were joined stays known.
     """
-    for state in folder.glob(f"clients/*/{_SUMS}/*.json"):
-        with suppress(FileNotFoundError):  # another process has removed it
-            if state.stat().st_mtime < time.time() - _FORGET_SECONDS:
-                state.unlink()
+    for states in folder.glob(f"clients/*/{_SUMS}"):
+        forget_old_states(states, time.time() - _FORGET_SECONDS)
 
 
 def identity_file(folder: Path, client: int) -> Path:
@@ -946,7 +986,11 @@ class Request:
             raise ValueError("clients: must be distinct integers")
         if not all(isinstance(message, bytes) for message in messages):
             raise ValueError("messages: must be bytes")
-        self.messages: dict[int, bytes] = dict(zip(clients, messages, strict=True))
+        which = fields["which"]
+        if not isinstance(which, list) or not set(which) <= set(range(len(messages))):
+            raise ValueError("which: must be places in messages")
+        sent = [messages[place] for place in which]
+        self.messages: dict[int, bytes] = dict(zip(clients, sent, strict=True))
         self.phase = Phase(fields["phase"])
         self.run = fields["run"]
         self.round = fields["round"]
@@ -958,14 +1002,14 @@ class Request:
 
         ValueError where they are none, or those of another run or round.
         """
-        terms = Terms.read(message.decode())
+        terms = Terms.read(message)
         if (terms.run, terms.round) != (self.run, self.round):
             raise ValueError("terms: they are those of another sum")
         return terms
 
     def digest(self, message: bytes) -> str:
         """A digest of what one client is asked, the same for the same request."""
-        return hashlib.sha256(repr((self.phase.value, message)).encode()).hexdigest()
+        return hashlib.sha256(framed(self.phase.value.encode(), message)).hexdigest()
 
 
 def _request(record: ConfigRecord) -> Request:

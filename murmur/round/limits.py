@@ -55,8 +55,8 @@ def message_size(content: RecordDict) -> int:
 def request_size(content: RecordDict, clients: Sequence[int]) -> int:
     """Bytes of what a node is sent for ``clients``, had each a node of its own.
 
-    Every array is counted once for each client. In a record, ``messages`` are the clients' own, one
-    for each of ``clients``; all else is sent to each.
+    Every array is counted once for each client. In a record, ``which`` says which of ``messages``
+    is whose, for each of ``clients``; all else is sent to each.
     """
     alone = _Alone()
     for record in content.config_records.values():
@@ -65,7 +65,7 @@ def request_size(content: RecordDict, clients: Sequence[int]) -> int:
         for place, client in enumerate(clients):
             own: dict[str, Any] = {"clients": [client]}
             if messages is not None:
-                own["messages"] = [messages[place]]
+                own |= {"messages": [messages[plain["which"][place]]], "which": [0]}
             alone.add(plain | own)
     return len(clients) * _array_bytes(content) + alone.total
 

@@ -302,7 +302,7 @@ class SecureSummation:
         self._sum_of = {c: each for each in self._sums for c in each.terms.clients}
         proposed: dict[int, bytes] = {}
         for group in terms:
-            proposed |= dict.fromkeys(group.clients, group.text.encode())
+            proposed |= dict.fromkeys(group.clients, group.sent)
         keys = self._next(SecureServer.keys, self.exchange.ask(Phase.ADVERTISE, proposed))
         shares = self._next(SecureServer.shares, self.exchange.ask(Phase.SHARE, keys))
         self._next(_hear, self.exchange.ask(Phase.CHECK, shares))
@@ -500,14 +500,19 @@ class Exchange:
         return answers
 
     def record(self, phase: Phase, messages: Mapping[int, bytes]) -> ConfigRecord:
-        """What a node is sent in ``phase``: its clients, and a message for each."""
+        """What a node is sent in ``phase``: its clients, and which of the messages is whose.
+
+        What several clients are sent alike, terms and lists, is there once.
+        """
+        place = {message: i for i, message in enumerate(dict.fromkeys(messages.values()))}
         return ConfigRecord(
             {
                 "phase": phase.value,
                 "run": self.run,
                 "round": self.outcome.number,
                 "clients": list(messages),
-                "messages": list(messages.values()),
+                "messages": list(place),
+                "which": [place[message] for message in messages.values()],
             }
         )
 

@@ -2,7 +2,7 @@
 
 ``SecureClient`` and ``SecureServer`` are the two ends, six phases each; ``Terms`` is what they
 agree on, ``SecureSumSettings`` what a user sets, ``OwnerRules`` what a device's owner asks of
-every sum, ``StateFile`` a client's memory between phases, ``identity_in`` a device's own key.
+every sum, ``SumStates`` clients' memory between phases, ``identity_in`` a device's own key.
 See ``docs/secure-aggregation.md`` for the protocol, what it protects from, and what not.
 """
 
@@ -14,13 +14,14 @@ from murmur.secure_sum.identity import (
     PinnedPeers,
     SeenPeers,
     identity_in,
+    identity_of,
     public_identity,
     read_peers,
 )
 from murmur.secure_sum.messages import Phase
 from murmur.secure_sum.server import SecureServer
 from murmur.secure_sum.settings import OwnerRules, SecureSumSettings
-from murmur.secure_sum.store import StateFile
+from murmur.secure_sum.store import SumStates, forget_old_states
 from murmur.secure_sum.terms import SecureSumError, Terms, release_digest
 
 __all__ = [
@@ -35,9 +36,11 @@ __all__ = [
     "SecureSumError",
     "SecureSumSettings",
     "SeenPeers",
-    "StateFile",
+    "SumStates",
     "Terms",
+    "forget_old_states",
     "identity_in",
+    "identity_of",
     "public_identity",
     "read_peers",
     "release_digest",

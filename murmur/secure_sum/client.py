@@ -19,7 +19,7 @@ the clients were told by then: masks of clients that were told different things 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -45,10 +45,10 @@ from murmur.secure_sum.identity import (
     sign,
     word_on,
 )
-from murmur.secure_sum.keys import Entropy, public_key, scalar
+from murmur.secure_sum.keys import Entropy, agree, private_key, public_key, scalar
 from murmur.secure_sum.messages import OVERHEAD, Phase, join, open_sealed, part, seal
 from murmur.secure_sum.shares import KEY, SEED, SHARE_BYTES, TEST_BYTES, Dealing, passes, piece
-from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, parted_list
+from murmur.secure_sum.terms import SecureSumError, Terms, join_ids
 
 SEALED_BYTES = OVERHEAD + SHARE_BYTES
 _ORDER = tuple(Phase)
@@ -83,7 +83,7 @@ class SecureClient:
 
     Every method raises SecureSumError where going on would be unsafe; the client then takes no
     further part. A state whose secrets were used must never be used again: whoever stores it
-    stores the new one before the answer leaves (``store.StateFile``).
+    stores the new one before the answer leaves (``store.SumStates``).
 
     Attributes:
         terms: what the sum is over, and what it needs.
@@ -95,10 +95,11 @@ class SecureClient:
         done: how many phases are behind it; all of them, too, once one has failed.
         advertised: what this client has advertised, as it travelled.
         public: what neighbours have advertised.
+        boxes: the keys of the boxes that neighbours seal for it, from SHARE to CHECK.
         shares: of the secrets of the clients by which it is keyed, this one's own among them.
         asked: digest of what phase MASK came with, the same for all.
-        included: whose masks may be in the sum.
-        survivors: whose vectors are in the sum.
+        included: whose masks may be in the sum, as the list was sent (``join_ids``).
+        survivors: whose vectors are in the sum, likewise.
     """
 
     terms: Terms
@@ -110,10 +111,11 @@ class SecureClient:
     done: int = 0
     advertised: bytes = b""
     public: dict[int, bytes] = field(default_factory=dict)
+    boxes: dict[int, bytes] = field(default_factory=dict, repr=False)
     shares: dict[int, bytes] = field(default_factory=dict, repr=False)
     asked: bytes = b""
-    included: tuple[int, ...] = ()
-    survivors: tuple[int, ...] = ()
+    included: bytes = b""
+    survivors: bytes = b""
 
     @classmethod
     def join(
@@ -128,7 +130,7 @@ class SecureClient:
         ``identity``: None for a key of this sum's only. ``entropy`` differs in tests only.
         SecureSumError where ``me`` is not in the cohort.
         """
-        if me not in terms.clients:
+        if not terms.names(me):
             raise SecureSumError(f"client {me} is not in the cohort that the server names")
         if identity is None:
             identity = new_identity(entropy)
@@ -166,8 +168,15 @@ class SecureClient:
         dealing, dealt = Dealing.of(self.seed, self.mask, self.terms.threshold, len(holders), about)
         parts = dict(zip(holders, dealt, strict=True))
         self.shares = {self.me: parts[self.me]}
-        boxes = {v: seal(self._box_key(ad, self.me, v), parts[v]) for v, ad in keys.items()}
-        return dealing.to_bytes() + join(boxes, self._neighbours)
+        me = self._party(self.me)
+        channel = private_key(self.channel)
+        sealed = {}
+        for v, ad in keys.items():
+            agreed = agree(channel, ad.channel)
+            other = self._party(v)
+            sealed[v] = seal(box_key(agreed, self.terms, me, other), parts[v])
+            self.boxes[v] = box_key(agreed, self.terms, other, me)
+        return dealing.to_bytes() + join(sealed, self._neighbours)
 
     @_once(Phase.CHECK)
     def check(self, message: bytes) -> bytes:
@@ -181,15 +190,15 @@ class SecureClient:
             raise SecureSumError("shares arrived from a client whose keys did not")
         for v, found in sent.items():
             try:
-                key = self._box_key(self._advertised(v), v, self.me)
-                share = open_sealed(key, found[:SEALED_BYTES])
+                share = open_sealed(self.boxes[v], found[:SEALED_BYTES])
             except SecureSumError:
                 continue
             if passes(share, found[SEALED_BYTES:]):
                 self.shares[v] = share
+        self.boxes = {}
         return join_ids(self.shares.keys() - {self.me}, self._neighbours)
 
-    def included_in(self, message: bytes) -> tuple[int, ...]:
+    def included_in(self, message: bytes) -> frozenset[int]:
         """Whose masks are to be in the sum, by phase 4's message; nothing is done yet.
 
         With it a caller decides and charges before anything is masked.
@@ -209,14 +218,16 @@ class SecureClient:
             raise ValueError(
                 f"vector={vector.dtype}{list(vector.shape)}: must be int64[{terms.length}]"
             )
-        self.included = self._included(message)
+        included = self._included(message)
+        self.included = message
         self.asked = asked
         me = self._party(self.me)
         own = self_mask_key(self.seed, terms, me)
         total = masks.to_words(vector, terms.bits) + masks.expand(own, terms.length, terms.bits)
-        for v in self._known(self.included):
-            public = self._advertised(v).mask
-            key = mask_key(self.mask, public, terms, me, self._party(v), asked, self.included)
+        mask = private_key(self.mask)
+        for v in self._known(included):
+            agreed = agree(mask, self._advertised(v).mask)
+            key = mask_key(agreed, terms, me, self._party(v), asked, message)
             pairwise = masks.expand(key, terms.length, terms.bits)
             if v > self.me:
                 total += pairwise
@@ -231,12 +242,12 @@ class SecureClient:
         The survivors must be among those included, this client among them, and as many as the
         terms ask for.
         """
-        survivors = parted_list(message, self.terms.clients)
-        if self.me not in survivors or not set(survivors) <= set(self.included):
+        survivors = self.terms.parted(message)
+        others = int.from_bytes(message, "big") & ~int.from_bytes(self.included, "big")
+        if self.me not in survivors or others:
             raise SecureSumError("the list of survivors is not one of this sum's")
-        known = self._known(survivors)
-        self._require_listed(survivors, known)
-        self.survivors = survivors
+        self._require_listed(survivors)
+        self.survivors = message
         return sign(self.identity, self._word_of(self.me))
 
     @_once(Phase.REVEAL)
@@ -247,19 +258,20 @@ class SecureClient:
         share holders have signed the same lists as restore a secret.
         """
         words = self._from_neighbours(message, SIGNATURE_BYTES)
+        included = self.terms.parted(self.included)
+        survivors = self.terms.parted(self.survivors)
         confirmed = sum(
             is_signed(self._advertised(v).identity, words[v], self._word_of(v))
-            for v in self._known(self.survivors)
+            for v in self._known(survivors)
             if v in words
         )
         self._require_holders(confirmed + 1)
         revealed = {}
-        survivors = set(self.survivors)
-        for v in self.shares.keys() & set(self.included):
-            place = KEY
+        for v, share in self.shares.items():
             if v in survivors:
-                place = SEED
-            revealed[v] = piece(self.shares[v], place)
+                revealed[v] = piece(share, SEED)
+            elif v in included:
+                revealed[v] = piece(share, KEY)
         return join(revealed, self.terms.holders_of(self.me))
 
     def require_due(self, phase: Phase) -> None:
@@ -311,29 +323,22 @@ class SecureClient:
     def _party(self, client: int) -> Party:
         return Party(client, self.advertised if client == self.me else self.public[client])
 
-    def _box_key(self, other: Advertisement, sender: int, receiver: int) -> bytes:
-        """Of the box that ``sender`` seals for ``receiver``, of which one is this client."""
-        parties = (self._party(sender), self._party(receiver))
-        return box_key(self.channel, other.channel, self.terms, *parties)
-
     def _word_of(self, client: int) -> bytes:
         """What ``client`` signs in CONFIRM if it was sent what this one was sent."""
         party = self._party(client)
         return word_on(self.included, self.survivors, self.asked, self.terms, party)
 
-    def _included(self, message: bytes) -> tuple[int, ...]:
+    def _included(self, message: bytes) -> frozenset[int]:
         """The list of those included, if a sum of theirs could be revealed."""
-        included = parted_list(message, self.terms.clients)
+        included = self.terms.parted(message)
         if self.me not in included:
             raise SecureSumError("this client is to mask for a sum that it is not in")
-        known = self._known(included)
-        self._require_listed(included, known)
+        self._require_listed(included)
         return included
 
-    def _known(self, clients: Sequence[int]) -> list[int]:
+    def _known(self, clients: Container[int]) -> list[int]:
         """Those neighbours among ``clients`` whose keys have come: with them it masks."""
-        left = set(clients)
-        return [v for v in self._neighbours if v in left and v in self.public]
+        return [v for v in self._neighbours if v in clients and v in self.public]
 
     def _require_holders(self, count: int) -> None:
         """SecureSumError where ``count`` holders could not restore a secret."""
@@ -343,12 +348,13 @@ class SecureClient:
                 "are needed to remove its masks"
             )
 
-    def _require_listed(self, listed: Sequence[int], known: Sequence[int]) -> None:
+    def _require_listed(self, listed: frozenset[int]) -> None:
         """SecureSumError where a sum of the clients ``listed`` could not, or must not, be revealed.
 
         In a complete graph a client whose key has not come does not count: nobody masks with it, so
         that nothing shows whether its vector is in the sum.
         """
+        known = self._known(listed)
         self._require_minimum(len(listed))
         self._require_holders(len(known) + 1)
         if self.terms.neighbours is None:

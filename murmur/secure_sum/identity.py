@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import mkstemp
@@ -22,9 +23,9 @@ from typing import Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from murmur.common import framed, locked, replace_durably
-from murmur.secure_sum.keys import POINT_BYTES, Entropy, agree, derive, point
-from murmur.secure_sum.terms import SecureSumError, Terms, context, joined_list
+from murmur.common import framed, locked, replace_durably, sync_folder
+from murmur.secure_sum.keys import IN_MIND, POINT_BYTES, Entropy, derive, point
+from murmur.secure_sum.terms import SecureSumError, Terms, context
 
 IDENTITY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -58,6 +59,11 @@ def identity_in(path: Path) -> bytes:
     return bytes.fromhex(path.read_text(encoding="ascii"))
 
 
+def identity_of(secret: bytes, client: int) -> bytes:
+    """The private key of one of many clients that live in one place, from that place's own."""
+    return derive(secret, framed(b"identity of a client", client.to_bytes(8, "big")))
+
+
 def new_identity(entropy: Entropy = os.urandom) -> bytes:
     """A private key of 32 bytes."""
     return entropy(IDENTITY_BYTES)
@@ -73,6 +79,7 @@ def sign(identity: bytes, about: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(identity).sign(about)
 
 
+@lru_cache(maxsize=IN_MIND)
 def is_signed(public: bytes, signature: bytes, about: bytes) -> bool:
     """Whether the owner of ``public`` has signed ``about``; False for what is no key at all."""
     try:
@@ -155,28 +162,69 @@ class AnyPeers(PinnedKeys):
 
 
 class SeenPeers:
-    """Keys that this device has seen before, kept in the file ``path``.
+    """Keys that this place has seen before, kept in the file ``path``.
 
     For a device whose owner has pinned nobody: the first key that a server shows for a client is
-    remembered, and another one is refused from then on.
+    remembered, and another one is refused from then on. Made for one message, whose clients may be
+    answered once ``keep`` has returned.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._new: dict[int, bytes] = {}
 
     def accept(self, terms: Terms, found: Mapping[int, bytes]) -> None:
         """A client keeps the key that it was first seen with, and nobody else may have it."""
-        with locked(self.path.parent):  # another run may see others
-            known = {}
-            if self.path.exists():
-                known = read_peers(self.path)
-            if any(known.get(client, key) != key for client, key in found.items()):
+        self._seen.add(found)
+        self._new |= found
+
+    def keep(self) -> None:
+        """What was accepted is on disk when this returns.
+
+        SecureSumError where another message has shown other keys meanwhile.
+        """
+        if not self._new:
+            return
+        with locked(self.path.parent):  # another message may show others
+            seen = _Keys.read(self.path)
+            if seen.add(self._new):
+                replace_durably(self.path, seen.content())
+                sync_folder(self.path.parent)
+
+    @cached_property
+    def _seen(self) -> _Keys:
+        return _Keys.read(self.path)
+
+
+class _Keys:
+    """Keys by client and clients by key: each has one of the other."""
+
+    def __init__(self) -> None:
+        self._key: dict[int, bytes] = {}
+        self._client: dict[bytes, int] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> _Keys:
+        """Those in a file, none where it is not there; ValueError where it is damaged."""
+        keys = cls()
+        if path.exists():
+            keys.add(read_peers(path))
+        return keys
+
+    def add(self, found: Mapping[int, bytes]) -> bool:
+        """Take up ``found``; whether any is new. SecureSumError for other keys than before."""
+        before = len(self._key)
+        for client, key in found.items():
+            if self._key.setdefault(client, key) != key:
                 raise SecureSumError("a client has another key than when it was first seen")
-            both = {**known, **found}
-            require_own_keys(both)
-            if both != known:
-                lines = [f"{client} {key.hex()}\n" for client, key in sorted(both.items())]
-                replace_durably(self.path, "".join(lines).encode("ascii"))
+            if self._client.setdefault(key, client) != client:
+                raise SecureSumError("two clients have one key; no device may be two clients")
+        return len(self._key) > before
+
+    def content(self) -> bytes:
+        """The inverse of ``read``."""
+        lines = (f"{client} {key.hex()}\n" for client, key in sorted(self._key.items()))
+        return "".join(lines).encode("ascii")
 
 
 def require_own_keys(keys: Mapping[int, bytes]) -> None:
@@ -295,22 +343,21 @@ class Party:
     advertised: bytes
 
 
-def box_key(private: bytes, public: bytes, terms: Terms, sender: Party, receiver: Party) -> bytes:
+def box_key(agreed: bytes, terms: Terms, sender: Party, receiver: Party) -> bytes:
     """The key of the one message that ``sender`` seals for ``receiver``.
 
-    ``private`` and ``public``: one party's private channel key and the other's public one.
+    ``agreed``: what one party's private channel key and the other's public one ``agree`` on.
     """
-    return derive(agree(private, public), context(terms, "box", *_pair(sender, receiver)))
+    return derive(agreed, context(terms, "box", *_pair(sender, receiver)))
 
 
 def mask_key(
-    private: bytes,
-    public: bytes,
+    agreed: bytes,
     terms: Terms,
     one: Party,
     other: Party,
     asked: bytes,
-    included: Sequence[int],
+    included: bytes,
 ) -> bytes:
     """The key of the mask that two clients share, the same for both.
 
@@ -318,18 +365,17 @@ def mask_key(
     that their masks do not cancel.
 
     Args:
-        private: one party's private mask key.
-        public: the other's public mask key.
+        agreed: what one party's private mask key and the other's public one ``agree`` on.
         terms: of the sum.
         one: one party.
         other: the other, in either order.
         asked: digest of what the sum's clients were asked.
-        included: whose masks are in the sum.
+        included: whose masks are in the sum, joined.
     """
     low, high = sorted((one, other), key=lambda party: party.id)
-    question = (asked, joined_list(tuple(included), terms.clients))
+    question = (asked, included)
     about = context(terms, "pairwise mask", *_pair(low, high), *question)
-    return derive(agree(private, public), about)
+    return derive(agreed, about)
 
 
 def self_mask_key(seed: bytes, terms: Terms, client: Party) -> bytes:
@@ -342,11 +388,9 @@ def about_dealing(terms: Terms, dealer: Party) -> bytes:
     return context(terms, "sharing", dealer.id, dealer.advertised)
 
 
-def word_on(
-    included: Sequence[int], survivors: Sequence[int], asked: bytes, terms: Terms, signer: Party
-) -> bytes:
-    """What ``signer`` signs in CONFIRM: both lists, and the digest of what it was asked."""
-    lists = (joined_list(tuple(ids), terms.clients) for ids in (included, survivors))
+def word_on(included: bytes, survivors: bytes, asked: bytes, terms: Terms, signer: Party) -> bytes:
+    """What ``signer`` signs in CONFIRM: both lists, joined, and the digest of what it was asked."""
+    lists = (included, survivors)
     return context(terms, "survivors", signer.id, signer.advertised, asked, *lists)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from Crypto.PublicKey.ECC import EccPoint
 from cryptography.hazmat.primitives import hashes
@@ -24,6 +25,10 @@ KEY_BYTES = 32
 POINT_BYTES = 33
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
 Entropy = Callable[[int], bytes]
+PrivateKey = ec.EllipticCurvePrivateKey
+# How much of what follows from public bytes alone a process keeps for the next client that asks:
+# in a simulation a client's key is read, and its signature checked, once for each neighbour.
+IN_MIND = 1 << 14
 _CURVE = ec.SECP256R1()
 
 
@@ -42,17 +47,21 @@ def to_bytes(number: int) -> bytes:
 
 def public_key(private: bytes) -> bytes:
     """The public half, 33 bytes, of a private key; ValueError for one outside 1..ORDER-1."""
-    key = ec.derive_private_key(int.from_bytes(private, "big"), _CURVE).public_key()
+    key = private_key(private).public_key()
     return key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
 
 
-def agree(private: bytes, public: bytes) -> bytes:
+def private_key(private: bytes) -> PrivateKey:
+    """What agrees on keys, of a private key's 32 bytes; ValueError for one outside 1..ORDER-1."""
+    return ec.derive_private_key(int.from_bytes(private, "big"), _CURVE)
+
+
+def agree(private: PrivateKey, public: bytes) -> bytes:
     """The 32 bytes that the holders of the two key pairs share: the x of their common point.
 
     SecureSumError for a public key that is not one.
     """
-    other = _decoded(public)
-    return ec.derive_private_key(int.from_bytes(private, "big"), _CURVE).exchange(ec.ECDH(), other)
+    return private.exchange(ec.ECDH(), _decoded(public))
 
 
 def point(public: bytes) -> EccPoint:
@@ -91,6 +100,7 @@ def derive(secret: bytes, about: bytes) -> bytes:
     return HKDF(hashes.SHA256(), KEY_BYTES, None, about).derive(secret)
 
 
+@lru_cache(maxsize=IN_MIND)
 def _decoded(public: bytes) -> ec.EllipticCurvePublicKey:
     try:
         if len(public) != POINT_BYTES:

@@ -27,7 +27,7 @@ from murmur.secure_sum.identity import (
     self_mask_key,
     word_on,
 )
-from murmur.secure_sum.keys import KEY_BYTES
+from murmur.secure_sum.keys import KEY_BYTES, agree, private_key
 from murmur.secure_sum.messages import Phase, join, part
 from murmur.secure_sum.shares import KEY, SEED, Dealing, restore
 from murmur.secure_sum.terms import SecureSumError, Terms, join_ids, part_ids
@@ -59,7 +59,7 @@ class SecureServer:
         self.conflicts: list[tuple[int, int]] = []
         self.dropped: dict[int, str] = {}
         self.accused: dict[int, str] = {}
-        self.included: tuple[int, ...] = ()
+        self.included: frozenset[int] = frozenset()
         self.survivors: tuple[int, ...] = ()
         self._advertised: dict[int, Advertisement] = {}
         self._dealings: dict[int, Dealing] = {}
@@ -155,9 +155,9 @@ class SecureServer:
             included.difference_update(lonely)
             self.dropped |= dict.fromkeys(lonely, "too few hold shares of its secrets")
             lonely = [c for c in sorted(included) if self._holders(c, included) < self._needed]
-        self.included = tuple(sorted(included))
+        self.included = frozenset(included)
         self._require(len(included), Phase.CHECK)
-        return dict.fromkeys(self.included, join_ids(self.included, self.terms.clients))
+        return dict.fromkeys(sorted(included), join_ids(included, self.terms.clients))
 
     def add(self, client: int, packed: bytes) -> None:
         """During MASK: add one client's masked vector, as it was packed, to the total.
@@ -203,11 +203,13 @@ class SecureServer:
         signed.
         """
         words: dict[int, bytes] = {}
-        question = (self.included, self.survivors, self.asked, self.terms)
+        included = join_ids(self.included, self.terms.clients)
+        survivors = join_ids(self.survivors, self.terms.clients)
         for client, word in self._expected(replies, self._masked):
             with self._blaming(client):
                 identity = self._advertised[client].identity
-                about = word_on(*question, self._party(client))
+                party = self._party(client)
+                about = word_on(included, survivors, self.asked, self.terms, party)
                 if len(word) != SIGNATURE_BYTES or not is_signed(identity, word, about):
                     raise SecureSumError("its word on the list of survivors is not signed by it")
                 words[client] = word
@@ -224,9 +226,10 @@ class SecureServer:
             with self._blaming(holder):
                 for owner, share in self._revealed(holder, sent).items():
                     held[owner][self.terms.place_of(owner, holder)] = share
-        for owner in self.included:
+        joined = join_ids(self.included, self.terms.clients)
+        for owner in sorted(self.included):
             if self._needs_removal(owner):
-                self._remove(owner, held[owner])
+                self._remove(owner, held[owner], joined)
         return masks.from_words(self._total, self.terms.bits, signed)
 
     # Helpers --------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ class SecureServer:
     def _revealed(self, holder: int, sent: bytes) -> dict[int, bytes]:
         """Shares by owner; SecureSumError unless they are those that ``holder`` had accepted."""
         revealed = part(sent, KEY_BYTES, self.terms.holders_of(holder))
-        complete = revealed.keys() == self._held[holder] & set(self.included)
+        complete = revealed.keys() == self._held[holder] & self.included
         if not complete or not all(
             self._dealings[owner].is_share(
                 self.terms.place_of(owner, holder), self._due(owner), share
@@ -244,21 +247,23 @@ class SecureServer:
             raise SecureSumError("it did not reveal the shares that it had accepted")
         return revealed
 
-    def _remove(self, owner: int, held: Mapping[int, bytes]) -> None:
+    def _remove(self, owner: int, held: Mapping[int, bytes], included: bytes) -> None:
         """Take out of the total what stays in it of ``owner``'s masks.
 
-        ``held``: shares by holder's place. Of a survivor that is its own mask, of another its
-        masks with the survivors. SecureSumError where the shares restore no secret.
+        Of a survivor that is its own mask, of another its masks with the survivors. ``held``:
+        shares by holder's place. ``included``: joined. SecureSumError where the shares restore no
+        secret.
         """
         secret = self._restored(owner, held)
         if self._due(owner) == SEED:
             own = self_mask_key(secret, self.terms, self._party(owner))
             self._total -= masks.expand(own, self.terms.length, self.terms.bits)
             return
+        private = private_key(secret)
         for v in self._among(owner, self._masked):
-            public = self._advertised[v].mask
+            agreed = agree(private, self._advertised[v].mask)
             parties = (self._party(owner), self._party(v))
-            key = mask_key(secret, public, self.terms, *parties, self.asked, self.included)
+            key = mask_key(agreed, self.terms, *parties, self.asked, included)
             pairwise = masks.expand(key, self.terms.length, self.terms.bits)
             if v < owner:  # v added it, owner would have subtracted it
                 self._total -= pairwise
@@ -346,7 +351,7 @@ class SecureServer:
 
     def _require_holders(self, left: Container[int], phase: Phase) -> None:
         """SecureSumError where somebody's masks could not be removed any more."""
-        for owner in self.included:
+        for owner in sorted(self.included):
             holders = self._holders(owner, left)
             if self._needs_removal(owner) and holders < self._needed:
                 raise SecureSumError(

@@ -1,10 +1,10 @@
-"""A client's state between two phases, on its own disk.
+"""Clients' states between two phases, on the disk of the place where they live.
 
-On a device every message is answered by a fresh process, so nothing can wait in memory. The state
-holds secrets: only its owner may read it, and when the sum is over (or the client gives up) they
+On a device every message is answered by a fresh process, so nothing can wait in memory. States
+hold secrets: only their owner may read them, and when the sum is over (or a client gives up) they
 are gone. The names of all sums that were joined, in any run, stay in a file: none is joined twice.
 
-The last answer stays too. A server that was killed asks again, and the same request gets the same
+The last answers stay too. A server that was killed asks again, and the same request gets the same
 bytes; anything else in a phase that is done gets nothing.
 """
 
@@ -12,140 +12,297 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from murmur.common import framed, locked, replace_durably
+from murmur.common import framed, locked, replace_durably, sync_folder
 from murmur.secure_sum.client import SecureClient
 from murmur.secure_sum.terms import SecureSumError, Terms
 
+_SUFFIX = ".states"
+_NONE = b"-"  # stands where a line has nothing to say
 
-class StateFile:
-    """The file ``path`` of one client, for the sum that it takes part in; one at a time in a run.
 
-    ``names``: the file of all sums that the client has joined, which its runs share.
+class SumStates:
+    """What those that one message names remember of the sum that it is about.
 
-    Whoever answers a message loads the client, lets it answer, saves it, and only then lets the
-    answer leave: a state whose secrets were used is never used again.
+    Whoever answers a message loads each client, lets it answer, puts it back, and calls ``keep``
+    before any answer leaves: a state whose secrets were used is never used again. Clients that
+    joined by one message lie in one file, so that each phase is one durable write for all of them.
+
+    Args:
+        folder: of the states of one run, in which a client is in one sum at a time.
+        names: the file of all sums that were joined, which all runs share.
+        run, round: the sum, as its terms name it.
+        clients: whom the message names, by the ids under which this place knows them.
     """
 
-    def __init__(self, path: Path, names: Path) -> None:
-        self.path = path
+    def __init__(
+        self, folder: Path, names: Path, run: str, round: int, clients: Collection[int]
+    ) -> None:
+        self.folder = folder
         self.names = names
+        self.round = round
+        self.sum = hashlib.sha256(framed(run.encode(), str(round).encode())).hexdigest()
+        self._joining: set[int] = set()
+        self._changed: dict[int, tuple[SecureClient, str | None, bytes]] = {}
+        self._file_of: dict[int, _File] = {}
+        self._find(clients)
 
-    def begin(self, client: SecureClient) -> None:
-        """Keep the state of a new sum; what was left of an older one is lost.
+    def join(self, client: int, party: SecureClient) -> None:
+        """Begin with a new sum; what was left of an older one is lost once this is kept.
 
         SecureSumError for a sum that was joined before.
         """
-        terms = client.terms
-        name = hashlib.sha256(framed(terms.run.encode(), str(terms.round).encode())).hexdigest()
-        with locked(self.names.parent):  # another run may be joining
-            joined = self._joined()
-            if name in joined:
-                raise SecureSumError(f"round {terms.round} of this run was joined before")
-            content = "".join(f"{n}\n" for n in [*joined, name])
-            replace_durably(self.names, content.encode("ascii"))
-        self.save(client)
+        if client in self._joined():
+            raise SecureSumError(f"round {self.round} of this run was joined before")
+        self._joining.add(client)
+        self.put(client, party)
 
-    def load(self, run: str, round: int) -> SecureClient:
-        """The state of that sum.
+    def load(self, client: int) -> SecureClient:
+        """The state of ``client``.
 
         SecureSumError if there is none: not joined, finished, given up, or the file is damaged.
         """
-        last = self._last()
-        if last is None or (last["run"], last["round"]) != (run, round):
-            raise SecureSumError(f"this client has not joined round {round} of that run")
-        if last["state"] is None:
-            raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
-        return restored(last["state"].encode())
+        if client not in self._file_of:
+            raise SecureSumError(f"this client has not joined round {self.round} of that run")
+        return self._file_of[client].state(client, self.round)
 
-    def answered(self, run: str, round: int, request: str) -> bytes | None:
-        """What that sum's last request was answered with, if it was ``request`` (a digest).
+    def answered(self, client: int, request: str) -> bytes | None:
+        """What the last request of ``client`` was answered with, if it was ``request`` (a digest).
 
         None for any other request: it is answered by the state, or not at all.
         """
-        last = self._last()
-        if last is None or (last["run"], last["round"], last.get("request")) != (
-            run,
-            round,
-            request,
-        ):
+        if client not in self._file_of:
             return None
-        return bytes.fromhex(last["answer"])
+        return self._file_of[client].answer(client, request)
 
-    def save(self, client: SecureClient, request: str | None = None, answer: bytes = b"") -> None:
-        """Replace the state, on disk when this returns; of a finished sum no secret is kept.
+    def put(
+        self, client: int, party: SecureClient, request: str | None = None, answer: bytes = b""
+    ) -> None:
+        """Replace the state of ``client`` when this is kept; of a finished sum no secret is.
 
         ``request``: digest of what ``answer`` answers; None: nothing can be answered again.
         """
-        state = None
-        if not client.is_finished:
-            state = state_bytes(client).decode()
-        content = json.dumps(
-            {
-                "run": client.terms.run,
-                "round": client.terms.round,
-                "state": state,
-                "request": request,
-                "answer": answer.hex(),
-            }
-        )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_durably(self.path, content.encode("ascii"))
+        self._changed[client] = (party, request, answer)
 
-    def _joined(self) -> list[str]:
-        """Digests of the names of all sums that were joined."""
+    def keep(self) -> None:
+        """Everything that was put is on disk when this returns.
+
+        SecureSumError where another message for one of the clients was answered meanwhile: then
+        nothing of what this one was answered with may leave.
+        """
+        if not self._changed:
+            return
+        if self._joining:
+            self._keep_names()
+        changed: dict[Path, list[int]] = {}
+        for client in self._changed:
+            path = self._own
+            if client in self._file_of:
+                path = self._file_of[client].path
+            changed.setdefault(path, []).append(client)
+        with locked(self.folder):
+            files = [self._merged(path, clients) for path, clients in changed.items()]
+            for file in files:
+                replace_durably(file.path, file.content())
+            sync_folder(self.folder)
+
+    # Helpers --------------------------------------------------------------------------------
+
+    def _find(self, clients: Collection[int]) -> None:
+        """Read the files in which ``clients`` lie: one, unless nodes were given other clients."""
+        self._own = self.folder / f"{self.sum}.{min(clients, default=0)}{_SUFFIX}"
+        left = set(clients)
+        self._look(self._own, left)
+        if left & self._joined():
+            for path in sorted(self.folder.glob(f"{self.sum}.*{_SUFFIX}")):
+                self._look(path, left)
+
+    def _look(self, path: Path, left: set[int]) -> None:
+        """Take up those of ``left`` that lie in the file ``path``."""
+        file = _File.read(path)
+        here = left & file.lines.keys()
+        self._file_of |= dict.fromkeys(here, file)
+        left -= here
+
+    def _merged(self, path: Path, clients: Iterable[int]) -> _File:
+        """The file as it is now, with what was put of ``clients``."""
+        file = _File.read(path)
+        for client in clients:
+            before = None
+            if client in self._file_of:
+                before = self._file_of[client].lines[client]
+            if file.lines.get(client) != before:
+                raise SecureSumError("another message to this client was answered meanwhile")
+            file.put(client, *self._changed[client])
+        return file
+
+    def _joined(self) -> set[int]:
+        """Who has joined this sum."""
         try:
-            return self.names.read_text(encoding="ascii").split()
+            lines = self.names.read_text(encoding="ascii").splitlines()
         except FileNotFoundError:
-            return []
+            return set()
+        mine = (line.split()[1:] for line in lines if line.startswith(self.sum))
+        return {int(client) for clients in mine for client in clients}
 
-    def _last(self) -> dict | None:
-        try:
-            return json.loads(self.path.read_text(encoding="ascii"))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise SecureSumError(f"the state file {self.path.name} is damaged") from error
+    def _keep_names(self) -> None:
+        """Note who joins, and drop what is left of other sums of the run."""
+        with locked(self.names.parent):  # another run may be joining
+            if self._joining & self._joined():
+                raise SecureSumError(f"round {self.round} of this run was joined before")
+            before = b""
+            if self.names.exists():
+                before = self.names.read_bytes()
+            clients = " ".join(map(str, sorted(self._joining)))
+            replace_durably(self.names, before + f"{self.sum} {clients}\n".encode("ascii"))
+            sync_folder(self.names.parent)
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            if not path.name.startswith(self.sum):
+                path.unlink(missing_ok=True)
 
 
-def state_bytes(client: SecureClient) -> bytes:
-    """The whole state as JSON, secrets included, for the client's own disk.
+def forget_old_states(folder: Path, before: float) -> None:
+    """Remove all states in ``folder`` that nobody has gone on with since ``before``: secrets.
 
-    Written to a file of mode 600, and replaced without secrets when the sum is over.
+    ``before``: by ``time.time``. Which sums were joined stays known.
     """
-    names = [field.name for field in fields(client)]
-    return json.dumps({name: _plain(getattr(client, name)) for name in names}).encode()
+    for path in folder.glob(f"*{_SUFFIX}"):
+        try:
+            if path.stat().st_mtime < before:
+                path.unlink()
+        except FileNotFoundError:  # another process has removed it
+            continue
 
 
-def restored(stored: bytes) -> SecureClient:
-    """The inverse of ``state_bytes``; the client goes on with the phase that was due."""
-    plain = json.loads(stored)
+@dataclass
+class _File:
+    """One file of states: a line for each client, below what several of them know.
+
+    Attributes:
+        path: where it lies.
+        shared: what clients were sent alike (terms, advertisements, lists), by its place.
+        lines: by client: digest of the request, the answer, the state as JSON.
+    """
+
+    path: Path
+    shared: dict[bytes, int] = field(default_factory=dict)
+    lines: dict[int, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> _File:
+        """The file at ``path``, empty where there is none; SecureSumError if it is damaged."""
+        file = cls(path)
+        try:
+            first, *lines = path.read_bytes().splitlines()
+            file.shared = {bytes.fromhex(each): i for i, each in enumerate(json.loads(first))}
+            for line in lines:
+                client, rest = line.split(b" ", 1)
+                file.lines[int(client)] = rest
+        except FileNotFoundError:
+            return file
+        except ValueError as error:
+            raise file.damaged from error
+        return file
+
+    def content(self) -> bytes:
+        """The inverse of ``read``."""
+        shared = json.dumps([each.hex() for each in self.shared]).encode("ascii")
+        lines = (b"%d %b" % (client, rest) for client, rest in self.lines.items())
+        return b"\n".join((shared, *lines)) + b"\n"
+
+    def state(self, client: int, round: int) -> SecureClient:
+        """That of ``client``; SecureSumError where its sum is over, or the file is damaged."""
+        _, _, state = self._parts(client)
+        if state == _NONE:
+            raise SecureSumError(f"this client has finished, or dropped out of, round {round}")
+        try:
+            return restored(state, self._by_place)
+        except (ValueError, LookupError, TypeError) as error:
+            raise self.damaged from error
+
+    def answer(self, client: int, request: str) -> bytes | None:
+        """That of ``client`` to ``request``; None where its last request was another one."""
+        found, answer, _ = self._parts(client)
+        if found != request.encode("ascii"):
+            return None
+        return bytes.fromhex(answer.decode("ascii"))
+
+    def put(self, client: int, party: SecureClient, request: str | None, answer: bytes) -> None:
+        """Replace the line of ``client``."""
+        state = _NONE
+        if not party.is_finished:
+            state = stored(party, self.shared)
+        asked = _NONE
+        if request is not None:
+            asked = request.encode("ascii")
+        self.lines[client] = b" ".join((asked, answer.hex().encode("ascii"), state))
+
+    @cached_property
+    def _by_place(self) -> list[bytes]:
+        """What is shared, of a file that was read and is not changed."""
+        return list(self.shared)
+
+    @property
+    def damaged(self) -> SecureSumError:
+        """What is raised where it cannot be read."""
+        return SecureSumError(f"the state file {self.path.name} is damaged")
+
+    def _parts(self, client: int) -> list[bytes]:
+        found = self.lines[client].split(b" ", 2)
+        if len(found) != 3:
+            raise self.damaged
+        return found
+
+
+def stored(party: SecureClient, shared: dict[bytes, int]) -> bytes:
+    """The whole state as JSON in one line, secrets included, for the client's own disk.
+
+    ``shared``: gets what others were sent alike, by its place, which stands in the state for it.
+    """
+
+    def place(content: bytes) -> int:
+        return shared.setdefault(content, len(shared))
+
+    plain = {
+        "terms": place(party.terms.sent),
+        "me": party.me,
+        "identity": party.identity.hex(),
+        "channel": party.channel.hex(),
+        "mask": party.mask.hex(),
+        "seed": party.seed.hex(),
+        "done": party.done,
+        "advertised": place(party.advertised),
+        "asked": party.asked.hex(),
+        "included": place(party.included),
+        "survivors": place(party.survivors),
+        "public": {v: place(sent) for v, sent in party.public.items()},
+        "boxes": {v: key.hex() for v, key in party.boxes.items()},
+        "shares": {v: share.hex() for v, share in party.shares.items()},
+    }
+    return json.dumps(plain, separators=(",", ":")).encode("ascii")
+
+
+def restored(state: bytes, shared: list[bytes]) -> SecureClient:
+    """The inverse of ``stored``; the client goes on with the phase that was due.
+
+    ValueError, LookupError or TypeError where it is none.
+    """
+    plain = json.loads(state)
     secrets = {name: bytes.fromhex(plain[name]) for name in ("identity", "channel", "mask", "seed")}
     return SecureClient(
-        terms=Terms.read(plain["terms"]),
+        terms=Terms.read(shared[plain["terms"]]),
         me=plain["me"],
         **secrets,
         done=plain["done"],
-        advertised=bytes.fromhex(plain["advertised"]),
-        public={int(k): bytes.fromhex(v) for k, v in plain["public"].items()},
-        shares={int(k): bytes.fromhex(v) for k, v in plain["shares"].items()},
+        advertised=shared[plain["advertised"]],
+        public={int(v): shared[place] for v, place in plain["public"].items()},
+        boxes={int(v): bytes.fromhex(key) for v, key in plain["boxes"].items()},
+        shares={int(v): bytes.fromhex(share) for v, share in plain["shares"].items()},
         asked=bytes.fromhex(plain["asked"]),
-        included=tuple(plain["included"]),
-        survivors=tuple(plain["survivors"]),
+        included=shared[plain["included"]],
+        survivors=shared[plain["survivors"]],
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Terms):
-        return value.text
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return list(value)
-    return value

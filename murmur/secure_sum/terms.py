@@ -17,10 +17,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal
+from functools import cache, cached_property, lru_cache
+from itertools import accumulate, pairwise
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,7 @@ SERVERS = (HONEST, LYING)
 # A server that lies may try 2^64 names for a ring until one suits it.
 PRIVACY_BITS = {HONEST: 40, LYING: 104}
 AVAILABILITY_BITS = 40
+_LONGEST = 2**26  # bytes of terms, inflated: those of a few million clients
 
 _NotNegative = Annotated[int, Field(ge=0)]
 _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
@@ -44,6 +47,24 @@ _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
 
 class SecureSumError(Exception):
     """A party refuses to go on: what it received is not what an honest run would send."""
+
+
+class _Near(NamedTuple):
+    """Who is near one client: all of its cohort, or those near in the ring (a Harary graph).
+
+    Attributes:
+        holders: of its secrets' shares, itself and its neighbours, in order.
+        neighbours: the same without itself.
+        places: of each holder, from 0.
+    """
+
+    holders: tuple[int, ...]
+    neighbours: tuple[int, ...]
+    places: dict[int, int]
+
+
+def _places(holders: Sequence[int]) -> dict[int, int]:
+    return {holder: place for place, holder in enumerate(holders)}
 
 
 def list_size(among: Sequence[int]) -> int:
@@ -74,18 +95,6 @@ def part_ids(joined: bytes, among: Sequence[int]) -> tuple[int, ...]:
     if there[len(among) :].any():
         raise SecureSumError(damaged)
     return tuple(client for client, is_there in zip(among, there, strict=False) if is_there)
-
-
-@lru_cache(maxsize=16)
-def joined_list(ids: tuple[int, ...], among: tuple[int, ...]) -> bytes:
-    """``join_ids`` of a list that many clients, or one with many neighbours, must have joined."""
-    return join_ids(ids, among)
-
-
-@lru_cache(maxsize=16)
-def parted_list(joined: bytes, among: tuple[int, ...]) -> tuple[int, ...]:
-    """``part_ids`` of a list that a server sends to every client of a sum."""
-    return part_ids(joined, among)
 
 
 @lru_cache(maxsize=1024)
@@ -302,17 +311,28 @@ class Terms:
             return len(self.clients)
         return self.neighbours + 1
 
+    def names(self, client: int) -> bool:
+        """Whether ``client`` is in the cohort."""
+        return client in self._everybody
+
     def holders_of(self, client: int) -> tuple[int, ...]:
         """Who holds shares of ``client``'s secrets: itself and its neighbours, in order."""
-        return self._graph[client]
+        return self._near(client).holders
 
     def place_of(self, client: int, holder: int) -> int:
         """Which of the holders of ``client``'s secrets ``holder`` is, from 0."""
-        return self._places[client][holder]
+        return self._near(client).places[holder]
 
     def neighbours_of(self, client: int) -> tuple[int, ...]:
         """With whom ``client`` exchanges keys, shares and masks, in order."""
-        return tuple(other for other in self._graph[client] if other != client)
+        return self._near(client).neighbours
+
+    def parted(self, joined: bytes) -> frozenset[int]:
+        """Who is in a list of the sum's clients (``join_ids``), as a server sends it to all.
+
+        Parted once for all clients of a process. SecureSumError for what is no such list.
+        """
+        return self._parted(joined)
 
     @cached_property
     def digest(self) -> bytes:
@@ -322,41 +342,64 @@ class Terms:
 
     @cached_property
     def text(self) -> str:
-        """All of the terms as JSON, always the same for the same terms; ``read`` is the inverse."""
-        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        """All of the terms as JSON, always the same for the same terms."""
+        return _canonical(self.to_dict()).decode()
+
+    @cached_property
+    def sent(self) -> bytes:
+        """As they travel, and are kept; ``read`` is the inverse.
+
+        ``text`` with each id as its distance from the one before, compressed: of ten thousand ids
+        that is what a device is mostly sent.
+        """
+        ids = self.clients
+        plain = {**self.to_dict(), "clients": [ids[0], *(b - a for a, b in pairwise(ids))]}
+        return zlib.compress(_canonical(plain))
 
     @cached_property
     def ring(self) -> tuple[int, ...]:
         """The cohort in an order that the digest decides."""
+        begun = hashlib.sha256(context(self, "place in the ring"))
 
         def place(client: int) -> bytes:
-            return hashlib.sha256(context(self, "place in the ring", client)).digest()
+            found = begun.copy()
+            found.update(framed(client.to_bytes(8, "big")))
+            return found.digest()
 
         return tuple(sorted(self.clients, key=place))
 
     @cached_property
-    def _graph(self) -> dict[int, tuple[int, ...]]:
-        """Holders by client: all, or those near in the ring (a Harary graph)."""
-        if self.neighbours is None:
-            return dict.fromkeys(self.clients, self.clients)
-        ring = self.ring
-        half = self.neighbours // 2
-        graph = {}
-        for place, client in enumerate(ring):
-            near = (ring[(place + step) % len(ring)] for step in range(-half, half + 1))
-            graph[client] = tuple(sorted(near))
-        return graph
+    def _everybody(self) -> frozenset[int]:
+        return frozenset(self.clients)
 
     @cached_property
-    def _places(self) -> dict[int, dict[int, int]]:
-        """The place of each holder, by client."""
-        if self.neighbours is None:
-            everywhere = {holder: place for place, holder in enumerate(self.clients)}
-            return dict.fromkeys(self.clients, everywhere)
-        return {
-            client: {holder: place for place, holder in enumerate(holders)}
-            for client, holders in self._graph.items()
-        }
+    def _in_ring(self) -> dict[int, int]:
+        """The place of each client in the ring."""
+        return {client: place for place, client in enumerate(self.ring)}
+
+    @cached_property
+    def _near(self) -> Callable[[int], _Near]:
+        """Who is near a client, worked out for those that are asked for: a device needs its own."""
+        places = _places(self.clients)
+
+        @cache
+        def near(client: int) -> _Near:
+            holders = self.clients
+            found = places
+            if self.neighbours is not None:
+                half = self.neighbours // 2
+                at = self._in_ring[client]
+                steps = range(at - half, at + half + 1)
+                holders = tuple(sorted(self.ring[step % len(self.ring)] for step in steps))
+                found = _places(holders)
+            others = tuple(other for other in holders if other != client)
+            return _Near(holders, others, found)
+
+        return near
+
+    @cached_property
+    def _parted(self) -> Callable[[bytes], frozenset[int]]:
+        return lru_cache(maxsize=8)(lambda joined: frozenset(part_ids(joined, self.clients)))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe mapping."""
@@ -371,13 +414,13 @@ class Terms:
             raise ValueError(f"not the terms of a secure sum: {error}") from error
 
     @staticmethod
-    def read(text: str) -> Terms:
-        """From their JSON; ValueError for anything else.
+    def read(sent: bytes) -> Terms:
+        """From what was ``sent``; ValueError for anything else.
 
-        All clients of a process share what was read from the same text, and what follows from it:
+        All clients of a process share what was read from the same bytes, and what follows from it:
         the digest of ten thousand ids is computed once.
         """
-        return _read(text)
+        return _read(sent)
 
 
 def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
@@ -391,14 +434,18 @@ def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def _read(text: str) -> Terms:
+def _read(sent: bytes) -> Terms:
+    inflating = zlib.decompressobj()
     try:
-        plain = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        plain = json.loads(inflating.decompress(sent, _LONGEST))
+    except (zlib.error, ValueError, RecursionError) as error:
         raise ValueError("terms: they are not JSON") from error
-    if not isinstance(plain, dict):
-        raise ValueError("terms: they are no mapping")
-    return Terms.from_dict(plain)
+    if not inflating.eof or inflating.unused_data or not isinstance(plain, dict):
+        raise ValueError("terms: they are no mapping, or too long")
+    gaps = plain.get("clients")
+    if not isinstance(gaps, list) or not all(type(gap) is int for gap in gaps):
+        raise ValueError("terms: clients are no list of integers")
+    return Terms.from_dict({**plain, "clients": accumulate(gaps)})
 
 
 def release_digest(

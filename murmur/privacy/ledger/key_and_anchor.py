@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from murmur.common import replace_durably
+from murmur.common import replace_durably, sync_folder
 from murmur.privacy.ledger.chain import Signer
 from murmur.privacy.ledger.entry import LedgerError
 
@@ -85,9 +85,9 @@ class KeyAndAnchor:
         The key comes last: where a key exists, an anchor and a database must exist as well.
         """
         replace_durably(self.head, 2 * _slot(anchor, signer))
-        _sync_folder(self.head.parent)
+        sync_folder(self.head.parent)
         replace_durably(self.key, signer.to_pem())
-        _sync_folder(self.key.parent)
+        sync_folder(self.key.parent)
 
     def was_used(self) -> bool:
         """Whether the anchor is one of a ledger with entries; its signature is not checked.
@@ -163,12 +163,3 @@ def _anchor(slot: bytes, signer: Signer) -> Anchor | None:
     except ValueError:
         pass
     return None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put what was created, renamed or removed in ``folder`` on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -247,7 +247,8 @@ def test_lifetime_that_is_spent_by_what_is_stored_lets_it_out_again(tmp_path):
 @pytest.mark.parametrize("phase", ["advertise", "reveal"])
 def test_phase_of_a_secure_sum_is_not_answered_once_the_algorithm_is_withdrawn(tmp_path, phase):
     device = Device(tmp_path, OPEN.replace("algorithms: [fedavg, ", "algorithms: ["))
-    record = {"phase": phase, "run": "r", "round": 1, "clients": [3], "messages": [b"{}"]}
+    asked = {"phase": phase, "run": "r", "round": 1, "clients": [3]}
+    record = {**asked, "messages": [b"{}"], "which": [0]}
     words = device.words("privacy.secure_aggregation=on", "strategy=fedavg")
     reply = device.ask(words, RecordDict({"secure_sum": ConfigRecord(record)}), "query")
     assert reply.has_error() and reply.error.reason == REFUSED

@@ -1,6 +1,5 @@
 """What a device's owner says of secure sums holds, whatever cohort a server makes up."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -41,14 +40,14 @@ class HostileServer:
 
     def ask(self, phase, message, run="r"):
         """The victim's answer, or why it refuses."""
-        record = {"phase": phase, "run": run, "round": 1, "clients": [VICTIM]}
+        record = {"phase": phase, "run": run, "round": 1, "clients": [VICTIM], "which": [0]}
         content = RecordDict({"secure_sum": ConfigRecord({**record, "messages": [message]})})
         reply = self.device.ask(self.words, content, "query").content["secure_sum"]
         return reply["messages"][0] if reply["messages"] else reply["reasons"][0]
 
     def read(self):
         """The victim's vector, or why it refuses."""
-        terms = json.dumps(self.terms.to_dict()).encode()
+        terms = self.terms.sent
         messages = dict.fromkeys(self.terms.clients, b"")
         for phase, step in (
             ("advertise", self.server.keys),
@@ -63,7 +62,7 @@ class HostileServer:
         messages = self.server.lists()
         asked = question(self.model, clients=[VICTIM])
         record = {"phase": "mask", "run": "r", "round": 1, "clients": [VICTIM]}
-        record |= {"messages": [messages[VICTIM]]}
+        record |= {"messages": [messages[VICTIM]], "which": [0]}
         self.server.asked = question_to_sum(asked)
         asked["secure_sum"] = ConfigRecord(record)
         reply = self.device.ask(self.words, asked).content
@@ -103,12 +102,12 @@ def test_19_of_20_clients_of_a_servers_own_read_nothing_where_the_owner_has_pinn
 def test_a_sum_goes_on_when_another_runs_sum_begins(tmp_path):
     """The answer to a message that comes again is stored with the state: it is still there."""
     server = HostileServer(Device(tmp_path, OPEN))
-    terms = json.dumps(server.terms.to_dict()).encode()
+    terms = server.terms.sent
     first = server.ask("advertise", terms)
     server.words = server.device.words(*ON, "run_dir=/nowhere/run-b")
     assert server.ask("advertise", terms) == REFUSED  # one sum is joined in one run
     assert "was joined before" in server.device.log()
-    other = json.dumps(replace(server.terms, run="other").to_dict()).encode()
+    other = replace(server.terms, run="other").sent
     assert server.ask("advertise", other, run="other") != first
     server.words = server.device.words(*ON)
     assert server.ask("advertise", terms) == first

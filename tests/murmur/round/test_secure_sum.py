@@ -154,10 +154,10 @@ def fail_training(monkeypatch, *victims):
 def fall_silent(monkeypatch, drops):
     plainly = SecureParties._answer
 
-    def answer(self, request, client, message):
+    def answer(self, request, client, *memory):
         if drops.get(client) is request.phase:
             raise SecureSumError("gone")
-        return plainly(self, request, client, message)
+        return plainly(self, request, client, *memory)
 
     monkeypatch.setattr(SecureParties, "_answer", answer)
 

@@ -14,9 +14,10 @@ from murmur.secure_sum import (
     SecureSumSettings,
     Terms,
 )
-from murmur.secure_sum.store import restored, state_bytes
+from murmur.secure_sum.store import restored, stored
 
 ASKED = b"what all of them are asked"
+State = tuple[bytes, list[bytes]]
 Tamper = Callable[[Phase, int, bytes], bytes]
 
 
@@ -31,6 +32,12 @@ def vectors(agreed: Terms, seed=0) -> dict[int, np.ndarray]:
     rng = np.random.default_rng(seed)
     top = 2**agreed.bits // len(agreed.clients)
     return {c: rng.integers(0, max(top, 1), agreed.length) for c in agreed.clients}
+
+
+def written(party: SecureClient) -> State:
+    """A client as it lies on disk: its own, and what it has in common with others."""
+    shared: dict[bytes, int] = {}
+    return stored(party, shared), list(shared)
 
 
 @dataclass
@@ -65,11 +72,11 @@ def secure_sum(
     ``to_client``, ``to_server``: what an adversary makes of the messages on their way.
     """
     it = Outcome(server=SecureServer(agreed))
-    states: dict[int, bytes] = {}
+    states: dict[int, State] = {}
     for client in agreed.clients:
         noise = NoiseGenerator.seeded(entropy, client) if entropy else None
         joined = SecureClient.join(agreed, client, None, *([noise.bytes] if noise else []))
-        states[client] = state_bytes(joined)
+        states[client] = written(joined)
     silent = {c: list(Phase).index(phase) for c, phase in (drops or {}).items()}
 
     def ask(phase: Phase, messages: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -77,7 +84,7 @@ def secure_sum(
         for client, message in messages.items():
             if silent.get(client, 99) <= list(Phase).index(phase):
                 continue
-            party = restored(states[client])
+            party = restored(*states[client])
             it.clients[client] = party
             message = to_client(phase, client, message)
             try:
@@ -90,7 +97,7 @@ def secure_sum(
                 silent[client] = 0
                 continue
             finally:
-                states[client] = state_bytes(party)
+                states[client] = written(party)
             answer = to_server(phase, client, answer)
             it.seen.append((phase, client, answer))
             answers[client] = answer

@@ -11,25 +11,26 @@ from murmur.secure_sum.identity import (
     self_mask_key,
     word_on,
 )
-from murmur.secure_sum.keys import public_key, scalar
+from murmur.secure_sum.keys import scalar
+from murmur.secure_sum.terms import join_ids
 
 TERMS = SecureSumSettings("on").terms("run", 1, range(6), 10, 20)
 OTHERS = SecureSumSettings("on").terms("run", 2, range(6), 10, 20)
 ONE, OTHER, THIRD = Party(1, b"one"), Party(2, b"other"), Party(3, b"third")
 RENEWED = Party(1, b"one with another key")
-PRIVATE, PUBLIC = scalar(), public_key(scalar())
-ALL, FEWER = tuple(range(6)), tuple(range(5))
+AGREED = bytes(32)
+ALL, FEWER = (join_ids(range(n), TERMS.clients) for n in (6, 5))
 # By function: what it is asked, and another value for each argument in turn.
 ASKED = {
     box_key: (
-        (PRIVATE, PUBLIC, TERMS, ONE, OTHER),
-        (scalar(), public_key(scalar()), OTHERS, RENEWED, THIRD),
+        (AGREED, TERMS, ONE, OTHER),
+        (scalar(), OTHERS, RENEWED, THIRD),
     ),
     mask_key: (
-        (PRIVATE, PUBLIC, TERMS, ONE, OTHER, b"question", ALL),
-        (scalar(), public_key(scalar()), OTHERS, RENEWED, THIRD, b"another", FEWER),
+        (AGREED, TERMS, ONE, OTHER, b"question", ALL),
+        (scalar(), OTHERS, RENEWED, THIRD, b"another", FEWER),
     ),
-    self_mask_key: ((PRIVATE, TERMS, ONE), (scalar(), OTHERS, RENEWED)),
+    self_mask_key: ((AGREED, TERMS, ONE), (scalar(), OTHERS, RENEWED)),
     about_dealing: ((TERMS, ONE), (OTHERS, RENEWED)),
     word_on: ((ALL, ALL, b"question", TERMS, ONE), (FEWER, FEWER, b"another", OTHERS, RENEWED)),
 }
@@ -46,8 +47,8 @@ def test_nothing_that_is_bound_stays_the_same_where_anything_it_is_about_changes
 
 def test_both_ends_of_a_pair_have_one_mask_and_a_box_for_each_way():
     ends = ((ONE, OTHER), (OTHER, ONE))
-    assert len({mask_key(PRIVATE, PUBLIC, TERMS, *pair, b"", ALL) for pair in ends}) == 1
-    assert len({box_key(PRIVATE, PUBLIC, TERMS, *pair) for pair in ends}) == 2
+    assert len({mask_key(AGREED, TERMS, *pair, b"", ALL) for pair in ends}) == 1
+    assert len({box_key(AGREED, TERMS, *pair) for pair in ends}) == 2
 
 
 def test_a_word_says_whose_it_is():

@@ -19,7 +19,7 @@ from murmur.secure_sum import (
     SecureSumError,
     SecureSumSettings,
     SeenPeers,
-    StateFile,
+    SumStates,
     Terms,
     identity_in,
     masks,
@@ -27,7 +27,7 @@ from murmur.secure_sum import (
     shares,
 )
 from murmur.secure_sum.identity import keys_digest
-from murmur.secure_sum.keys import agree, derive, public_key, scalar
+from murmur.secure_sum.keys import agree, derive, private_key, public_key, scalar
 from murmur.secure_sum.messages import join, part
 from murmur.secure_sum.shares import restore
 from murmur.secure_sum.terms import context
@@ -159,13 +159,29 @@ def test_peers_are_an_id_and_its_public_key_in_each_line(tmp_path):
 
 def test_a_key_that_was_seen_stays_its_clients_and_nobody_elses(tmp_path):
     agreed, one, two = terms(3), bytes(32), b"\1" * 32
-    SeenPeers(tmp_path / "0.peers").accept(agreed, {1: one})
-    SeenPeers(tmp_path / "0.peers").accept(agreed, {1: one, 2: two})
+
+    def accept(found):
+        seen = SeenPeers(tmp_path / "peers")
+        seen.accept(agreed, found)
+        seen.keep()
+
+    accept({1: one})
+    accept({1: one, 2: two})
     with pytest.raises(SecureSumError, match="another key than when it was first seen"):
-        SeenPeers(tmp_path / "0.peers").accept(agreed, {1: two})
+        accept({1: two})
     with pytest.raises(SecureSumError, match="no device may be two clients"):
-        SeenPeers(tmp_path / "0.peers").accept(agreed, {0: two})
-    assert read_peers(tmp_path / "0.peers") == {1: one, 2: two}
+        accept({0: two})
+    assert read_peers(tmp_path / "peers") == {1: one, 2: two}
+
+
+def test_of_two_messages_that_show_different_keys_at_once_one_is_answered(tmp_path):
+    one, other = SeenPeers(tmp_path / "peers"), SeenPeers(tmp_path / "peers")
+    one.accept(terms(3), {1: bytes(32)})
+    other.accept(terms(3), {1: b"\1" * 32})
+    one.keep()
+    with pytest.raises(SecureSumError, match="another key than when it was first seen"):
+        other.keep()
+    assert read_peers(tmp_path / "peers") == {1: bytes(32)}
 
 
 def test_pinned_peers_are_the_whole_cohort_each_with_its_own_key():
@@ -186,8 +202,8 @@ def test_pinned_peers_are_the_whole_cohort_each_with_its_own_key():
 
 def test_both_ends_agree_on_a_key_and_every_use_has_its_own():
     one, other = bytes(range(32)), bytes(range(1, 33))
-    secret = agree(one, public_key(other))
-    assert secret == agree(other, public_key(one))
+    secret = agree(private_key(one), public_key(other))
+    assert secret == agree(private_key(other), public_key(one))
     uses = [("a", b"bc"), ("ab", b"c"), ("abc",), ("a", b"bc", 1), ("a", b"bc", 2)]
     sums = terms(3), terms(3, round=2)
     assert len({derive(secret, context(s, *use)) for use in uses for s in sums}) == 10
@@ -196,7 +212,7 @@ def test_both_ends_agree_on_a_key_and_every_use_has_its_own():
 @pytest.mark.parametrize("wrong", [bytes(33), b"\2" + b"\xff" * 32, b"\0", bytes(32)])
 def test_what_is_no_point_of_the_curve_is_refused(wrong):
     with pytest.raises(SecureSumError, match="not a point of P-256"):
-        agree(SECRET, wrong)
+        agree(private_key(SECRET), wrong)
 
 
 def test_masks_are_the_keystream_of_aes_256_in_counter_mode():
@@ -356,57 +372,132 @@ def test_minimum_and_threshold_follow_from_shares_of_the_cohort():
 # The state on disk ------------------------------------------------------------------------------
 
 
+def states(folder, clients=(0,), run="test", round=1):
+    return SumStates(folder / "states", folder / "joined", run, round, clients)
+
+
+def joined(folder, *clients, **sum):
+    """Clients that have joined a sum by one message, as they are kept."""
+    found = states(folder, clients, **sum)
+    for client in clients:
+        found.join(client, SecureClient.join(terms(3, **sum), client))
+    found.keep()
+
+
+def contents(folder):
+    return "".join(path.read_text() for path in (folder / "states").iterdir())
+
+
 def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
-    file = StateFile(tmp_path / "deep" / "7.json", tmp_path / "deep" / "7.joined")
     party = SecureClient.join(terms(3), 0)
     party.advertise()
-    file.begin(party)
-    assert {stat.S_IMODE(p.stat().st_mode) for p in file.path.parent.iterdir()} == {0o600}
-    again = StateFile(file.path, file.names).load("test", 1)
+    found = states(tmp_path / "deep")
+    found.join(0, party)
+    found.keep()
+    again = states(tmp_path / "deep").load(0)
     assert again == party
     again.require_due(Phase.SHARE)
-    assert sorted(p.name for p in file.path.parent.iterdir()) == ["7.joined", "7.json"]
+    files = [path for path in (tmp_path / "deep").rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
 def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_path):
-    file = StateFile(tmp_path / "0.json", tmp_path / "0.joined")
-    party = SecureClient.join(terms(3, round=4), 0)
-    file.begin(party)
+    joined(tmp_path, 0, round=4)
+    found = states(tmp_path, round=4)
+    party = found.load(0)
     party.advertise()
     with pytest.raises(SecureSumError):
         party.share(b"nonsense")
-    file.save(party)
-    stored = file.path.read_text()
-    for secret in (party.seed, party.mask, party.channel):
-        assert secret.hex() not in stored
+    found.put(0, party)
+    found.keep()
+    for secret in (party.seed, party.mask, party.channel, party.identity):
+        assert secret.hex() not in contents(tmp_path)
     with pytest.raises(SecureSumError, match="dropped out of"):
-        file.load("test", 4)
-    file.begin(SecureClient.join(terms(3, round=1, run="a later run"), 0))
-    for again in (terms(3, round=4), terms(4, round=4), terms(3, round=1, run="a later run")):
+        states(tmp_path, round=4).load(0)
+    joined(tmp_path, 0, run="a later run")
+    for again in ({"round": 4}, {"round": 1, "run": "a later run"}):
         with pytest.raises(SecureSumError, match="was joined before"):
-            file.begin(SecureClient.join(again, 0))
-    file.begin(SecureClient.join(terms(3, round=3), 0))
+            joined(tmp_path, 0, **again)
+    joined(tmp_path, 1, round=4)  # another client's
+    joined(tmp_path, 0, round=3)
 
 
 def test_the_last_question_has_the_same_answer_again_and_no_other_question_has(tmp_path):
-    file = StateFile(tmp_path / "0.json", tmp_path / "0.joined")
-    assert file.answered("test", 1, "q") is None
+    assert states(tmp_path).answered(0, "q") is None
+    found = states(tmp_path)
     party = SecureClient.join(terms(3), 0)
-    file.save(party, "q", b"an answer")
-    assert StateFile(file.path, file.names).answered("test", 1, "q") == b"an answer"
-    for other in (("test", 1, "r"), ("test", 2, "q"), ("later", 1, "q")):
-        assert file.answered(*other) is None
-    file.save(party)
-    assert file.answered("test", 1, "q") is None
+    found.join(0, party)
+    found.put(0, party, "q", b"an answer")
+    found.keep()
+    assert states(tmp_path).answered(0, "q") == b"an answer"
+    assert states(tmp_path).answered(0, "r") is None
+    assert states(tmp_path, round=2).answered(0, "q") is None
+    assert states(tmp_path, run="later").answered(0, "q") is None
+    found = states(tmp_path)
+    found.put(0, party)
+    found.keep()
+    assert states(tmp_path).answered(0, "q") is None
 
 
 def test_a_sum_that_was_not_joined_or_is_damaged_has_no_state(tmp_path):
-    file = StateFile(tmp_path / "0.json", tmp_path / "0.joined")
     with pytest.raises(SecureSumError, match="has not joined"):
-        file.load("test", 1)
-    file.begin(SecureClient.join(terms(3), 0))
+        states(tmp_path).load(0)
+    joined(tmp_path, 0)
     with pytest.raises(SecureSumError, match="has not joined"):
-        file.load("test", 2)
-    file.path.write_text("{")
-    with pytest.raises(SecureSumError, match="damaged"):
-        file.load("test", 1)
+        states(tmp_path, round=2).load(0)
+    [path] = (tmp_path / "states").iterdir()
+    whole = path.read_bytes()
+    for damage in (b"{", whole.replace(b"terms", b"words"), whole[:-40], b"[]\n0"):
+        path.write_bytes(damage)
+        with pytest.raises(SecureSumError, match="damaged"):
+            states(tmp_path).load(0)
+
+
+def test_all_clients_of_a_message_are_one_file_and_what_they_were_sent_alike_is_there_once(
+    tmp_path,
+):
+    joined(tmp_path, 0, 1, 2)
+    assert len(list((tmp_path / "states").iterdir())) == 1
+    assert contents(tmp_path).count(terms(3).sent.hex()) == 1
+    assert [states(tmp_path, (c,)).load(c).me for c in (2, 1, 0)] == [2, 1, 0]
+
+
+def test_a_new_sum_leaves_nothing_of_an_older_one(tmp_path):
+    joined(tmp_path, 0, 1)
+    secrets = [states(tmp_path, (c,)).load(c).mask.hex() for c in (0, 1)]
+    joined(tmp_path, 0, round=2)
+    assert not any(secret in contents(tmp_path) for secret in secrets)
+
+
+def test_clients_of_several_files_may_be_asked_by_one_message(tmp_path):
+    joined(tmp_path, 0)
+    joined(tmp_path, 1, 2)
+    found = states(tmp_path, (0, 1))  # other nodes than before the interruption
+    for client in (0, 1):
+        party = found.load(client)
+        party.advertise()
+        found.put(client, party, "q", b"%d" % client)
+    found.keep()
+    again = states(tmp_path, (2, 1, 0))
+    assert [again.answered(c, "q") for c in (0, 1, 2)] == [b"0", b"1", None]
+    assert [again.load(c).done for c in (0, 1, 2)] == [1, 1, 0]
+
+
+def test_of_two_messages_to_one_client_at_once_one_is_answered(tmp_path):
+    joined(tmp_path, 0, 1)
+    one, other, apart = (states(tmp_path, clients) for clients in ((0,), (0,), (1,)))
+    for found, client in ((one, 0), (other, 0), (apart, 1)):
+        party = found.load(client)
+        party.advertise()
+        found.put(client, party)
+    one.keep()
+    with pytest.raises(SecureSumError, match="answered meanwhile"):
+        other.keep()
+    apart.keep()
+    assert [states(tmp_path, (c,)).load(c).done for c in (0, 1)] == [1, 1]
+    for found in (one := states(tmp_path, round=2), other := states(tmp_path, round=2)):
+        found.join(0, SecureClient.join(terms(3, round=2), 0))
+    one.keep()
+    with pytest.raises(SecureSumError, match="joined before"):
+        other.keep()

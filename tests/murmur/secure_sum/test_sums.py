@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.secure_sum import Phase, SecureClient, SecureServer, SecureSumError
-from murmur.secure_sum.store import restored, state_bytes
-from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors
+from murmur.secure_sum.store import restored
+from tests.murmur.secure_sum.secure_summing import ASKED, secure_sum, terms, vectors, written
 
 
 def subsets(members):
@@ -22,7 +22,7 @@ def answers(states, phase, messages, values=None):
     """What the clients of ``messages`` answer, and their states after; those that refuse lack."""
     replies, after = {}, {}
     for client, message in messages.items():
-        party = restored(states[client])
+        party = restored(*states[client])
         try:
             if phase is Phase.MASK:
                 replies[client] = party.add_masks(values[client], message, ASKED)
@@ -30,7 +30,7 @@ def answers(states, phase, messages, values=None):
                 replies[client] = party.answer(phase, message)
         except SecureSumError:
             continue
-        after[client] = state_bytes(party)
+        after[client] = written(party)
     return replies, after
 
 
@@ -84,7 +84,7 @@ def test_sum_is_exact_for_every_dropout_pattern_of_a_small_cohort(n, threshold):
     # Every client may fall silent in any of the six phases, or in none: 7^n patterns, walked as
     # a tree, since what happens in a phase depends on who was left after the one before.
     agreed = terms(n, length=3, bits=5, threshold=threshold)
-    states = {c: state_bytes(SecureClient.join(agreed, c)) for c in agreed.clients}
+    states = {c: written(SecureClient.join(agreed, c)) for c in agreed.clients}
     asked = dict.fromkeys(agreed.clients, b"")
     begun = (SecureServer(agreed), states, asked)
     sums = list(walk(agreed, vectors(agreed), Phase.ADVERTISE, *begun))

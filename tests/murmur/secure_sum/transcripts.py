@@ -32,6 +32,7 @@ from murmur.secure_sum.keys import (
     agree,
     encoded,
     point,
+    private_key,
     public_key,
 )
 from murmur.secure_sum.messages import join, part
@@ -48,7 +49,7 @@ class Told:
     """What one honest client has masked for."""
 
     asked: bytes
-    included: tuple[int, ...]
+    included: frozenset[int]
     keys: frozenset[int]  # of whom it had keys
 
 
@@ -60,7 +61,7 @@ class Coalition:
     colluders: frozenset[int]
     shares: dict[int, dict[int, set[int]]] = field(default_factory=dict)  # by owner and secret
     masked: dict[int, Told] = field(default_factory=dict)
-    confirmed: set[tuple[int, ...]] = field(default_factory=set)  # lists with t words behind them
+    confirmed: set[frozenset[int]] = field(default_factory=set)  # lists with t words behind them
     leaked: list[str] = field(default_factory=list)
 
     def restores(self, owner: int, secret: int) -> bool:
@@ -118,7 +119,7 @@ class Coalition:
         for clients in sums:
             if len(clients) < self.terms.honest:
                 wrong.append(f"a sum over {len(clients)} honest clients, less than said")
-            if not any(clients == set(s) - self.colluders for s in self.confirmed):
+            if not any(clients == s - self.colluders for s in self.confirmed):
                 wrong.append(f"the sum of {sorted(clients)}, which is no confirmed list")
         return wrong
 
@@ -266,7 +267,8 @@ class Transcript:
             party = self.parties[c]
             if answer is not None and c not in self.colluders:
                 known = frozenset(party.public)
-                self.coalition.masked[c] = Told(asked, party.included, known)
+                included = self.terms.parted(party.included)
+                self.coalition.masked[c] = Told(asked, included, known)
 
     def _confirm_and_reveal(self) -> None:
         terms, masked = self.terms, self.coalition.masked
@@ -290,7 +292,7 @@ class Transcript:
             asked[c] = join(shown, terms.neighbours_of(c))
         for c in asked:
             if self._ask(c, Phase.REVEAL, asked[c], asked) is not None:
-                self.coalition.confirmed.add(self.parties[c].survivors)
+                self.coalition.confirmed.add(terms.parted(self.parties[c].survivors))
 
     def _word_for(self, colluder: int, party: SecureClient) -> bytes:
         """A colluder signs whatever ``party`` wants to read."""
@@ -343,7 +345,7 @@ class Transcript:
         for c in self.honest if len(self.honest) < 20 else []:
             for v in self.honest:
                 key = public_key(self.parties[v].channel)
-                if c < v and agree(self.parties[c].channel, key) in everything:
+                if c < v and agree(private_key(self.parties[c].channel), key) in everything:
                     self.coalition.leaked.append(f"what clients {c} and {v} agree on")
 
     def _terms(self, n: int) -> Terms:

@@ -1,0 +1,130 @@
+"""A node of several clients is killed at each durable write of a secure sum, and asked again."""
+
+import os
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+
+from murmur.learning.codec import BitCodec
+from murmur.round.host import SecureParties, SimulatedHome
+from murmur.round.task import RECORD, question
+from murmur.secure_sum import OwnerRules, Phase, SecureServer, SecureSumError
+from tests.murmur.secure_sum.secure_summing import terms
+
+CLIENTS = range(6)
+CODEC = BitCodec(8)
+AGREED = terms(6, length=9, bits=4)
+VECTORS = {c: np.random.default_rng(c).integers(0, 2, 8, bool) for c in CLIENTS}
+
+
+class Node:
+    """Clients of one place; every message finds a new process, as on a device."""
+
+    def __init__(self, folder, clients):
+        self.folder = folder
+        self.clients = clients
+
+    def ask(self, phase, messages):
+        """What its clients answer, by client; those that refuse are not there."""
+        here = {c: messages[c] for c in self.clients if c in messages}
+        if not here:
+            return {}
+        asked = {"phase": phase.value, "run": AGREED.run, "round": AGREED.round}
+        who = {"clients": list(here), "messages": list(here.values()), "which": [*range(len(here))]}
+        content = RecordDict({RECORD: ConfigRecord({**asked, **who})})
+        home = SimulatedHome.of(self.folder)
+        parties = SecureParties(home, CLIENTS, OwnerRules(), True)
+        if phase is Phase.MASK:
+            collector = parties.collector(content)
+            try:
+                for client in here:
+                    collector.add(client, CODEC, CODEC.pack(VECTORS[client]), 1)
+            except SecureSumError:  # it has masked, and was killed before the ledger knew
+                return {}
+            collector.keep()
+            rows = collector.arrays["masked"]
+            return {c: row.tobytes() for c, row in zip(here, rows, strict=True)}
+        answer = parties.answer(content).config_records[RECORD]
+        return dict(zip(answer["clients"], answer["messages"], strict=True))
+
+
+class Power:
+    """It fails at the write number ``place``, before or after that is on disk."""
+
+    def __init__(self, monkeypatch, place, after):
+        self.left = place
+        self.after = after
+        plainly = os.replace
+
+        def replace(source, target):
+            self.left -= 1
+            if self.left == 0 and not self.after:
+                raise KeyboardInterrupt
+            plainly(source, target)
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "replace", replace)
+
+    @property
+    def failed(self):
+        return self.left <= 0
+
+
+def summed(nodes):
+    """The sum and who is in it; a node is asked again where its process has ended.
+
+    And once more, which changes nothing. None where too few are left.
+    """
+    server = SecureServer(AGREED)
+    server.asked = question(RecordDict())
+
+    def ask(phase, messages):
+        found = {}
+        for node in nodes:
+            try:
+                answers = node.ask(phase, messages)
+            except KeyboardInterrupt:
+                answers = node.ask(phase, messages)
+            if phase is not Phase.MASK:  # whose answer the ledger keeps
+                assert node.ask(phase, messages) == answers
+            found |= answers
+        return found
+
+    advertised = ask(Phase.ADVERTISE, dict.fromkeys(CLIENTS, AGREED.sent))
+    if len(advertised) < AGREED.minimum:
+        return None
+    keys = server.keys(advertised)
+    server.checked(ask(Phase.CHECK, server.shares(ask(Phase.SHARE, keys))))
+    masked = ask(Phase.MASK, server.lists())
+    if len(masked) < AGREED.minimum:
+        return None
+    for client, vector in masked.items():
+        server.add(client, vector)
+    words = server.confirmations(ask(Phase.CONFIRM, server.survivors_list()))
+    return server.total(ask(Phase.REVEAL, words)), server.survivors
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_killed_node_answers_the_same_and_the_sum_is_exact(tmp_path, monkeypatch, after):
+    seen = []
+    power = None
+    while power is None or power.failed:
+        place = len(seen) + 1
+        nodes = [
+            Node(tmp_path / f"{place}-{i}", them) for i, them in enumerate(((0, 1, 2, 3), (4, 5)))
+        ]
+        with monkeypatch.context() as patch:
+            power = Power(patch, place, after)
+            found = summed(nodes)
+        seen.append(found)
+        if found is not None:
+            total, survivors = found
+            assert np.array_equal(total[:-1], sum(VECTORS[c].astype(int) for c in survivors))
+    out = [i for i, found in enumerate(seen) if found is None or found[1] != tuple(CLIENTS)]
+    # Who is killed between its name and its state has joined, and between its state and the ledger
+    # has masked: neither is done twice, and both are out of this sum.
+    joining, masking = ([0, 2], [10, 11]) if after else ([1, 3], [])
+    assert out == [*joining, *masking]
+    assert len(seen) == 1 + 2 * 8
