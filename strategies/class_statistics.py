@@ -136,8 +136,17 @@ class ClassStatistics(CohortStrategy):
         return {"numbers": numbers, "noise": sigma, "lead at most": lead}
 
     def signal_to_noise(self) -> float | None:
-        """That of the one sum."""
-        return self.noise_facts()["lead at most"] if self.setup.budget.is_private else None
+        """That of the scores of an image's class, beside the largest noise on all C of them.
+
+        An image of d whitened features is √d long, and the classes' means lie within √(C − 1) of
+        the centre: n/√C of a sum of norm n speaks for each class at √(C − 1)/√d of its length. Of C
+        Gaussian noises the largest is about σ√(2 ln C).
+        """
+        if not self.setup.budget.is_private:
+            return None
+        classes = self.trainer.num_classes
+        told_apart = math.sqrt((classes - 1) / (2 * math.log(classes)))
+        return self.noise_facts()["lead at most"] * told_apart
 
     def release_event(self) -> Event:
         """One noised vector of norm 1, by the client's own noise; its exchange moves it by 2."""

@@ -13,18 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.run.experiment import Experiment
+from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
-from murmur.privacy.statement_text import UNITS
+from murmur.privacy.statement_text import THREATS, UNITS
 
 ENOUGH = 3.0  # signal over noise from which on noise costs little
 _LITTLE = 1.5
 _NOTHING = 0.5
-
-AGAINST = {
-    "local": "a server that reads every message",
-    "secure_aggregation": "a server that sees only sums",
-    "central": "whoever sees the published models",
-}
 
 
 def before(experiment: Experiment) -> list[str]:
@@ -51,7 +46,7 @@ def budget_line(budget: Budget) -> str:
         )
     return (
         f"budget: ε = {budget.epsilon:g} at δ = {budget.delta:g} for the whole run and "
-        f"{UNITS[budget.protected]}, against {AGAINST[budget.threat]} ({budget.threat})"
+        f"{UNITS[budget.protected]}, against {THREATS[Threat(budget.threat)]} ({budget.threat})"
     )
 
 

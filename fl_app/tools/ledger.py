@@ -24,11 +24,15 @@ import fl_app.console
 from fl_app.config.errors import nearest
 from murmur.common import counted, printable
 from murmur.learning.array_file import private
-from murmur.privacy.accounting import UnsupportedEventError, epsilon
+from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.policy import Policy
+from murmur.privacy.statement_text import THREATS
+
+# A ledger holds what left its client: whoever reads that knows the most.
+_AGAINST = f"against {THREATS[Threat.LOCAL]}"
 
 
 def main(argv: list[str]) -> int:
@@ -245,7 +249,9 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
     if options.json:
         print(json.dumps({"id": ledger.id, "delta": options.delta, "clients": rows}))
         return
-    _print_table(f"charged to each client, at delta={options.delta:g} (times in UTC)", rows)
+    _print_table(
+        f"charged to each client, at delta={options.delta:g}, {_AGAINST} (times in UTC)", rows
+    )
     if policy is not None:
         print(
             f"counted as {options.policy} does (delta={policy.delta:g}, {policy.threat}); left of "
@@ -280,7 +286,7 @@ def _show_releases(ledger: Ledger, options: argparse.Namespace) -> None:
     releases = counted(len(rows), "release")
     _print_table(
         f"client {options.client}: {releases}, together epsilon={_number(spent)} at "
-        f"delta={options.delta:g}",
+        f"delta={options.delta:g}, {_AGAINST}",
         rows,
     )
 
@@ -292,7 +298,7 @@ def _spent(ledger: Ledger, client: str, delta: float) -> float | str | None:
         None where it is infinite, "unsupported" where an event cannot be accounted for.
     """
     try:
-        spend = epsilon(ledger.spent(client), delta).epsilon
+        spend = epsilon(ledger.spent(client), delta, Threat.LOCAL).epsilon
     except UnsupportedEventError:
         return "unsupported"
     return _finite(spend)

@@ -23,9 +23,9 @@ UNITS = {
     Unit.RECORD: "one record of one client",
 }
 THREATS = {
-    Threat.LOCAL: "a server that reads messages",
+    Threat.LOCAL: "a server that reads every message",
     Threat.SHUFFLE: "a server that cannot tell who sent what",
-    Threat.SECURE_AGGREGATION: "a server that sees sums only",
+    Threat.SECURE_AGGREGATION: "a server that sees only sums",
     Threat.CENTRAL: "whoever sees the published models",
     Threat.OUTSIDER: "whoever watches the network",
 }

@@ -197,7 +197,10 @@ TYPED: dict[str, Typed | str] = {
         read={"python": MEASURES},
     ),
     "docs/kd_dpfl.md": Typed(
-        smaller={"murmur experiment": ROUND, "murmur strategy": FEW},
+        smaller={
+            "murmur experiment": f"{ROUND} strategy.labelling.epochs=1",
+            "murmur strategy": FEW,
+        },
         read={"murmur experiment=kd_dpfl_svhn": "needs SVHN's files"},
     ),
     "docs/ldp_evaluation.md": Typed(

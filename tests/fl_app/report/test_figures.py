@@ -52,7 +52,7 @@ def test_rounds_have_a_panel_for_each_algorithm_on_the_same_axes(sweep):
     assert [len(own) for own in lines] == [3, 2]  # NbAFL at ∞ has no row
     first, second = figure.panels
     assert scale(first, "x") == scale(second, "x") and scale(first, "y") == scale(second, "y")
-    assert "NbAFL" in figure.finding and "a server that reads messages" in first.title
+    assert "NbAFL" in figure.finding and "a server that reads every message" in first.title
 
 
 def test_claimed_and_proven_share_an_axis_that_has_a_place_for_infinity(sweep):

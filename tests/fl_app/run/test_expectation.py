@@ -1,12 +1,14 @@
 """What is said of a run before it starts and when it is over."""
 
+import re
+
 import numpy as np
 import pytest
 
 from fl_app.config.composition import compose
 from fl_app.run import expectation
 from fl_app.run.experiment import Experiment
-from murmur.privacy.budget import THREATS
+from murmur.privacy.budget import THREATS, Budget
 
 
 def experiment(*words):
@@ -64,8 +66,19 @@ def test_votes_of_twenty_clients_suffice_and_of_eight_do_not(clients, said):
     assert said in expectation.expectation(run)
 
 
-def test_every_threat_has_words():
-    assert set(expectation.AGAINST) == set(THREATS)
+@pytest.mark.parametrize(
+    ("clients", "epsilon", "said"),
+    [(40, 8, "near that without"), (40, 2, "well below that"), (40, 1, "close to chance")],
+)
+def test_class_statistics_are_foretold_as_they_come_out(clients, epsilon, said):
+    words = [f"federation.num_clients={clients}", f"privacy.epsilon={epsilon}"]
+    assert said in expectation.expectation(experiment("strategy=class_statistics", *words))
+
+
+@pytest.mark.parametrize("threat", THREATS)
+def test_every_threat_of_a_budget_has_words(threat):
+    line = expectation.budget_line(Budget(4.0, 1e-5, threat=threat))
+    assert re.search(rf"against \w.* \({threat}\)$", line)
 
 
 def test_labels_of_own_images_add_up_over_a_class():

@@ -62,12 +62,13 @@ def test_show_says_what_each_client_has_spent_in_its_life(path, capsys):
     assert columns(output, 10)[1:3] == ["3", "2"]
     assert columns(output, 10)[-1] == "infinite"
     assert output.index("│ 2 ") < output.index("│ 10 ")
+    assert "at delta=1e-05, against a server that reads every message" in output
 
 
 def test_show_of_one_client_lists_its_releases(path, capsys):
     assert main(["show", str(path), "--client", "10", "--delta", "1e-6"]) == 0
     output = capsys.readouterr().out
-    assert "client 10: 3 releases, together epsilon=infinite at delta=1e-06" in output
+    assert "client 10: 3 releases, together epsilon=infinite at delta=1e-06, against" in output
     assert "2 x RandomizedResponse(epsilon=2.5, categories=10)" in output
     assert "[red]first" in output and "NonPrivate()" in output
     assert main(["show", str(path), "--client", "3"]) == 1
