@@ -17,7 +17,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ Handler = Callable[[Message], RecordDict]
 
 @dataclass
 class Cost:
-    """What one sum cost: seconds, and bytes of all clients together."""
+    """What one sum cost: seconds by ``clock``, and bytes of all clients together."""
 
     name: str
     client_seconds: float = 0.0
@@ -65,7 +65,7 @@ class Cost:
     up: int = 0
     down: int = 0
     exact: bool = False
-    phases: dict[str, float] = field(default_factory=dict)
+    clock: Callable[[], float] = time.perf_counter
 
 
 class MemoryGrid:
@@ -79,7 +79,7 @@ class MemoryGrid:
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """The replies of all nodes that do reply."""
-        begun = time.perf_counter()
+        begun = self.cost.clock()
         replies: list[Message] = []
         for message in messages:
             arrived = recorddict_to_proto(message.content)
@@ -87,15 +87,15 @@ class MemoryGrid:
             # A copy for each: Flower's client takes apart the record that it is handed.
             message = Message(recorddict_from_proto(arrived), message.metadata.dst_node_id, "train")
             message.metadata.__dict__["_message_id"] = str(len(replies))
-            start = time.perf_counter()
+            start = self.cost.clock()
             try:
                 content = self.handler(message)
             except DroppedOutError:
                 continue
-            self.cost.client_seconds += time.perf_counter() - start
+            self.cost.client_seconds += self.cost.clock() - start
             self.cost.up += len(recorddict_to_proto(content).SerializeToString())
             replies.append(Message(content, reply_to=message))
-        self.paused += time.perf_counter() - begun
+        self.paused += self.cost.clock() - begun
         return replies
 
 
@@ -104,20 +104,26 @@ class DroppedOutError(Exception):
 
 
 def ours(
-    vectors: NDArray[np.bool_], dropped: set[int], settings: SecureSumSettings, folder: Path
+    vectors: NDArray[np.bool_],
+    dropped: set[int],
+    settings: SecureSumSettings,
+    folder: Path,
+    count: int | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Cost:
-    """One secure sum of this project's."""
+    """One secure sum of this project's, over ``count`` nodes; None: one for each client."""
     cost = Cost(
-        "this project" + (f", {settings.neighbours} neighbours" * bool(settings.neighbours))
+        "this project" + (f", {settings.neighbours} neighbours" * bool(settings.neighbours)),
+        clock=clock,
     )
     n, codec = len(vectors), BitCodec(vectors.shape[1])
+    rules = settings.owner_rules()
+    asked = {node + 1: list(range(node, n, count or n)) for node in range(count or n)}
     nodes = {
-        c: SecureParties(
-            SimulatedHome.of(folder / str(c)), range(n), settings.owner_rules(), settings.is_on
-        )
-        for c in range(n)
+        node: SecureParties(SimulatedHome.of(folder / str(node)), range(n), rules, settings.is_on)
+        for node in asked
     }
-    grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id - 1].answer(
+    grid = MemoryGrid(cost, lambda message: nodes[message.metadata.dst_node_id].answer(
         message.content))  # fmt: skip
     setup: Any = SimpleNamespace(
         secure_sums=settings,
@@ -128,31 +134,33 @@ def ours(
         query="query",
     )
     release = Release("benchmark", "train", codec, NonPrivateEvent(), ALIKE)
-    outcome = Outcome(1, asked={c + 1: [c] for c in range(n)})
-    begun = time.perf_counter()
+    outcome = Outcome(1, asked=asked)
+    begun = clock()
     secure = SecureSummation(Sums(setup, n, "benchmark"), release, 1)
     invited = secure.prepare(outcome, grid)  # type: ignore[arg-type]
     for node, clients in invited.items():
-        (client,) = clients
         content = RecordDict()
         secure.invite(clients, content)
-        pause = time.perf_counter()
+        pause = clock()
         cost.down += len(recorddict_to_proto(content).SerializeToString())
-        if client in dropped:
-            grid.paused += time.perf_counter() - pause
+        left = [client for client in clients if client not in dropped]
+        if not left:
+            grid.paused += clock() - pause
             continue
-        start = time.perf_counter()
-        collector = nodes[node - 1].collector(content)
-        collector.add(client, codec, codec.pack(vectors[client]), 1)
+        start = clock()
+        collector = nodes[node].collector(content)
+        for client in left:
+            collector.add(client, codec, codec.pack(vectors[client]), 1)
+        collector.keep()
         arrays = {name: Array(values) for name, values in collector.arrays.items()}
         masked = ArrayRecord(arrays)
-        cost.client_seconds += time.perf_counter() - start
+        cost.client_seconds += clock() - start
         cost.up += len(recorddict_to_proto(RecordDict({"c": masked})).SerializeToString())
-        grid.paused += time.perf_counter() - pause
-        secure.accept(clients, RecordDict({"contribution": masked}))
+        grid.paused += clock() - pause
+        secure.accept(left, RecordDict({"contribution": masked}))
     secure.finish(outcome)
     found = secure.added
-    cost.server_seconds = time.perf_counter() - begun - grid.paused
+    cost.server_seconds = clock() - begun - grid.paused
     cost.exact = bool(np.array_equal(found.total, vectors[found.clients].sum(axis=0)))
     return cost
 
