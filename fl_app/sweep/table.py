@@ -22,7 +22,7 @@ from murmur.common import counted
 from murmur.privacy.statement_text import promise
 
 NOT_FINISHED = "Not finished"
-ACCURACY = "accuracy, last 5"
+ACCURACY = "accuracy, last 5 rounds"
 EPSILON = "ε spent"
 CLAIMED = "ε that the paper claims"
 _FORMATS = {ACCURACY: ".4f", "bytes up": ",", "seconds": ".1f"}

@@ -2,17 +2,20 @@
 
     python -m research.every_strategy --rows runs/every_strategy.jsonl
 
-ε = 8 at δ = 1e-5 for the whole run and one client, 40 clients, three seeds. Each strategy runs with
-its own defaults and with the words below, which were chosen once for digits, not on validation
-data. Where it does not offer a threat the table says so in the strategy's own words. Sums are
-simulated: the same sums and the same noise. Prints the table of docs/algorithms.md.
+ε = 8 at δ = 1e-5 for the whole run and one client, 40 clients. A strategy's candidates against a
+threat (``research.every_strategy.candidates``) are compared on 200 examples that neither clients
+nor the pool have, in the mean of two seeds; these go back to the clients, and the best candidate
+runs once on the test set with each of three seeds. Where a strategy does not offer a threat the
+table says so in its own words. Sums are simulated: the same sums and the same noise. Prints the
+table of docs/algorithms.md, then what was compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
+from research.every_strategy.candidates import candidates, shared
 
 EPSILON = 8
 THREATS = ("local", "secure_aggregation", "central")
@@ -32,59 +36,31 @@ COMMON = [
     "keep_checkpoints=false",
     f"privacy.epsilon={EPSILON}",
 ]
-FEATURES = ["features=scattering", "model=linear"]
-ROUNDS = [
-    *("federation.num_rounds=10", "federation.schedule=random", "protection.clipping.norm=2"),
-    *("strategy.local.epochs=1", "strategy.local.batch_size=16", "strategy.local.learning_rate=3"),
-]
-AVERAGING = [*FEATURES, *ROUNDS]
-# One layer is shared, the other stays with each client.
-SHARED_LAYERS = ["features=scattering", "model=mlp", "model.hidden=[16]", *ROUNDS]
-AVERAGED = ("fedavg", "fedprox", "fedadam", "fedper", "scaffold")
-PROTECTIONS = {"local": "distributed", "secure_aggregation": "distributed", "central": "central"}
-SETTINGS: dict[str, list[str]] = {
-    "privatekt": [
-        *("strategy.answers=disjoint", "strategy.K=2", "strategy.target=posterior"),
-        *("strategy.learner=ridge", "strategy.refits=3", "strategy.spreading={}"),
-        *("federation.num_rounds=1", *FEATURES),
-    ],
-    "dp_fedavg": AVERAGING,
-    "dp_ftrl": [*AVERAGING, "server_step=sgd"],
-    "gradient_rounds": ["features=scattering", "federation.num_rounds=30"],
-    "class_moments": ["features=scattering", "features.components=10"],
-    "nbafl": ["federation.num_rounds=1", "strategy.clip=3", *FEATURES],
-    "dpsgd_fedavg": ["federation.num_rounds=1", *FEATURES],
-    "kd_dpfl": ["federation.num_rounds=2", *FEATURES],
-    "dpfl_bnn": ["federation.num_rounds=2"],
+# Where a run is scored: its words, and its seeds.
+VALIDATION = ["federation.validation=200", "federation.score=validation"]
+SCORED: dict[str, tuple[list[str], tuple[int, ...]]] = {
+    "validation": (VALIDATION, (1, 2)),
+    "test": ([], (1, 2, 3)),
 }
 
 
-def words_of(name: str, threat: str) -> list[str]:
-    """The overrides of ``strategy=name`` against ``threat``, without a seed."""
-    words = [f"strategy={name}", *SETTINGS.get(name, [])]
-    if name in AVERAGED:
-        rounds = SHARED_LAYERS if name == "fedper" else AVERAGING
-        words += ["privacy=local", f"protection={PROTECTIONS[threat]}", *rounds]
-    if name == "clustering":
-        words += ["privacy=local", f"protection={PROTECTIONS[threat]}", "federation.num_rounds=10"]
-    if name == "robust":
-        rows = "rows" if threat == "central" else "distributed"
-        words += ["privacy=local", f"protection={rows}", *AVERAGING]
-    if name == "gradient_rounds" and threat == "central":
-        words.append("protection=central")
-    if name == "fedadam":
-        words.append("server_step.learning_rate=0.1")
-    if threat == "secure_aggregation":
-        words.append("privacy.secure_aggregation=simulated")
-    return [*words, f"privacy.threat={threat}", *COMMON]
-
-
-def reached(words: Sequence[str]) -> dict[str, Any]:
-    """Accuracy and stated ε of one run; or the reason why there is none."""
+def refusal(words: Sequence[str]) -> str | None:
+    """Why there can be no run with the overrides ``words``; None where there can."""
     try:
         Experiment(compose(list(words)))
     except ConfigError as error:
-        return {"refused": str(error), "words": list(words)}
+        return _reason(str(error))
+    return None
+
+
+def _reason(error: str) -> str:
+    """The part of an error that says what is the matter, without a class and what to type."""
+    reason = error.partition(": ")[2].partition(";")[0]
+    return re.sub(r"^\w+ supports", "it supports", reason)
+
+
+def reached(words: Sequence[str]) -> dict[str, Any]:
+    """Accuracy and stated ε of one run."""
     done = run_once(words)
     first = done["guarantees"][0]
     return {
@@ -95,42 +71,57 @@ def reached(words: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def cell(rows: Sequence[dict[str, Any]]) -> str:
-    """Mean and deviation of the accuracies of ``rows``, or why there are none."""
-    refused = [row["refused"] for row in rows if "refused" in row]
-    if refused:
-        return f"not offered: {_reason(refused[0])}"
+def accuracies(
+    kept: RunFile, name: str, threat: str, candidate: Sequence[str], data: str
+) -> list[float]:
+    """Those of the ``candidate`` on ``data``, one for each seed, measured where missing."""
+    scored, seeds = SCORED[data]
+    words = [*shared(name, threat), *candidate, *scored, *COMMON]
+    key = {"strategy": name, "threat": threat, "candidate": " ".join(candidate), "data": data}
+    rows = [
+        kept.get({**key, "seed": seed}, partial(reached, [*words, f"seed={seed}"]))
+        for seed in seeds
+    ]
     assert all(row["epsilon"] <= EPSILON for row in rows)
-    return spread([row["accuracy"] for row in rows], 3)
+    return [row["accuracy"] for row in rows]
 
 
-def _reason(refusal: str) -> str:
-    """The part of a refusal that says what is the matter, without a class and what to type."""
-    reason = refusal.partition(": ")[2].partition(";")[0]
-    return re.sub(r"^\w+ supports", "it supports", reason)
+def compared(kept: RunFile, name: str, threat: str) -> dict[tuple[str, ...], float]:
+    """Mean accuracy on validation data by candidate, best first."""
+    found = {
+        tuple(words): statistics.mean(accuracies(kept, name, threat, words, "validation"))
+        for words in candidates(name, threat)
+    }
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def said(found: Mapping[tuple[str, ...], float]) -> str:
+    """Candidates and their accuracies, for a cell of the second table."""
+    return ", ".join(f"`{' '.join(words)}` {mean:.3f}" for words, mean in found.items())
 
 
 def main() -> None:
-    """Measure what is missing in the file, then print the table."""
+    """Measure what is missing in the file, then print the tables."""
     parser = argparse.ArgumentParser(description="What every strategy reaches at one budget.")
     parser.add_argument("--rows", type=Path, required=True, help="the file of the runs")
-    parser.add_argument("--seeds", type=int, default=3)
-    options = parser.parse_args()
-    kept = RunFile(options.rows)
-    table = []
+    kept = RunFile(parser.parse_args().rows)
+    table, choices = [], []
     for name in groups()["strategy"]:
         line = [f"`{name}`"]
         for threat in THREATS:
-            words = words_of(name, threat)
-            rows = []
-            for seed in range(1, options.seeds + 1):
-                key = {"strategy": name, "threat": threat, "seed": seed}
-                seeded = [*words, f"seed={seed}"]
-                rows.append(kept.get(key, partial(reached, seeded)))
-            line.append(cell(rows))
+            refused = refusal([*shared(name, threat), *candidates(name, threat)[0], *COMMON])
+            if refused is not None:
+                line.append(f"not offered: {refused}")
+                continue
+            found = compared(kept, name, threat)
+            best = next(iter(found))
+            line.append(spread(accuracies(kept, name, threat, best, "test"), 3))
+            choices.append([f"`{name}`", f"`{threat}`", said(found)])
         table.append(line)
     print(f"\n{describe_machine()}\n")
     print_table(["`strategy=`", *(f"`{threat}`" for threat in THREATS)], table)
+    print()
+    print_table(["`strategy=`", "`privacy.threat=`", "on validation data"], choices)
 
 
 if __name__ == "__main__":

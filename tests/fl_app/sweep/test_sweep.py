@@ -116,8 +116,8 @@ def test_a_table_has_one_promise_and_its_means_over_seeds(murmur, tmp_path):
     assert promises["dp_fedavg"].endswith("against whoever sees the published models, δ = 1e-05")
     for strategy in ("privatekt", "dp_fedavg"):
         one, two, both = [row for row in rows if row["strategy"] == strategy]
-        scores = [float(row["accuracy, last 5"]) for row in (one, two)]
-        mean, deviation = both["accuracy, last 5"].split(" ± ")
+        scores = [float(row["accuracy, last 5 rounds"]) for row in (one, two)]
+        mean, deviation = both["accuracy, last 5 rounds"].split(" ± ")
         assert float(mean) == pytest.approx(sum(scores) / 2, abs=1e-4)
         assert float(deviation) == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=1e-4)
         assert both["seed"] == "2 seeds"
