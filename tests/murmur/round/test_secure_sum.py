@@ -90,6 +90,32 @@ def test_server_receives_masked_contributions_and_nothing_else_of_the_data(tmp_p
     assert all(set(report) == {"clients", "refused", "reasons"} for report in reports)
 
 
+def test_what_all_clients_of_a_node_are_sent_alike_travels_once(tmp_path, monkeypatch):
+    asked = {}
+    plainly = InlineGrid.send_and_receive
+
+    def recording(self, messages, *, timeout=None):
+        messages = list(messages)
+        for message in messages:
+            record = message.content.config_records.get("secure_sum")
+            if record is not None:
+                asked[record["phase"]] = record
+        return plainly(self, messages, timeout=timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InlineGrid, "send_and_receive", recording)
+        together = run_inline(tmp_path / "one", ON, "federation.num_rounds=1", nodes=1)
+    assert {phase: len(record["messages"]) for phase, record in asked.items()} == {
+        **dict.fromkeys(("advertise", "mask", "confirm"), 1),
+        **dict.fromkeys(("share", "check", "reveal"), 6),
+    }
+    assert all(len(record["which"]) == 6 for record in asked.values())
+    # Bytes are counted as if each client were a node.
+    apart = run_inline(tmp_path / "six", ON, "federation.num_rounds=1", nodes=6)
+    sizes = [run.rows()[1]["bytes_down"] for run in (together, apart)]
+    assert sizes[0] == pytest.approx(sizes[1], abs=60)  # terms are compressed with a run's name
+
+
 # Interruptions ----------------------------------------------------------------------------------
 
 MOMENTS = ["advertise", "share", "check", "mask", "confirm", "reveal", "checkpoint"]
