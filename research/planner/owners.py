@@ -57,6 +57,8 @@ FOUND: dict[str, tuple[str, ...]] = {
 CHECKED: dict[str, tuple[str, ...]] = {
     "gradient_rounds, descriptions": ("experiment=descriptions",),
     "gradient_rounds, flights": ("experiment=flights",),
+    "gradient_rounds, mnist_no_pool": ("experiment=mnist_no_pool",),
+    "gradient_rounds, fashion_no_pool": ("experiment=fashion_no_pool",),
     "gradient_rounds, digits, 60 clients": (
         *("strategy=gradient_rounds", "dataset=digits", "federation.num_clients=60"),
         *("federation.public=0", "federation.num_rounds=20", _SUMS),
@@ -70,7 +72,9 @@ CHECKED: dict[str, tuple[str, ...]] = {
         for data in _ELSEWHERE
     },
 }
-_CHOSEN = ("experiment=descriptions", "experiment=flights")  # with settings for each budget
+_CHOSEN = tuple(  # with settings for each budget
+    f"experiment={name}" for name in ("descriptions", "flights", "mnist_no_pool", "fashion_no_pool")
+)
 BUDGETS = ("1", "2", "8", "inf")
 
 

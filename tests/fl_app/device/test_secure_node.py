@@ -45,8 +45,9 @@ def test_a_client_never_answers_a_server_that_forgets_the_masks(tmp_path):
 
 def test_a_client_without_secure_sums_does_not_join_one(tmp_path):
     node, _ = node_and_task(tmp_path, "privacy.secure_aggregation=off")
-    asked = {"phase": "advertise", "run": "r", "round": 1, "clients": [0]}
-    record = ConfigRecord({**asked, "messages": [b"{}"], "which": [0]})
+    record = ConfigRecord({"phase": "advertise", "run": "r", "round": 1, "clients": [0]})
+    record["messages"] = [b"{}"]
+    record["which"] = [0]
     reply = node.answer(RecordDict({"secure_sum": record})).config_records["secure_sum"]
     assert reply["clients"] == [] and "off at this client" in reply["reasons"][0]
 
