@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fl_app.run.experiment import Experiment
+from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement_text import THREATS, UNITS
@@ -95,7 +93,7 @@ def _help(experiment: Experiment, ratio: float) -> str:
     if federation.num_rounds > 1:
         parts.append("fewer rounds")
     if "labels" not in strategy.noise_facts():
-        parts.append("a model of fewer weights")
+        parts.append("fewer numbers to release (a smaller model, fewer features)")
     parts += strategy.would_help()
     if name != "class_statistics":
         parts.append("strategy=class_statistics")
@@ -106,28 +104,14 @@ def _help(experiment: Experiment, ratio: float) -> str:
 
 
 def after(experiment: Experiment, accuracy: float | None) -> str | None:
-    """What to say of a finished run whose accuracy is no better than chance; else None.
-
-    That is where it does not exceed chance by two standard errors of the test set.
-    """
+    """What to say of a finished run whose accuracy is no better than chance; else None."""
     labels = experiment.strategy.setup.test.labels
-    if accuracy is None or not len(labels):
-        return None
-    guessed = chance(labels)
-    error = math.sqrt(guessed * (1 - guessed) / len(labels))
-    if accuracy > guessed + 2 * error:
+    if accuracy is None or not is_at_chance(accuracy, labels):
         return None
     return (
         f"this run learned nothing that can be seen: accuracy {accuracy:.3f} on {len(labels):,} "
-        f"test examples, where always naming the most frequent class has {guessed:.3f}"
+        f"test examples, where always naming the most frequent class has {chance(labels):.3f}"
     )
-
-
-def chance(labels: NDArray[np.int64]) -> float:
-    """What always naming the most frequent of the test ``labels`` (n,) has; 0 without any."""
-    if not len(labels):
-        return 0.0
-    return float(np.bincount(labels).max() / len(labels))
 
 
 def _rounded_up(number: float) -> int:

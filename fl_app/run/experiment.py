@@ -40,6 +40,7 @@ from fl_app.run.provenance import note_end, note_start
 from fl_app.run.results import RunFolder, config_text, row_line
 from fl_app.run.server import build_strategy
 from fl_app.tracking import Tracker
+from murmur.learning.metrics import is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
 from murmur.privacy.statement_text import THREATS
@@ -370,6 +371,7 @@ class Experiment:
         """
         rows = self.folder.rows()
         scored = [row["accuracy"] for row in rows if "accuracy" in row and row["round"] > 0]
+        labels = self.strategy.setup.test.labels
         void = [SEEDED] if self.privacy.noise == "seeded" else []
         statement = self.strategy.report.statement(void)
         first = statement.to_dict()["guarantees"][0]
@@ -377,6 +379,7 @@ class Experiment:
             "rounds": self.federation.num_rounds,
             "accuracy": scored[-1] if scored else None,
             "accuracy_last_5": float(np.mean(scored[-5:])) if scored else None,
+            "at_chance": is_at_chance(scored[-1], labels) if scored else None,
             "epsilon_claimed": first["claimed_total"],
             "epsilon_proven": first["proven_total"],
             "epsilon_assumed": first["assumed_total"],

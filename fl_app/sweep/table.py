@@ -22,6 +22,7 @@ from murmur.common import counted
 from murmur.privacy.statement_text import promise
 
 NOT_FINISHED = "Not finished"
+AT_CHANCE = "learned nothing that can be seen"
 ACCURACY = "accuracy, last 5 rounds"
 EPSILON = "ε spent"
 CLAIMED = "ε that the paper claims"
@@ -132,6 +133,7 @@ def _figures(folder: SweepFolder, job: Job) -> Record:
         CLAIMED: number(first["claimed_total"]),
         "bytes up": metrics["bytes_up"],
         "seconds": metrics["seconds"],
+        "state": AT_CHANCE if metrics.get("at_chance") else None,
     }
 
 

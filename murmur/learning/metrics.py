@@ -36,6 +36,22 @@ class Evaluation:
     count: int
 
 
+def chance(labels: NDArray[np.int64]) -> float:
+    """The accuracy of always naming the most frequent of ``labels`` (n,); 0 without any."""
+    if not len(labels):
+        return 0.0
+    return float(np.bincount(labels).max() / len(labels))
+
+
+def is_at_chance(accuracy: float, labels: NDArray[np.int64]) -> bool:
+    """Whether ``accuracy`` does not exceed ``chance`` by two standard errors on ``labels`` (n,)."""
+    if not len(labels):
+        return False
+    guessed = chance(labels)
+    error = math.sqrt(guessed * (1 - guessed) / len(labels))
+    return accuracy <= guessed + 2 * error
+
+
 def evaluate_logits(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
     """Accuracy and mean cross-entropy.
 

@@ -8,6 +8,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.run import expectation
 from fl_app.run.experiment import Experiment
+from murmur.learning.metrics import chance
 from murmur.privacy.budget import THREATS, Budget
 
 
@@ -125,7 +126,7 @@ def test_a_run_at_chance_says_so_and_one_above_does_not():
     run = experiment("strategy=fedavg")
     labels = run.strategy.setup.test.labels
     guessed = np.bincount(labels).max() / len(labels)
-    assert expectation.chance(labels) == guessed
+    assert chance(labels) == guessed
     assert "learned nothing that can be seen" in expectation.after(run, guessed)
     assert expectation.after(run, guessed + 0.05) is None
     assert expectation.after(run, None) is None

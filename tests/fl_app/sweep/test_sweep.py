@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
+from fl_app.sweep.table import AT_CHANCE
 from tests.fl_app.running import damage_job, sweep_table
 
 MURMUR = str(Path(sys.executable).parent / "murmur")
@@ -57,7 +58,9 @@ def test_the_same_command_finds_its_folder_and_repeats_nothing(murmur, tmp_path)
     for job in plan["jobs"]:
         assert (folder / job["key"] / "privacy.json").exists()
     assert [row["ε spent"] for row in sweep_table(folder)] == ["2", "2", "∞", "∞"]
-    assert all("state" not in row for row in sweep_table(folder))
+    for job, row in zip(plan["jobs"], sweep_table(folder), strict=True):
+        at_chance = json.loads((folder / job["key"] / "metrics.json").read_text())["at_chance"]
+        assert row.get("state", "") == (AT_CHANCE if at_chance else "")
     assert "job 4/4  " in printed.out
     assert "  privacy.epsilon=inf strategy.K=2  accuracy" in printed.out
 
@@ -121,7 +124,7 @@ def test_a_table_has_one_promise_and_its_means_over_seeds(murmur, tmp_path):
         assert float(mean) == pytest.approx(sum(scores) / 2, abs=1e-4)
         assert float(deviation) == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=1e-4)
         assert both["seed"] == "2 seeds"
-        assert "state" not in both and "budget ε" not in both  # empty, or the same in all
+        assert not both.get("state") and "budget ε" not in both  # empty, or the same in all
     last = printed.out.strip().splitlines()[-1]
     assert last.startswith("next:  murmur report ")
 
