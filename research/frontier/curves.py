@@ -28,7 +28,6 @@ from benchmarks import pictures
 from research.frontier.rows import (
     CENTRAL,
     EPSILONS,
-    FREE,
     LOCAL,
     METHODS,
     PANELS,
@@ -155,13 +154,14 @@ def tested(done: Done) -> dict[tuple[str, str], dict[float, list[float]]]:
 
 def show_frontier(done: Done) -> None:
     """What each threat allows, with a pool and without: the algorithm too is chosen beforehand."""
-    print("\n| threat | pool | setting | " + _titles(SORTED) + " |")
-    print("|---|---|---|" + "---|" * len(SORTED))
+    epsilons = _measured(tested(done))
+    print("\n| threat | pool | setting | " + _titles(epsilons) + " |")
+    print("|---|---|---|" + "---|" * len(epsilons))
     for panel in (SUMS, LOCAL, CENTRAL):
         for pool in (True, False):
             for setting in SETTINGS:
                 methods = [n for n, m in METHODS.items() if (m.panel, m.pool) == (panel, pool)]
-                best = [_best(done, [Cell(n, setting, e) for n in methods]) for e in SORTED]
+                best = [_best(done, [Cell(n, setting, e) for n in methods]) for e in epsilons]
                 if not any(best):
                     continue
                 shown = " | ".join(_named(done, cell) for cell in best)
@@ -182,6 +182,11 @@ def _named(done: Done, cell: Cell | None) -> str:
     return f"{_cell(outcomes(done, cell))}, {cell.method.partition(',')[0]}"
 
 
+def _measured(found: Mapping[tuple[str, str], dict[float, list[float]]]) -> list[float]:
+    """The ε of which something is known, in order."""
+    return [e for e in SORTED if any(values.get(e) for values in found.values())]
+
+
 def _titles(epsilons: Sequence[float]) -> str:
     return " | ".join(f"ε = {e:g}" if e < math.inf else "no noise" for e in epsilons)
 
@@ -197,7 +202,7 @@ def show(done: Done) -> None:
         }
         if not lines:
             continue
-        epsilons = SORTED if panel != FREE else SORTED[-1:]
+        epsilons = _measured(lines)
         print(f"\n| {panel} | {_titles(epsilons)} |\n|---|" + "---|" * len(epsilons))
         for (setting, method), values in lines.items():
             cells_shown = [_cell(values.get(e, [])) for e in epsilons]
