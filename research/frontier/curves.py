@@ -192,7 +192,10 @@ def _titles(epsilons: Sequence[float]) -> str:
 
 
 def show(done: Done) -> None:
-    """Every method, one table for each threat and unit."""
+    """Every method, one table for each threat and unit.
+
+    A cell has the accuracy on the test set, then that on validation data, then what it chose.
+    """
     found = tested(done)
     for panel in PANELS:
         lines = {
@@ -204,9 +207,18 @@ def show(done: Done) -> None:
             continue
         epsilons = _measured(lines)
         print(f"\n| {panel} | {_titles(epsilons)} |\n|---|" + "---|" * len(epsilons))
-        for (setting, method), values in lines.items():
-            cells_shown = [_cell(values.get(e, [])) for e in epsilons]
-            print(f"| {method}: {setting} | " + " | ".join(cells_shown) + " |")
+        for setting, method in lines:
+            shown = [_explained(done, Cell(method, setting, e)) for e in epsilons]
+            print(f"| {method}: {setting} | " + " | ".join(shown) + " |")
+
+
+def _explained(done: Done, cell: Cell) -> str:
+    values = outcomes(done, cell)
+    if not values:
+        return "–"
+    best = chosen(done, cell)
+    assert best is not None
+    return f"{_cell(values)}; {compared(done, cell)[best]:.3f}; {best}"
 
 
 def show_costs(done: Done) -> None:

@@ -56,6 +56,12 @@ def test_the_algorithm_too_is_chosen_on_validation_data(capsys):
     assert "0.95" not in line
 
 
+def test_a_figure_stands_beside_what_was_chosen_and_why(capsys):
+    curves.show(measured(DIGITS, [0.5, 0.9, 0.7], 0.6))
+    best = DIGITS.rows()[1].candidate
+    assert f"0.600 ± 0.000 (3); 0.900; {best}" in capsys.readouterr().out
+
+
 def test_rows_without_a_pool_use_none_of_its_images():
     found = [cell for cell in cells() if not METHODS[cell.method].pool]
     assert found
