@@ -39,7 +39,7 @@ SERVERS = (HONEST, LYING)
 # A server that lies may try 2^64 names for a ring until one suits it.
 PRIVACY_BITS = {HONEST: 40, LYING: 104}
 AVAILABILITY_BITS = 40
-_LONGEST = 2**26  # bytes of terms, inflated: those of a few million clients
+_LONGEST = 2**26  # bytes of ids, inflated: those of a few million clients
 
 _NotNegative = Annotated[int, Field(ge=0)]
 _ClientId = Annotated[int, Field(ge=0, lt=2**63)]
@@ -349,12 +349,14 @@ class Terms:
     def sent(self) -> bytes:
         """As they travel, and are kept; ``read`` is the inverse.
 
-        ``text`` with each id as its distance from the one before, compressed: of ten thousand ids
-        that is what a device is mostly sent.
+        ``text`` without the ids in one line; then, compressed, each id as its distance from the one
+        before: of ten thousand ids that is what a device is mostly sent. Nothing random is
+        compressed, so that the same run always sends as many bytes.
         """
-        ids = self.clients
-        plain = {**self.to_dict(), "clients": [ids[0], *(b - a for a, b in pairwise(ids))]}
-        return zlib.compress(_canonical(plain))
+        rest = self.to_dict()
+        ids = rest.pop("clients")
+        gaps = [ids[0], *(b - a for a, b in pairwise(ids))]
+        return _canonical(rest) + b"\n" + zlib.compress(json.dumps(gaps).encode())
 
     @cached_property
     def ring(self) -> tuple[int, ...]:
@@ -435,17 +437,20 @@ def context(terms: Terms, use: str, *fields: bytes | int) -> bytes:
 
 @lru_cache(maxsize=16)
 def _read(sent: bytes) -> Terms:
+    line, _, packed = sent.partition(b"\n")
     inflating = zlib.decompressobj()
     try:
-        plain = json.loads(inflating.decompress(sent, _LONGEST))
+        rest = json.loads(line)
+        gaps = json.loads(inflating.decompress(packed, _LONGEST))
     except (zlib.error, ValueError, RecursionError) as error:
         raise ValueError("terms: they are not JSON") from error
-    if not inflating.eof or inflating.unused_data or not isinstance(plain, dict):
-        raise ValueError("terms: they are no mapping, or too long")
-    gaps = plain.get("clients")
+    if not isinstance(rest, dict) or "clients" in rest:
+        raise ValueError("terms: they are no mapping")
+    if not inflating.eof or inflating.unused_data:
+        raise ValueError("terms: clients are too many, or end too late")
     if not isinstance(gaps, list) or not all(type(gap) is int for gap in gaps):
         raise ValueError("terms: clients are no list of integers")
-    return Terms.from_dict({**plain, "clients": accumulate(gaps)})
+    return Terms.from_dict({**rest, "clients": accumulate(gaps)})
 
 
 def release_digest(

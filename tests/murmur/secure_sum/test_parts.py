@@ -501,3 +501,9 @@ def test_of_two_messages_to_one_client_at_once_one_is_answered(tmp_path):
     one.keep()
     with pytest.raises(SecureSumError, match="joined before"):
         other.keep()
+
+
+def test_terms_are_as_long_whatever_is_random_in_them():
+    """Bytes are a result of a run, which its seed decides; names of runs are drawn."""
+    names = [os.urandom(16).hex() for _ in range(50)]
+    assert len({len(dataclasses.replace(terms(30), run=name).sent) for name in names}) == 1
