@@ -5,9 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from fl_app.config.own_classes import VARIABLE
 from tests.ended import end_ray
+
+# No test fails because the machine is busy.
+settings.register_profile("murmur", parent=settings(), deadline=None)
+settings.load_profile("murmur")
 
 # The modules that take longest, by their time: `make test` leaves them to `make test-thorough`. The
 # longest come first, so that no worker is left with one at the end.

@@ -77,7 +77,6 @@ def _check_values(count):
     @seed(20)
     @settings(
         max_examples=count,
-        deadline=None,
         database=None,
         derandomize=False,
         phases=[Phase.generate],

@@ -226,7 +226,6 @@ lists = st.one_of(
 
 @settings(
     max_examples=1000,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -265,7 +265,6 @@ arrays = st.one_of(
 
 @settings(
     max_examples=1000,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -117,7 +117,6 @@ def test_every_reply_of_a_device_has_the_same_names_and_lengths(tmp_path, sums):
 
     @settings(
         max_examples=sums,
-        deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )

@@ -19,7 +19,7 @@ def saved(values):
     return stream.getvalue()
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(
     values=hnp.arrays(
         dtype=st.sampled_from(["<f4", "<f8", "<i8", "<i4", "u1", "?", "<f2"]),
@@ -72,7 +72,7 @@ def test_many_threads_read_at_once():
     assert found == [15.0] * 2000
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500, derandomize=True)
 @given(data=st.data())
 def test_damaged_bytes_are_malformed_or_an_array_of_the_bytes_that_came(data):
     whole = bytearray(saved(np.arange(6.0).reshape(2, 3)))

@@ -97,7 +97,7 @@ def test_impossible_node_sum_is_rejected(codec, claimed, weight):
         Sum(codec).add_total([0, 1, 2], claimed.astype(np.int64), weight)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(
     codec=st.sampled_from(CODECS),
     values=hnp.arrays(

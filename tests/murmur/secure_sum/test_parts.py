@@ -222,7 +222,7 @@ def test_masks_are_the_keystream_of_aes_256_in_counter_mode():
     assert masks.expand(key, 16, 8).tobytes().hex() == "e568f68194cf76d6174d4cc04310a854"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 64), st.integers(1, 40), st.integers(0, 2**32))
 def test_packing_takes_b_bits_and_loses_nothing(bits, length, seed):
     rng = np.random.default_rng(seed)

@@ -131,7 +131,7 @@ def test_sum_is_exact_with_a_neighbour_graph_and_dropouts_in_every_phase():
     assert max(sent) <= dealing + 2 + 14 * 92  # shares go to neighbours only
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 64), st.integers(1, 9), st.booleans(), st.integers(0, 2**32))
 def test_sum_is_exact_for_every_modulus_and_length(bits, length, signed, seed):
     agreed = terms(3, length=length, bits=bits)

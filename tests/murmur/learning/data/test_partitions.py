@@ -48,7 +48,7 @@ def populations(draw):
 
 
 @given(populations())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_iid_shares_are_disjoint_complete_and_even(population):
     labels, num_clients, seed = population
     shares = draw(IID(), labels, num_clients, seed=seed)
@@ -57,7 +57,7 @@ def test_iid_shares_are_disjoint_complete_and_even(population):
 
 
 @given(populations(), ALPHAS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 def test_dirichlet_per_client_ends_for_every_alpha_with_even_sizes(population, alpha):
     labels, num_clients, seed = population
     shares = draw(Dirichlet(alpha), labels, num_clients, seed=seed)
@@ -66,7 +66,7 @@ def test_dirichlet_per_client_ends_for_every_alpha_with_even_sizes(population, a
 
 
 @given(populations(), ALPHAS)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_the_legacy_partition_ends_in_shares_or_in_a_clear_error(population, alpha):
     labels, num_clients, seed = population
     try:
@@ -78,7 +78,7 @@ def test_the_legacy_partition_ends_in_shares_or_in_a_clear_error(population, alp
 
 
 @given(populations(), st.integers(1, 4))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_shards_hold_exactly_so_many_classes_or_say_why_not(population, per_client):
     labels, num_clients, seed = population
     try:
@@ -92,7 +92,7 @@ def test_shards_hold_exactly_so_many_classes_or_say_why_not(population, per_clie
 
 
 @given(populations(), st.floats(0, 5), st.none() | ALPHAS)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_a_power_law_of_sizes_is_complete_and_falls(population, exponent, alpha):
     labels, num_clients, seed = population
     shares = draw(QuantitySkew(exponent=exponent, alpha=alpha), labels, num_clients, seed=seed)
@@ -320,7 +320,7 @@ def test_one_rule_for_sizes_and_not_two():
 
 
 @given(st.integers(0, 10_000), st.lists(st.floats(0, 1), min_size=1, max_size=30))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_apportioning_loses_nothing_and_is_off_by_less_than_one(total, weights):
     shares = np.array(weights) + 1e-9
     counts = apportion(total, shares)

@@ -8,7 +8,7 @@ from murmur.learning.data.splits import require_disjoint, split_public
 
 
 @given(st.integers(1, 500), st.integers(0, 2**31), st.data())
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_public_and_private_are_sorted_disjoint_and_complete(total, seed, data):
     size = data.draw(st.integers(0, total - 1) | st.floats(0, (total - 1) / total))
     public, private = split_public(total, size, experiment_rng(seed, "public pool"))

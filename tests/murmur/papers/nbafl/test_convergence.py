@@ -89,7 +89,7 @@ def curve_of(problem, dimension):
     return Curve.of(problem, dimension)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problems, dimensions, st.floats(1, 200), st.floats(1.05, 5), st.integers(1, 500))
 def test_property_1_the_bound_falls_with_epsilon(problem, dimension, epsilon, factor, rounds):
     curve = curve_of(problem, dimension)
@@ -97,7 +97,7 @@ def test_property_1_the_bound_falls_with_epsilon(problem, dimension, epsilon, fa
     assert more < less
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problems, dimensions, st.floats(1, 200), st.integers(1, 200), st.integers(1, 200),
        st.integers(1, 500))  # fmt: skip
 def test_property_2_the_bound_falls_with_clients_at_fixed_m(
@@ -109,7 +109,7 @@ def test_property_2_the_bound_falls_with_clients_at_fixed_m(
     assert many < few
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problems, st.floats(20, 200), st.integers(10, 100))
 def test_property_3_the_bound_has_an_interior_minimum_in_rounds(problem, epsilon, clients):
     curve = curve_of(problem, None)
@@ -129,7 +129,7 @@ def test_property_3_the_bound_has_an_interior_minimum_in_rounds(problem, epsilon
     assert all(b >= a - slack for a, b in pairwise(costs[place:]))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1, 200), st.integers(1, 100), st.integers(2, 10), st.integers(1, 500))
 def test_more_clients_on_the_same_data_do_not_help(epsilon, clients, factor, rounds):
     total = 100_000

@@ -93,7 +93,7 @@ def whole_view(it, weights):
     return epsilon(ComposedEvent(tuple(events)), it.delta).epsilon
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     target=st.sampled_from([0.5, 1.0, 8.0, 50.0, 100.0]),
     delta=st.sampled_from([1e-6, 0.01]),
@@ -116,7 +116,7 @@ def test_proven_noise_keeps_the_whole_view_within_the_budget(
     assert (0.7 if m == 10**6 else 0.9) * target < spent <= target
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sizes=st.lists(st.integers(100, 2000), min_size=1, max_size=20))
 def test_proven_noise_holds_for_unequal_weights_and_missing_answers(sizes):
     it = noise(epsilon=5.0, scheduled=20, smallest_dataset=100, calibration="proven")

@@ -51,7 +51,7 @@ events = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(events, leaves, st.floats(-25, -2))
 def test_more_releases_never_cost_less_and_no_bound_is_below_the_answer(event, more, log_delta):
     level = math.exp(log_delta)
@@ -61,7 +61,7 @@ def test_more_releases_never_cost_less_and_no_bound_is_below_the_answer(event, m
     assert spend.epsilon <= epsilon(event, level / 3).epsilon * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=20, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(events, st.floats(-25, -2))
 def test_delta_inverts_epsilon(event, log_delta):
     level = math.exp(log_delta)

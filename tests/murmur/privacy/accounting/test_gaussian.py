@@ -37,7 +37,7 @@ def test_golden_noise_for_one():
     assert f"{gaussian.classical_constant(0.01):.5f}" == "3.10751"
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(st.floats(0.05, 50), st.floats(-30, -1.5))
 def test_dp_accounting_agrees(multiplier, log_delta):
     delta = math.exp(log_delta)
@@ -45,7 +45,7 @@ def test_dp_accounting_agrees(multiplier, log_delta):
     assert gaussian.epsilon(multiplier, delta) == pytest.approx(library, rel=1e-6, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(st.floats(0.01, 200), st.floats(-40, -1), st.integers(1, 1000))
 def test_the_smallest_noise_meets_the_target_and_no_less_does(target, log_delta, count):
     delta = math.exp(log_delta)
@@ -54,7 +54,7 @@ def test_the_smallest_noise_meets_the_target_and_no_less_does(target, log_delta,
     assert gaussian.delta(multiplier * (1 - 1e-6), target, count) > delta
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(st.floats(0.05, 50), st.floats(-40, -1.5), st.integers(1, 50), st.booleans())
 def test_what_costs_no_more_is_known_without_the_accountant(multiplier, log_delta, count, fine):
     level = math.exp(log_delta)

@@ -128,7 +128,7 @@ def test_splitting_atoms_keeps_the_mass_under_both_distributions():
     )
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     st.lists(st.floats(-2, 2), min_size=1, max_size=6),
     st.floats(0.01, 0.7),
@@ -149,7 +149,7 @@ def test_commensurate_steps_share_an_exact_lattice():
     assert np.count_nonzero(first.probabilities > 1e-12) == 3
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     st.floats(0.05, 4),
     st.integers(2, 20),

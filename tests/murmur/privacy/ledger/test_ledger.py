@@ -232,7 +232,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(STEPS)
 def test_whatever_a_server_asks_nothing_is_released_twice_or_uncharged(tmp_path_factory, steps):
     path = tmp_path_factory.mktemp("ledger") / "ledger.sqlite"

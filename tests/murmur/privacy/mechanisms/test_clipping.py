@@ -116,7 +116,7 @@ def exact_square(steps):
     return sum(int(k) ** 2 for k in steps)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     size=st.integers(1, 3000),

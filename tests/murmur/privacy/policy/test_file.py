@@ -212,7 +212,7 @@ def damaged(draw):
     return yaml.safe_dump(plain)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(damaged())
 def test_a_damaged_policy_never_allows_more(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("policy") / "policy.yaml"
@@ -220,7 +220,7 @@ def test_a_damaged_policy_never_allows_more(tmp_path_factory, text):
     assert allowed(Policy.load(path)) <= ORIGINAL
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(
     st.one_of(
         st.binary(max_size=200),
@@ -248,7 +248,7 @@ TIGHTER = {
 }
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(st.sets(st.sampled_from([*TIGHTER, "expires", "algorithms", "mechanisms"]), min_size=1))
 def test_a_tighter_policy_never_allows_more(tmp_path_factory, keys):
     plain = yaml.load(EXAMPLE.read_text(), yaml.BaseLoader)
