@@ -56,7 +56,7 @@ class SumStates:
 
         SecureSumError for a sum that was joined before.
         """
-        if client in self._joined():
+        if client in self._had_joined:
             raise SecureSumError(f"round {self.round} of this run was joined before")
         self._joining.add(client)
         self.put(client, party)
@@ -117,7 +117,7 @@ class SumStates:
         self._own = self.folder / f"{self.sum}.{min(clients, default=0)}{_SUFFIX}"
         left = set(clients)
         self._look(self._own, left)
-        if left & self._joined():
+        if left & self._had_joined:
             for path in sorted(self.folder.glob(f"{self.sum}.*{_SUFFIX}")):
                 self._look(path, left)
 
@@ -140,8 +140,13 @@ class SumStates:
             file.put(client, *self._changed[client])
         return file
 
+    @cached_property
+    def _had_joined(self) -> set[int]:
+        """Who had joined this sum when the message came: the file has all sums of a long run."""
+        return self._joined()
+
     def _joined(self) -> set[int]:
-        """Who has joined this sum."""
+        """Who has joined this sum by now."""
         try:
             lines = self.names.read_text(encoding="ascii").splitlines()
         except FileNotFoundError:

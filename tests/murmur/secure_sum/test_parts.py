@@ -402,6 +402,20 @@ def test_state_is_kept_between_processes_and_only_for_its_owner(tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
+def test_the_names_of_all_sums_are_not_read_for_each_client(tmp_path, monkeypatch):
+    joined(tmp_path, *range(3))
+    plainly = SumStates._joined
+    read = []
+
+    def counted(self):
+        read.append(self)
+        return plainly(self)
+
+    monkeypatch.setattr(SumStates, "_joined", counted)
+    joined(tmp_path, *range(3), round=2)
+    assert len(read) == 2  # when the message comes, and under the lock
+
+
 def test_secrets_are_gone_when_the_sum_is_over_and_it_is_never_joined_again(tmp_path):
     joined(tmp_path, 0, round=4)
     found = states(tmp_path, round=4)
