@@ -35,7 +35,7 @@ from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling
 from murmur.privacy.accounting import Adjacency
 from murmur.privacy.events import Event
-from murmur.privacy.mechanisms import project_simplex
+from murmur.privacy.mechanisms import debiased, project_simplex
 from murmur.privacy.mechanisms.sampled_gaussian import LotSchedule
 from murmur.privacy.statement import Exposure
 from murmur.round.phase import Outcome, Question
@@ -214,7 +214,7 @@ class KdDpfl(CohortStrategy):
             return plurality(votes, experiment_rng(self.setup.seed, "ties")).astype(np.float32)
         if self.labelling.mechanism == "rr" and self.setup.budget.is_private:
             kept = np.average([self.scheme.kept(client) for client in teachers], weights=weights)
-            votes = (votes - (1 - kept) / self.labelling.classes) / kept
+            votes = debiased(votes, float(kept))
         scale = votes.sum(axis=1, keepdims=True).mean()
         return project_simplex(votes / scale).astype(np.float32)
 

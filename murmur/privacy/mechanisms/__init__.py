@@ -16,7 +16,7 @@ from murmur.privacy.mechanisms.grid import (
     quantized_simplex_sensitivity,
 )
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
-from murmur.privacy.mechanisms.randomized_response import RandomizedResponse
+from murmur.privacy.mechanisms.randomized_response import RandomizedResponse, debiased
 from murmur.privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "RandomizedResponse",
     "StochasticBits",
     "clip_l2",
+    "debiased",
     "project_simplex",
     "quantize_nearest",
     "quantize_simplex",

@@ -142,8 +142,20 @@ class RandomizedResponse:
             )
         if not np.all(n > 0):
             raise ValueError("n: every row needs at least one report")
-        beta = self.keep
-        return (counts / n[..., np.newaxis] - (1 - beta) / self.categories) / beta
+        return debiased(counts / n[..., np.newaxis], self.keep)
+
+
+def debiased(frequencies: NDArray[np.float64], keep: float) -> NDArray[np.float64]:
+    """Unbiased frequencies (…, C) from those of randomised labels (Qi et al., eq. 3).
+
+    Args:
+        frequencies: of each category among the reports, shape (…, C).
+        keep: β; of reports with different ones their mean.
+
+    Returns:
+        (frequencies − (1−β)/C)/β.
+    """
+    return (frequencies - (1 - keep) / frequencies.shape[-1]) / keep
 
 
 @lru_cache(maxsize=1024)
