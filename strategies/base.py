@@ -39,7 +39,7 @@ from murmur.round.report import PrivacyReport
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import ServerSetup
 from murmur.round.task import RunError
-from strategies.foretold import Foretold
+from strategies.parts import Foretold
 
 if TYPE_CHECKING:
     from murmur.round.client_evaluation import ClientEvaluation

@@ -30,8 +30,8 @@ from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
 from murmur.settings import Positive
 from strategies.base import CohortStrategy, Parameters
-from strategies.foretold import Foretold
 from strategies.gradient_rounds import centre_question
+from strategies.parts import Foretold
 
 
 class ClassMoments(CohortStrategy):

@@ -30,7 +30,7 @@ from murmur.privacy.events import Event, NonPrivateEvent
 from murmur.privacy.statement import Exposure
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy, Parameters
-from strategies.own_models import OwnModels
+from strategies.parts import OwnModels
 
 
 class DPFLBNN(CohortStrategy):

@@ -18,7 +18,7 @@ from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, Repeate
 from murmur.privacy.statement import Exposure
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy, Parameters
-from strategies.record_paths import RecordPaths
+from strategies.parts import RecordPaths
 
 
 class DpSgdFedAvg(CohortStrategy):

@@ -23,7 +23,7 @@ from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from strategies.base import Parameters
 from strategies.fedavg import FedAvg
-from strategies.own_models import OwnModels
+from strategies.parts import OwnModels
 
 
 class FedPer(FedAvg):

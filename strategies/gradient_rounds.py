@@ -31,7 +31,7 @@ from murmur.round.setup import ServerSetup
 from murmur.settings import Positive
 from strategies.base import Parameters
 from strategies.fedavg import FedAvg
-from strategies.foretold import Foretold
+from strategies.parts import Foretold
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 

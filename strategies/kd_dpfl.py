@@ -42,7 +42,7 @@ from murmur.round.phase import Outcome, Question
 from murmur.round.setup import ServerSetup
 from murmur.settings import Positive, settings
 from strategies.base import CohortStrategy, Parameters
-from strategies.record_paths import RecordPaths
+from strategies.parts import RecordPaths
 
 
 @settings

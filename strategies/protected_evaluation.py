@@ -1,12 +1,15 @@
-"""Protected evaluation, the server: score the clustering that clients' protected results form.
+"""Protected evaluation, the server: scores from what clients' protected results say together.
 
-After "Horizontal Federated-Local Differential Privacy Inference Result Protection" (MindSpore
-Federated documentation): each client's vector, or its argmax, arrives protected
-(``clients.protected_evaluation``); the server labels vectors by their argmax and scores them.
+``ProtectedClustering`` is after "Horizontal Federated-Local Differential Privacy Inference Result
+Protection" (MindSpore Federated documentation): each client's vector, or its argmax, arrives
+protected (``clients.protected_evaluation``); the server labels vectors by their argmax and scores
+them. Beside the score stands what it must be read against: pure noise of the same scale under the
+same post-processing, and in simulations the clean score, the share of labels that survived, and
+the rank correlation of protected and clean scores over the rounds.
 
-Beside the score stands what it must be read against: pure noise of the same scale under the same
-post-processing, and in simulations the clean score, the share of labels that survived, and the
-rank correlation of protected and clean scores over the rounds.
+``ProtectedAccuracy`` is for supervised models: every client answers with its right and wrong
+predictions, each count under integer noise (``ProtectedCounts``), Gaussian noise also under secure
+sums; the accuracy is Σ right / Σ (right + wrong).
 """
 
 from __future__ import annotations
@@ -20,7 +23,13 @@ from numpy.typing import NDArray
 
 from murmur.learning.clustering_scores import METRICS, judge, rank_correlation
 from murmur.learning.codec import Codec, GridCodec, Integers
-from murmur.papers.protected_results import CLEAN_TOTAL, Decoded, ResultSettings, project
+from murmur.papers.protected_results import (
+    CLEAN_TOTAL,
+    Decoded,
+    ProtectedCounts,
+    ResultSettings,
+    project,
+)
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -171,3 +180,68 @@ class ProtectedClustering(ClientEvaluation):
         super().restore(state)
         self.history = np.asarray(state["history"], float).reshape(-1, 3)
         self.rounds_like_noise = int(state["like_noise"][0])
+
+
+class ProtectedAccuracy(ClientEvaluation):
+    """The server half. See ``conf/evaluation/protected_counts.yaml`` for every knob.
+
+    Its ε stands beside the run's budget and is composed into the same statement. With Gaussian
+    noise clients add their shares to a sum; with Laplace noise each row is private by itself.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        Of the run; who shares the noise of a sum follows from its budget.
+    clients, every, show_clean : int, int, bool
+        How many are asked, in which rounds, and whether simulated clients also send the true
+        counts.
+    counts : mapping
+        The fields of ``ProtectedCounts``; ValueError where they are out of range.
+    """
+
+    name = "protected evaluation (accuracy)"
+    is_on = True
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        *,
+        clients: int,
+        every: int,
+        show_clean: bool,
+        counts: Mapping[str, Any],
+    ) -> None:
+        self.counts = ProtectedCounts.of(counts, setup.budget)
+        self.summed, self.row = self.counts.is_summed, self.counts.codec
+        super().__init__(setup, clients=clients, every=every, show_clean=show_clean)
+        self.unit = Unit(self.counts.unit)
+
+    def codec(self, purpose: str) -> Codec:
+        """Two counts, right and wrong; whole numbers where they are clean."""
+        return GridCodec(2) if purpose == CLEAN else self.row
+
+    def event(self) -> Event:
+        """One release of both counts, by one client's own noise."""
+        return self.counts.event()
+
+    def score(
+        self, number: int, rows: Integers, clean: tuple[Integers, Integers] | None
+    ) -> dict[str, float]:
+        """The accuracy, its standard error through the noise, and in simulations the true one.
+
+        The estimate is cut to [0, 1], and left out where noise makes the total 0 or less. The error
+        is that of the noise alone, to first order: that clients are a sample is not in it.
+        """
+        right, wrong = (float(count) for count in self.row.mean(rows.sum(axis=0), 1))
+        total = right + wrong
+        scores: dict[str, float] = {}
+        if total > 0:
+            accuracy = float(np.clip(right / total, 0, 1))
+            # Of right/(right + wrong) to first order; each sum has n times the noise's variance.
+            spread = math.hypot(1 - accuracy, accuracy) / total
+            scores["protected_accuracy"] = accuracy
+            scores["protected_accuracy_error"] = self.counts.deviation(self.answered) * spread
+        if clean is not None:
+            truth = clean[1].sum(axis=0)
+            scores["clean_accuracy"] = float(truth[0] / truth.sum())
+        return scores

@@ -14,8 +14,8 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from strategies.class_moments import ClassMoments
-from strategies.foretold import Foretold
 from strategies.gradient_rounds import GradientRounds
+from strategies.parts import Foretold
 
 
 def main(argv: list[str]) -> int:

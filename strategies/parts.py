@@ -1,0 +1,252 @@
+"""Parts that strategies have beside what ``strategies.base`` gives to all of them.
+
+* ``RecordPaths``: what clients have released whose records each have a budget of their own.
+* ``OwnModels``: where every client has a model of its own, what a simulation's researcher sees.
+* ``Foretold``: what a planner says of a run's score from public numbers alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+
+from murmur.learning.codec import WeightCodec
+from murmur.privacy.accounting import Threat, epsilon
+from murmur.privacy.accounting.gaussian import epsilon_of_mu
+from murmur.privacy.budget import Budget
+from murmur.privacy.events import ComposedEvent, Event
+from murmur.privacy.statement import Exposure
+from murmur.round.cohorts import ALIKE, Weights
+from murmur.round.phase import Phase, Question
+from murmur.round.secure_summation import Sums
+from murmur.round.setup import ServerSetup
+
+
+class RecordPaths:
+    """What each client's records were exposed to, and whose were exposed most.
+
+    Clients are disjoint, so that of all that leaves a client only its own path counts, and the run
+    costs what the costliest path does. Uploads are read one by one; nothing is hidden in a sum.
+
+    A strategy whose clients differ in noise (by size, by an ε of their own) answers
+    ``release_event``, ``spent`` and ``exposures`` with one of these, instead of the usual report,
+    which takes all clients for alike.
+
+    Parameters
+    ----------
+    path : callable
+        Gives all that a client (its id) has released so far, as one event. It is asked anew each
+        time, since it grows with the rounds.
+    delta : float
+        δ at which the ε of events are compared.
+    """
+
+    def __init__(self, path: Callable[[int], Event], delta: float) -> None:
+        self.path = path
+        self.delta = delta
+
+    def worst(self, events: Iterable[Event]) -> Event:
+        """The event with the largest ε at δ, of at least one; equal events are converted once."""
+        distinct = list(dict.fromkeys(events))
+        if len(distinct) == 1:
+            return distinct[0]
+        return max(distinct, key=lambda event: epsilon(event, self.delta).epsilon)
+
+    def spent(self, participations: Mapping[int, int]) -> Event:
+        """All that the most exposed of those who took part has released so far; nothing for nobody.
+
+        ``participations``: by client; how often is not read here, but by ``path``.
+        """
+        if not participations:
+            return ComposedEvent(())
+        return self.worst(map(self.path, participations))
+
+    def exposure(
+        self,
+        participations: Mapping[int, int],
+        per_round: Event,
+        claimed: tuple[float | None, float | None],
+        adversary: str,
+    ) -> Exposure:
+        """The statement's part for ``adversary``, who sees the clients' messages.
+
+        Parameters
+        ----------
+        participations : mapping
+            Whose paths are listed, by id; empty: "nobody", who has released nothing.
+        per_round : Event
+            The costliest single release.
+        claimed : tuple
+            ε of a round and of the run by the paper's theorem; None where it states none.
+        adversary : str
+            Who that is, in the statement's words.
+
+        Returns
+        -------
+        Exposure
+            To the local threat: nothing counts on a sum or on a trusted server.
+        """
+        events = {str(client): self.path(client) for client in sorted(participations)}
+        return Exposure(
+            threat=Threat.LOCAL,
+            adversary=adversary,
+            per_round=per_round,
+            clients=events or {"nobody": ComposedEvent(())},
+            claimed_per_round=claimed[0],
+            claimed_total=claimed[1],
+            notes=("clients' sizes are public",),
+        )
+
+
+EVALUATE = "evaluate"  # the purpose of such a question
+
+
+class OwnModels:
+    """Asks all clients for the accuracy of their own models, and keeps the means until read.
+
+    The server of such an algorithm has nothing to test. These reports are no part of the protocol:
+    they cost nothing, and a device refuses them.
+
+    The strategy calls ``ask`` from ``configure_evaluate``, ``take`` from ``aggregate_evaluate`` and
+    ``read`` from ``evaluate``. Nothing of it is in a checkpoint: a figure that was not read before
+    a kill is lost, and nothing else depends on it.
+
+    Parameters
+    ----------
+    setup : ServerSetup
+        Of the run.
+    sums : Sums
+        The strategy's; reports are summed in the clear even where trainings are summed securely.
+    names : sequence of str
+        Of the figures in [0, 1] that a client reports, in order.
+    """
+
+    def __init__(self, setup: ServerSetup, sums: Sums, names: Sequence[str]) -> None:
+        self.setup = setup
+        self.sums = sums
+        self.names = names
+        self.codec = WeightCodec(len(names), bound=1.0)
+        self._phase: Phase | None = None
+        self._found: dict[str, float] = {}
+
+    def ask(
+        self, number: int, arrays: ArrayRecord, grid: Grid, weights: Weights = ALIKE
+    ) -> Iterable[Message]:
+        """One message for each node about the ``model`` in ``arrays``, after round ``number``.
+
+        ``weights``: how much each client's figures count in the means. Any number of answers is
+        enough, and nobody is charged.
+        """
+        question = Question(
+            purpose=EVALUATE,
+            number=number,
+            cohort=range(self.setup.num_clients),
+            model=arrays["model"].numpy(),
+            codec=self.codec,
+            weights=weights,
+            event=None,
+            kind="evaluate",
+        )
+        self._phase = Phase(question, self.sums, self.setup)
+        return self._phase.ask(grid)
+
+    def take(self, replies: Iterable[Message]) -> None:
+        """The means over all clients that have reported, by weight; nothing where nobody has."""
+        if self._phase is None:
+            return
+        outcome = self._phase.take(replies)
+        self._phase = None
+        if not outcome.weight:
+            return
+        means = self.codec.mean(outcome.total, outcome.weight)
+        for name, mean in zip(self.names, means, strict=True):
+            self._found[name] = float(mean)
+        self._found["clients_evaluated"] = float(len(outcome.answered))
+
+    def read(self) -> dict[str, float]:
+        """The figures by name, once; nothing where nobody was asked.
+
+        Beside them ``clients_evaluated``, over how many clients they are means.
+        """
+        found = self._found
+        self._found = {}
+        return found
+
+
+# MNIST and Fashion-MNIST, with the same public numbers, keep 0.93 and 0.79 (docs/owners.md).
+_SPREAD = (
+    "how much is kept depends on how the classes lie in the features, which nothing public says"
+)
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """The share of the same algorithm's score without noise, or what would help, foretold.
+
+    Attributes:
+        ratio: signal to noise, above 0; it grows with units and with μ(ε), and falls with classes.
+        share: what is kept; None: no rule tells it from public numbers.
+        budget: private.
+        units: of what the sum is over.
+        unit: what these are, "owners" or "records".
+        classes: C; the ratio falls as the root of C.
+        least: the ratio below which noise drowns what the units say.
+        wanted: the ratio at which 0.9 is kept; None: no rule tells.
+    """
+
+    ratio: float
+    share: float | None
+    budget: Budget
+    units: int
+    unit: str
+    classes: int
+    least: float
+    wanted: float | None = None
+
+    def text(self) -> str:
+        """One sentence, and where more would help a second one: how much of what."""
+        said = f"no share is foretold: {_SPREAD} (signal to noise {self.ratio:.3g})"
+        if self.is_drowned:
+            said = (
+                f"not at this budget: at ε = {self.budget.epsilon:g} the noise drowns what "
+                f"{self.units} {self.unit} say together (signal to noise {self.ratio:.2g})"
+            )
+        elif self.share is not None:
+            said = (
+                f"about {self.share:.2f} of the score without noise, if length and shrinkage "
+                f"suit the budget (signal to noise {self.ratio:.3g})"
+            )
+        if self.ratio >= self._aim:
+            return said
+        helps = [f"{self.more_units()} {self.unit}", f"ε = {self.larger_epsilon():.2g}"]
+        if self.fewer_classes() >= 2:
+            helps.append(f"{self.fewer_classes()} classes")
+        aim = "to stand above the noise" if self.wanted is None else "for 0.9 of it"
+        return f"{said}; {aim}: {', or '.join(helps)}"
+
+    @property
+    def is_drowned(self) -> bool:
+        """Whether the noise drowns what the units say."""
+        return self.ratio < self.least
+
+    @property
+    def _aim(self) -> float:
+        """The ratio that what would help is reckoned for."""
+        return self.least if self.wanted is None else self.wanted
+
+    def more_units(self) -> int:
+        """How many units would do, all else as it is."""
+        return math.ceil(self.units * self._aim / self.ratio)
+
+    def larger_epsilon(self) -> float:
+        """The ε that would."""
+        mu = self._aim / self.ratio / self.budget.noise_multiplier(1.0)
+        return epsilon_of_mu(mu, self.budget.delta_of_noise)
+
+    def fewer_classes(self) -> int:
+        """How many classes would; below 2: no number of them."""
+        return math.floor(self.classes * (self.ratio / self._aim) ** 2)
