@@ -8,12 +8,15 @@ that does not. A score before a run needs labelled public data, which is `murmur
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from fl_app.run.experiment import Experiment
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
 from murmur.privacy.statement_text import THREATS, UNITS
+
+if TYPE_CHECKING:
+    from fl_app.run.experiment import Experiment
 
 ENOUGH = 3.0  # signal over noise from which on noise costs little
 _LITTLE = 1.5

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -17,8 +17,11 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose, decided, key_names, suited, unlike_defaults
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
-from fl_app.run.experiment import Experiment
+from fl_app.run.population import population
 from fl_app.run.results import RunFolder
+
+if TYPE_CHECKING:
+    from fl_app.run.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,9 @@ def validated(overrides: Sequence[str]) -> Experiment:
     """
     config = compose(overrides)
     try:
+        population(config)  # data that do not fit are refused before PyTorch is imported
+        from fl_app.run.experiment import Experiment
+
         return Experiment(config)
     except ConfigError as error:
         raise ConfigError(_with_typed_key(str(error), config)) from error
