@@ -1,6 +1,6 @@
 """Figures in Prometheus' text format, for node_exporter's textfile collector (deploy/README.md).
 
-The file is replaced as a whole, so that no reader meets half of it. Runs (``fl_app.run.health``)
+The file is replaced as a whole, so that no reader meets half of it. Runs (``fl_app.tracking``)
 and devices (``fl_app.device.health``) each write one.
 """
 

@@ -11,7 +11,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``secure-sum.safetensors`` | while the run lasts, where secure sums are on: the round's, its |
 | | user's only (``murmur.round.secure_summation``) |
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
-| ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.run.health``) |
+| ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.tracking``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights, and what they are |

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fl_app.device.health
-import fl_app.run.health
+import fl_app.tracking
 from fl_app.prometheus_file import NAME, Figures, read, write
 from tests.fl_app.device_under_test import OPEN, Device, model_size, question, report
 from tests.fl_app.running import run_inline
@@ -54,7 +54,7 @@ def test_a_run_leaves_the_figures_of_its_rows(tmp_path):
 
 
 def test_a_run_that_goes_on_counts_the_rounds_before_and_is_not_finished(tmp_path):
-    health = fl_app.run.health.RunHealth()
+    health = fl_app.tracking.RunHealth()
     row = {"round": 1, "answered": 3, "failed": {"1": "late", "2": "late"}, "accused": {"0": "no"}}
     row |= {"bytes_up": 10, "bytes_down": 20, "seconds": 0.5, "epsilon_proven": "infinity"}
     health.begin(tmp_path, {"federation": {"num_rounds": 5}}, [row])
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written_keeps_no_answer_back(tmp_path):
 
 def test_the_dashboard_names_only_figures_that_are_written():
     board = (PROJECT / "deploy/grafana/murmur.json").read_text()
-    known = {*fl_app.run.health.MEANINGS, *fl_app.device.health.MEANINGS}
+    known = {*fl_app.tracking.MEANINGS, *fl_app.device.health.MEANINGS}
     named = set(re.findall(r"murmur_(?:run|device)_\w+", board))
     assert named and named <= known
     assert all(

@@ -19,8 +19,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.engines.inline import InlineGrid
-from fl_app.run.health import RunHealth
 from fl_app.run.results import RunFolder
+from fl_app.tracking import RunHealth
 from murmur.learning.array_file import replace_file
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
