@@ -289,13 +289,12 @@ def run(overrides: list[str]) -> int:
     console = fl_app.console.console()
     # First of all: importing PyTorch and validating take as long as what the engine starts.
     build(compose(overrides).engine, "engine").begin()
-    from fl_app.run import expectation
-    from fl_app.run.prepare import prepare
+    from fl_app.run.prepare import closing_note, opening_lines, prepare
     from fl_app.run.progress import LiveProgress, show_end
 
     ready = prepare(overrides)
     folder, experiment = ready.folder, ready.experiment
-    for line in expectation.before(experiment):
+    for line in opening_lines(experiment):
         console.print(line, style="yellow", soft_wrap=True, highlight=False)
     rounds = experiment.federation.num_rounds
     try:
@@ -307,7 +306,7 @@ def run(overrides: list[str]) -> int:
     except (RunError, ConfigError) as error:
         print(f"murmur: the run failed: {printable(error, NEWLINE)}", file=sys.stderr)
         return 1
-    learned = expectation.after(experiment, (folder.metrics() or {}).get("accuracy"))
+    learned = closing_note(experiment, (folder.metrics() or {}).get("accuracy"))
     if learned is not None:
         console.print(f"note: {learned}", style="yellow", soft_wrap=True, highlight=False)
     show_end(folder, console)

@@ -21,7 +21,7 @@ from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
-from fl_app.run import expectation
+from fl_app.run.prepare import closing_note, opening_lines
 from fl_app.run.experiment import Experiment
 from fl_app.run.progress import end_lines
 from fl_app.run.results import RunFolder
@@ -69,7 +69,7 @@ def main(grid: Grid, context: Context) -> None:
             # `murmur` says the same itself, and its engines silence Flower's log.
             is_heard = logging.getLogger("flwr").isEnabledFor(INFO)
             if is_heard:
-                _tell(expectation.before(experiment))
+                _tell(opening_lines(experiment))
             experiment.run(grid, folder)
             if is_heard:
                 _tell(_end(experiment, folder))
@@ -91,7 +91,7 @@ def _tell(lines: Iterable[str]) -> None:
 
 def _end(experiment: Experiment, folder: RunFolder) -> list[str]:
     """What a finished run came to."""
-    learned = expectation.after(experiment, (folder.metrics() or {}).get("accuracy"))
+    learned = closing_note(experiment, (folder.metrics() or {}).get("accuracy"))
     notes = [] if learned is None else [f"note: {learned}"]
     return notes + end_lines(folder, shlex.quote(str(folder.path)))
 

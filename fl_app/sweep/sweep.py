@@ -208,8 +208,7 @@ class Sweep:
         unfinished = self.unfinished()
         if not unfinished:
             return []  # and import nothing
-        from fl_app.run.expectation import expectation
-        from fl_app.run.prepare import validated
+        from fl_app.run.prepare import expectation, validated
 
         common = set.intersection(*map(set, unfinished))
         expected: list[tuple[str, str]] = []

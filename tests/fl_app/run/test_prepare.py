@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fl_app.config.composition import compose
-from fl_app.run import expectation
+from fl_app.run import prepare
 from fl_app.run.experiment import Experiment
 from murmur.learning.metrics import chance
 from murmur.privacy.budget import THREATS, Budget
@@ -17,7 +17,7 @@ def experiment(*words):
 
 
 def test_the_first_line_says_the_budget_its_unit_and_its_threat():
-    first = expectation.before(experiment("strategy=votes", "privacy.epsilon=4"))[0]
+    first = prepare.opening_lines(experiment("strategy=votes", "privacy.epsilon=4"))[0]
     assert first == (
         "budget: ε = 4 at δ = 1e-05 for the whole run and everything that one client holds, "
         "against a server that sees only sums (secure_aggregation)"
@@ -33,18 +33,18 @@ def test_the_first_line_says_the_budget_its_unit_and_its_threat():
     ],
 )
 def test_other_budgets_are_not_mistaken_for_it(words, said):
-    assert said in expectation.before(experiment(*words))[0]
+    assert said in prepare.opening_lines(experiment(*words))[0]
 
 
 def test_where_noise_drowns_what_clients_say_the_run_says_so_and_what_would_help():
-    line = expectation.expectation(experiment("strategy=nbafl"))
+    line = prepare.expectation(experiment("strategy=nbafl"))
     assert "accuracy close to chance (0.1" in line
     assert "40 clients share ε = 8 over 60 rounds" in line
     assert "strategy=class_statistics" in line and "murmur advise settings strategy=nbafl" in line
 
 
 def test_where_clients_keep_models_of_their_own_the_run_says_what_is_scored():
-    line = expectation.expectation(experiment("strategy=dpfl_bnn"))
+    line = prepare.expectation(experiment("strategy=dpfl_bnn"))
     assert "its own data, which is not noised" in line
 
 
@@ -64,7 +64,7 @@ def test_votes_about_a_class_add_up_however_many_images_they_are_spread_over():
 @pytest.mark.parametrize(("clients", "said"), [(20, "near that without"), (8, "well below that")])
 def test_votes_of_twenty_clients_suffice_and_of_eight_do_not(clients, said):
     run = experiment("strategy=votes", f"federation.num_clients={clients}")
-    assert said in expectation.expectation(run)
+    assert said in prepare.expectation(run)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_votes_of_twenty_clients_suffice_and_of_eight_do_not(clients, said):
 )
 def test_class_statistics_are_foretold_as_they_come_out(clients, epsilon, said):
     words = [f"federation.num_clients={clients}", f"privacy.epsilon={epsilon}"]
-    assert said in expectation.expectation(experiment("strategy=class_statistics", *words))
+    assert said in prepare.expectation(experiment("strategy=class_statistics", *words))
 
 
 @pytest.mark.parametrize("threat", THREATS)
 def test_every_threat_of_a_budget_has_words(threat):
-    line = expectation.budget_line(Budget(4.0, 1e-5, threat=threat))
+    line = prepare.budget_line(Budget(4.0, 1e-5, threat=threat))
     assert re.search(rf"against \w.* \({threat}\)$", line)
 
 
@@ -92,34 +92,34 @@ def test_labels_of_own_images_add_up_over_a_class():
 
 
 def test_what_helps_the_default_run_is_named_and_helps():
-    line = expectation.expectation(experiment())
+    line = prepare.expectation(experiment())
     assert "accuracy close to chance" in line and "experiment=digits_disjoint" in line
     assert experiment("experiment=digits_disjoint").strategy.signal_to_noise() > 1.5
 
 
 def test_where_it_does_not_nothing_is_asked_for():
-    line = expectation.expectation(experiment("strategy=class_statistics"))
+    line = prepare.expectation(experiment("strategy=class_statistics"))
     assert "near that without noise" in line and "what would help" not in line
 
 
 def test_the_number_of_clients_that_would_do_does():
     words = ["strategy=dp_fedavg", "federation.num_rounds=10"]
-    line = expectation.expectation(experiment(*words))
+    line = prepare.expectation(experiment(*words))
     needed = int(line.split("about ")[1].split(" clients")[0].replace(",", ""))
     assert needed > 40
     more = experiment(*words, f"federation.num_clients={needed}")
-    assert more.strategy.signal_to_noise() >= expectation.ENOUGH
+    assert more.strategy.signal_to_noise() >= prepare.ENOUGH
 
 
 def test_a_planner_of_the_strategys_own_goes_before_and_is_said_once():
-    lines = expectation.before(experiment("strategy=class_moments"))
+    lines = prepare.opening_lines(experiment("strategy=class_moments"))
     assert lines[1].startswith("expected: not at this budget: at ε = 8 the noise drowns")
     assert not any("drowns" in line for line in lines[2:])
 
 
 @pytest.mark.parametrize("words", [["strategy=fedavg"], ["strategy=robust"]])
 def test_without_noise_nothing_is_foretold(words):
-    assert expectation.expectation(experiment(*words)) is None
+    assert prepare.expectation(experiment(*words)) is None
 
 
 def test_a_run_at_chance_says_so_and_one_above_does_not():
@@ -127,6 +127,6 @@ def test_a_run_at_chance_says_so_and_one_above_does_not():
     labels = run.strategy.setup.test.labels
     guessed = np.bincount(labels).max() / len(labels)
     assert chance(labels) == guessed
-    assert "learned nothing that can be seen" in expectation.after(run, guessed)
-    assert expectation.after(run, guessed + 0.05) is None
-    assert expectation.after(run, None) is None
+    assert "learned nothing that can be seen" in prepare.closing_note(run, guessed)
+    assert prepare.closing_note(run, guessed + 0.05) is None
+    assert prepare.closing_note(run, None) is None
