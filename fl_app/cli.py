@@ -188,7 +188,7 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     from fl_app.sweep.on_ray import run_jobs, warm_up
     from fl_app.sweep.progress import SweepProgress
     from fl_app.sweep.sweep import Sweep, is_hydra
-    from fl_app.sweep.table import show_sweep
+    from fl_app.sweep.show import show_sweep
 
     console = fl_app.console.console()
     sweep = Sweep.plan(words)

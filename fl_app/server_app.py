@@ -21,8 +21,8 @@ from fl_app.config.composition import from_run_config
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import run_folder_path, to_overrides
 from fl_app.device.agreement import require_same
-from fl_app.run.prepare import closing_note, opening_lines
 from fl_app.run.experiment import Experiment
+from fl_app.run.prepare import closing_note, opening_lines
 from fl_app.run.progress import end_lines
 from fl_app.run.results import RunFolder
 from murmur.learning.process import keep_heap

@@ -6,9 +6,8 @@ In the order in which a run meets them:
 * ``population``: the data set, the public pool and each client's share.
 * ``clients``, ``own_parts``, ``server``, ``canaries``: build model, client class and strategy.
 * ``experiment``: the rounds, on the server. ``hosts``: what answers them in a simulation.
-* ``results``: the run's folder. ``checkpoint``, ``model_file``, ``provenance`` and ``health`` say
-  what is in its files.
-* ``progress``, ``live_display``: what a person sees, read from these files alone.
+* ``results``: the run's folder. ``checkpoint`` and ``model_file`` say what is in its files.
+* ``progress``: what a person sees, read from these files alone.
 
 ``fl_app.engines`` starts the server's and the clients' half. With ``engine=deploy`` the rounds run
 where the SuperLink is, else in `murmur`'s own process.

@@ -35,8 +35,7 @@ from fl_app.run.clients import build_trainer, require_usable
 from fl_app.run.model_file import describe
 from fl_app.run.own_parts import require_scored, start_of
 from fl_app.run.population import Population, population
-from fl_app.run.provenance import note_end, note_start
-from fl_app.run.results import RunFolder, config_text, row_line
+from fl_app.run.results import RunFolder, config_text, note_end, note_start, row_line
 from fl_app.run.server import build_strategy
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.metrics import is_at_chance

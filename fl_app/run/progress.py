@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fl_app.run.live_display import LiveDisplay
+from fl_app.console import LiveDisplay
 from fl_app.run.results import RunFolder
 from murmur.common import counted
 from murmur.privacy.statement import Statement

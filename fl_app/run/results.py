@@ -15,7 +15,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights, and what they are |
-| ``provenance.json`` | versions, commit, dates (``fl_app.run.provenance``) |
+| ``provenance.json`` | versions, commit, dates (``note_start``) |
 | ``partition.json`` | examples for each class, of at most a thousand clients; for the report |
 | ``participations.npz`` | how often each client may have released something: ``clients``, |
 | | ``counts``, ascending; who never did is not in it |
@@ -26,10 +26,15 @@ It is its user's only: models and who took part are for nobody else on the machi
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
+import platform
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,13 +44,18 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from safetensors.numpy import save
 
+from fl_app import DISTRIBUTION
 from fl_app.config.errors import ConfigError
+from fl_app.config.own_classes import VARIABLE
 from fl_app.run.checkpoint import Checkpoint, counted
 from murmur.learning.array_file import private, private_folder, replace_file
-
-if TYPE_CHECKING:  # SciPy and the cryptography, which a sweep's table has no need of
-    from murmur.privacy.statement import Statement
 from murmur.privacy.statement_text import render
+
+if TYPE_CHECKING:
+    from murmur.privacy.statement import Statement
+
+PROVENANCE = "provenance.json"
+_LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")
 
 
 class RunFolder:
@@ -306,3 +316,73 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def note_start(folder: Path) -> None:
+    """Write what is known when a run starts; a run that is resumed keeps its first start.
+
+    Reports and `murmur rerun` read it. Nothing of it decides how a run goes.
+
+    All else is what it is now: versions and commit are those that did the last part of the run.
+    ``config_dirs`` are the folders of the user's own classes (``MURMUR_PLUGINS``).
+    """
+    known = read_provenance(folder)
+    known.setdefault("started", _now())
+    known |= {
+        "versions": {name: _version(name) for name in (DISTRIBUTION, *_LIBRARIES)},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "commit": commit(),
+        "config_dirs": os.environ.get(VARIABLE, ""),
+    }
+    known.pop("finished", None)
+    _write(folder, known)
+
+
+def note_end(folder: Path) -> None:
+    """Add when the run was finished; called before ``metrics.json`` is written."""
+    _write(folder, {**read_provenance(folder), "finished": _now()})
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """What is known of the run in ``folder``; {} where nothing is, or the file is damaged."""
+    try:
+        found = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@functools.lru_cache(maxsize=1)
+def commit() -> str | None:
+    """The commit of the checkout that runs, with "+" where files differ; None without one."""
+    home = Path(__file__).resolve().parents[2]
+    if not (home / ".git").exists():
+        return None
+    try:
+        said = [
+            subprocess.run(
+                ["git", "-C", str(home), *words], capture_output=True, text=True, timeout=10
+            )
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        ]
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if any(process.returncode for process in said):
+        return None
+    return said[0].stdout.strip() + ("+" if said[1].stdout.strip() else "")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(folder: Path, content: dict[str, Any]) -> None:
+    replace_file(folder / PROVENANCE, json.dumps(content, indent=2).encode())

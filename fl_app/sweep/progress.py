@@ -12,11 +12,11 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fl_app.run.live_display import LiveDisplay
+from fl_app.console import LiveDisplay
 from fl_app.run.progress import describe
 from fl_app.run.results import read_rows
 from fl_app.sweep.sweep import Job, Sweep
-from fl_app.sweep.table import differing
+from fl_app.sweep.show import differing
 
 
 class SweepProgress(LiveDisplay):

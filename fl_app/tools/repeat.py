@@ -22,8 +22,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import flat_texts, new_run_dir, quoted
 from fl_app.config.own_classes import VARIABLE
-from fl_app.run import provenance
-from fl_app.run.results import RunFolder
+from fl_app.run.results import RunFolder, read_provenance
 
 _OWN = ("run_dir", "run_name", "results_dir")  # say where, not what
 _MODEL = "model.safetensors"
@@ -75,7 +74,7 @@ def rerun(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: a new one in runs/")
     given = parser.parse_args(argv)
     before = RunFolder.existing(given.run)
-    known = provenance.read(given.run)
+    known = read_provenance(given.run)
     if VARIABLE not in os.environ and known.get("config_dirs"):
         os.environ[VARIABLE] = known["config_dirs"]
     words = [word for word in before.overrides() if word.partition("=")[0] not in _OWN]
@@ -102,7 +101,7 @@ def _require_same(folder: Path, words: list[str]) -> None:
         key = min(different, key=_made_of_others)
         raise ConfigError(
             f"{key}={was.get(key)}: is {becomes.get(key)} in this version of Murmur; rerun with "
-            f"the version of the run (provenance.json: {provenance.read(folder).get('commit')})"
+            f"the version of the run (provenance.json: {read_provenance(folder).get('commit')})"
         )
 
 

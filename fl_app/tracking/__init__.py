@@ -256,6 +256,7 @@ class RunHealth:
     count over all rounds of the run, also those before it was interrupted. All carry the label
     ``run``, the name of the folder. A run that hangs shows by the age of
     ``murmur_run_last_round_timestamp_seconds``.
+
     Attributes:
         folder: of the run; known from ``begin`` on, as all of these.
         rounds: how many the run was asked for.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.cli import main
-from fl_app.sweep.table import AT_CHANCE
+from fl_app.sweep.show import AT_CHANCE
 from tests.ended import end_ray
 from tests.fl_app.running import damage_job, sweep_table
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from fl_app import api
 from fl_app.cli import main
 from fl_app.run.model_file import KEY, ModelFile
-from fl_app.run.provenance import read
+from fl_app.run.results import read_provenance
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_the_file_says_what_the_model_is_and_what_protects_it(run):
 
 
 def test_versions_and_dates_are_kept(run):
-    known = read(run)
+    known = read_provenance(run)
     assert known["versions"]["torch"] and known["started"] <= known["finished"]
     assert known["commit"] is None or re.fullmatch(r"[0-9a-f]{40}\+?", known["commit"])
 
