@@ -1,5 +1,5 @@
 """Many runs in one folder: jobs by name, their progress, the table at the end.
 
-``sweep`` plans the jobs of `murmur -m` and does one; ``on_ray`` does many at a time; ``progress``
-shows them while they run and ``table`` when they have ended, both from the jobs' folders alone.
+``sweep`` plans the jobs of `murmur -m` and does one; ``on_ray`` does many at a time; ``show``
+shows them while they run and when they have ended, from the jobs' folders alone.
 """

@@ -1,23 +1,29 @@
-"""The tables at the end of a sweep: what differed between the jobs, and how each ended.
+"""What a person sees of a sweep: its jobs while they run, and the tables when they have ended.
 
-Jobs are grouped by their promise (who is protected from whom, at which δ): only ε of one promise
-can be compared. ε is what the statement puts first, against the adversary that a job's budget is
-meant for, for the whole run. Bytes are what clients sent in all rounds.
+Both are read from the jobs' folders alone, so they are the same wherever the jobs run.
+
+In the tables jobs are grouped by their promise (who is protected from whom, at which δ): only ε of
+one promise can be compared. ε is what the statement puts first, against the adversary that a job's
+budget is meant for, for the whole run. Bytes are what clients sent in all rounds.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fl_app.console import LiveDisplay
 from fl_app.report.reading import number
-from fl_app.run.progress import short_name, show_epsilon, shown_path
-from fl_app.sweep.sweep import Job, SweepFolder, is_hydra
+from fl_app.run.progress import describe, short_name, show_epsilon, shown_path
+from fl_app.run.results import read_rows
+from fl_app.sweep.sweep import Job, Sweep, SweepFolder, is_hydra
 from murmur.common import counted
 from murmur.privacy.statement_text import promise
 
@@ -30,6 +36,103 @@ _FORMATS = {ACCURACY: ".4f", "bytes up": ",", "seconds": ".1f"}
 FIGURES = (*_FORMATS, EPSILON, CLAIMED, "state")
 Record = dict[str, Any]
 Row = dict[str, str]
+
+
+class SweepProgress(LiveDisplay):
+    """Shows the jobs of ``sweep`` as they end, until the context ends.
+
+    On a terminal a second bar shows the rounds of the job that moved last; elsewhere each finished
+    job is a line.
+    Rate and time left count the jobs of this command only, not those that were finished before. A
+    search has no known end, so it has no time left either.
+
+    Args:
+        sweep: begun already, since its folder is read here.
+        console: where it is shown.
+
+    Attributes:
+        skipped: keys of the jobs that were finished before this command.
+    """
+
+    def __init__(self, sweep: Sweep, console: Console) -> None:
+        self.sweep, self.folder, self.console = sweep, sweep.folder, console
+        self.skipped = {job.key for job in self.folder.finished(self.folder.jobs())}
+        self._before = sum(job.key in self.skipped for job in self._jobs())
+        self._ended = {job.key for job in self._jobs()} & self.skipped
+        bar = Progress(
+            TextColumn("{task.fields[what]}"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        super().__init__(bar)
+        total = len(sweep.jobs) - self._before if sweep.jobs else None
+        self._all = bar.add_task("", total=total, what="jobs")
+        self._one = bar.add_task("", total=None, what="round")
+
+    def __enter__(self) -> Self:
+        if self._before:
+            self._print(f"{self._before} of {len(self._jobs())} jobs are finished: skipped")
+        self._started = time.monotonic()
+        return super().__enter__()
+
+    def _jobs(self) -> list[Job]:
+        return self.sweep.jobs or self.folder.jobs()
+
+    def _show(self) -> None:
+        jobs = self._jobs()
+        names = dict(zip([job.key for job in jobs], map(" ".join, _named(jobs)), strict=True))
+        open_jobs = [job for job in jobs if job.key not in self._ended]
+        for job in open_jobs:
+            metrics, error = self.folder.metrics(job), self.folder.error(job)
+            if metrics is None and error is None:
+                continue
+            self._ended.add(job.key)
+            done = len(self._ended) - self._before
+            pace = f"{60 * done / (time.monotonic() - self._started):.3g} jobs a minute"
+            self._bar.update(self._all, completed=done, description=pace)
+            if metrics is None:
+                line = f"failed: {error}"
+            else:
+                accuracy = metrics["accuracy_last_5"]
+                line = "" if accuracy is None else f"accuracy {accuracy:.3f}"
+            left = f", {self._left(done)} left" if self.sweep.jobs else ""
+            self._print(
+                f"job {len(self._ended)}/{len(jobs)}  {names[job.key]}  {line}  ({pace}{left})"
+            )
+        if self.console.is_terminal:
+            self._show_rounds(open_jobs, names)
+
+    def _show_rounds(self, jobs: list[Job], names: dict[str, str]) -> None:
+        moved: list[tuple[float, Job]] = []
+        for job in jobs:
+            path = self.folder.path / job.key / "rounds.jsonl"
+            if path.exists() and job.key not in self._ended:
+                moved.append((path.stat().st_mtime, job))
+        if not moved:
+            return
+        job = max(moved, key=lambda pair: pair[0])[1]
+        if rows := read_rows(self.folder.path / job.key / "rounds.jsonl"):
+            self._bar.update(
+                self._one,
+                completed=rows[-1]["round"],
+                total=self.sweep.rounds.get(job.key),
+                description=f"{names[job.key]}  {describe(rows[-1])}",
+            )
+
+    def _left(self, done: int) -> str:
+        """The time left, as long for each job as it took for the ``done`` so far."""
+        remaining = len(self.sweep.jobs) - len(self._ended)
+        seconds = (time.monotonic() - self._started) / done * remaining
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _named(jobs: list[Job]) -> list[list[str]]:
+    keys, values = differing(jobs)
+    return [[f"{k}={v}" for k, v in zip(keys, own, strict=True) if v != ""] for own in values]
 
 
 def differing(jobs: Sequence[Job]) -> tuple[list[str], list[list[str]]]:

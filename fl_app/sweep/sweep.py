@@ -4,7 +4,7 @@
 |---|---|
 | ``KEY/`` | one job's run folder; ``KEY`` follows from the job's settings alone (``job_key``) |
 | ``sweep.json`` | ``{"overrides": [typed words], "jobs": [{"key": ..., "overrides": [...]}]}`` |
-| ``sweep.md`` | the table at the end (``sweep_table``) |
+| ``sweep.md`` | the table at the end (``show_sweep``) |
 
 The jobs may run in other processes, on other machines: what happened is read from the folders.
 

@@ -25,6 +25,23 @@ from fl_app.config.overrides import flat_texts
 Row = Mapping[str, Any]
 RUN_ID = "mlflow-run"  # file in the run's folder: which MLflow run it is
 LAST = "wandb-last-round"  # file in the run's folder: the round up to which W&B has the rows
+MEANINGS = {
+    "murmur_run_finished": "1 once the run has ended by itself",
+    "murmur_run_round": "The last round that has ended",
+    "murmur_run_rounds": "Rounds that the run was asked for",
+    "murmur_run_answered": "Clients that answered in the last round",
+    "murmur_run_failed": "Clients that failed or refused in the last round",
+    "murmur_run_accused": "Clients proven wrong in the last round's secure sum",
+    "murmur_run_failed_total": "Failures and refusals in all rounds",
+    "murmur_run_accused_total": "Proofs of wrong messages in all rounds",
+    "murmur_run_bytes_down_total": "Bytes to clients in all rounds",
+    "murmur_run_bytes_up_total": "Bytes from clients in all rounds",
+    "murmur_run_round_seconds": "Seconds that the last round took",
+    "murmur_run_seconds_total": "Seconds that all rounds took",
+    "murmur_run_epsilon_proven": "Epsilon of the most exposed client so far, proven",
+    "murmur_run_epsilon_assumed": "The same, under the assumptions of the privacy statement",
+    "murmur_run_last_round_timestamp_seconds": "When the last round ended, as Unix time",
+}
 
 
 class Tracker(Protocol):
@@ -227,25 +244,6 @@ def scalars(row: Row) -> dict[str, float]:
         if name != "round" and isinstance(value, int | float) and math.isfinite(value):
             found[name] = float(value)
     return found
-
-
-MEANINGS = {
-    "murmur_run_finished": "1 once the run has ended by itself",
-    "murmur_run_round": "The last round that has ended",
-    "murmur_run_rounds": "Rounds that the run was asked for",
-    "murmur_run_answered": "Clients that answered in the last round",
-    "murmur_run_failed": "Clients that failed or refused in the last round",
-    "murmur_run_accused": "Clients proven wrong in the last round's secure sum",
-    "murmur_run_failed_total": "Failures and refusals in all rounds",
-    "murmur_run_accused_total": "Proofs of wrong messages in all rounds",
-    "murmur_run_bytes_down_total": "Bytes to clients in all rounds",
-    "murmur_run_bytes_up_total": "Bytes from clients in all rounds",
-    "murmur_run_round_seconds": "Seconds that the last round took",
-    "murmur_run_seconds_total": "Seconds that all rounds took",
-    "murmur_run_epsilon_proven": "Epsilon of the most exposed client so far, proven",
-    "murmur_run_epsilon_assumed": "The same, under the assumptions of the privacy statement",
-    "murmur_run_last_round_timestamp_seconds": "When the last round ended, as Unix time",
-}
 
 
 class RunHealth:
