@@ -100,7 +100,7 @@ def prepare(folder: Path, words: list[str]) -> None:
     """What the owner and the server would have put there: data, pool, policy, run, message."""
     from fl_app.config.building import build
     from fl_app.config.composition import choices, compose
-    from fl_app.config.device_terms import pool_digest
+    from fl_app.config.settings import pool_digest
     from fl_app.device.agreement import overrides_for_devices
     from fl_app.run.population import population
     from murmur.learning.training.trainer import Trainer

@@ -186,7 +186,7 @@ def _sweep(words: list[str], arguments: list[str]) -> int:
     """All jobs of a sweep that are not finished yet; 0 if all of them are in the end."""
     from fl_app.config.overrides import quoted
     from fl_app.sweep.on_ray import run_jobs, warm_up
-    from fl_app.sweep.show import SweepProgress, show_sweep, show_sweep
+    from fl_app.sweep.show import SweepProgress, show_sweep
     from fl_app.sweep.sweep import Sweep, is_hydra
 
     console = fl_app.console.console()

@@ -4,5 +4,5 @@
 ``data`` opens what the owner has named. ``resident`` takes messages from the SuperNode by
 ``flower_runtime``; ``serving`` answers them with what is installed here, and ``health`` says how it
 goes. ``guard`` answers with anybody's app, which runs in ``guarded``, locked in by ``sandbox``.
-What a run asks of such data is in ``fl_app.config.device_terms``.
+What a run asks of such data: ``fl_app.config.settings.DeviceTerms``.
 """

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.config.device_terms import DeviceTerms, pool_digest
+from fl_app.config.settings import DeviceTerms, pool_digest
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from fl_app.run.population import Population
 from murmur.learning.data import own_data, tables

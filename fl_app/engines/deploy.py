@@ -20,10 +20,9 @@ import tomli_w
 from fl_app.config.building import build
 from fl_app.config.composition import choices, compose
 from fl_app.config.conf_files import CONF
-from fl_app.config.device_terms import pool_digest
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import to_run_config
-from fl_app.config.settings import FederationSettings
+from fl_app.config.settings import FederationSettings, pool_digest
 from fl_app.device.agreement import overrides_for_devices
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder

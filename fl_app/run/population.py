@@ -24,9 +24,8 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config.building import build
 from fl_app.config.composition import installed
 from fl_app.config.conf_files import groups
-from fl_app.config.device_terms import DeviceTerms
 from fl_app.config.errors import ConfigError
-from fl_app.config.settings import FederationSettings
+from fl_app.config.settings import DeviceTerms, FederationSettings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.partitions import Dealt, Drawn, Shares, label_counts

@@ -347,7 +347,7 @@ def _data(config: Mapping[str, Any], folder: Path) -> Iterator[Check]:
         config: the device's node-config.
         folder: the device's; what is read is kept in its cache, as in a run.
     """
-    from fl_app.config.device_terms import DeviceTerms
+    from fl_app.config.settings import DeviceTerms
     from fl_app.device.node_settings import OwnerSettings
 
     own = OwnerSettings.of(config)

@@ -13,8 +13,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fl_app.run.hosts
 from fl_app.client_app import app
-from fl_app.config.device_terms import pool_digest
 from fl_app.config.overrides import to_run_config
+from fl_app.config.settings import pool_digest
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
 from fl_app.run.clients import build_model

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.config.device_terms import pool_digest
+from fl_app.config.settings import pool_digest
 from murmur.learning.data.datasets import digits
 
 POOL = digits().train.images[:100]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from fl_app.config.device_terms import DeviceTerms
+from fl_app.config.settings import DeviceTerms
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.data.tables import huggingface, table

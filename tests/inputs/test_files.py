@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fl_app.config.device_terms import DeviceTerms
+from fl_app.config.settings import DeviceTerms
 from fl_app.device.data import load_own
 from fl_app.device.node_settings import OwnerSettings
 from murmur.learning.data import own_data, tables

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fl_app.config.device_terms import DeviceTerms, pool_digest
+from fl_app.config.settings import DeviceTerms, pool_digest
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from murmur.learning.data.datasets import DataError
