@@ -55,7 +55,7 @@ THOROUGH = (
     "murmur/flower/test_texts.py",
     "fl_app/tools/test_resume.py",
     "fl_app/tools/test_audit_of_sums.py",
-    "fl_app/audit/test_canaries.py",
+    "fl_app/run/test_canaries.py",
     "fl_app/engines/test_engines.py",
     "fl_app/test_compute.py",
     "murmur/privacy/ledger/test_export.py",

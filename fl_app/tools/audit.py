@@ -1,7 +1,7 @@
 """``murmur audit``: attack the releases of a configuration or a run, and say what ε that measured.
 
 Every adversary of the privacy statement is given what it sees: a client's message (labels and
-evaluations as well), a secure sum, or the next model (``fl_app.audit.attack``), for two neighbours
+evaluations as well), a secure sum, or the next model (``fl_app.attack``), for two neighbours
 of the claim's own unit and adjacency (``Pair``). Each is attacked twice: one
 release, and all of a client's over the run, of models the last one. What it achieves is a lower
 bound on ε with 99.9% confidence: above the proven figure it shows a broken mechanism or proof, far
@@ -32,8 +32,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemaining
 import fl_app.console
 from clients.base import Task, has_canaries
 from clients.protected_evaluation import PROTECTED, EvaluationClient
-from fl_app.audit import attack, sums
-from fl_app.audit.attack import Finding, Messages, Pair, Source, View
+from fl_app.attack import Finding, Messages, Pair, Source, View
+from fl_app import attack
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
@@ -281,7 +281,7 @@ def findings(
         if only not in (None, exposure.threat):
             continue
         if exposure.threat is Threat.SECURE_AGGREGATION:
-            yield from _sums(sums.SecureSum, node, exposure, statement, effort)
+            yield from _sums(attack.SecureSum, node, exposure, statement, effort)
             continue
         if exposure.threat is Threat.LOCAL:  # others' answers may cost more than this client's
             exposure = replace(exposure, per_round=release)
@@ -318,11 +318,11 @@ def findings(
         adversary = "a server that sees sums of protected evaluations only"
         seen = Exposure(Threat.SECURE_AGGREGATION, adversary, event, {})
         seen = with_evaluation(seen, event, {0: 1})
-        yield from _sums(sums.EvaluationSums, node, seen, statement, effort)
+        yield from _sums(attack.EvaluationSums, node, seen, statement, effort)
 
 
 def _sums(
-    kind: type[sums.SecureSum],
+    kind: type[attack.SecureSum],
     node: SimulatedHost,
     exposure: Exposure,
     statement: Statement,
@@ -341,7 +341,7 @@ def _sums(
         As ``findings``; None for a sum that does not come about, with the reason in the adversary's
         name.
     """
-    config = sums.with_sums(node.config)
+    config = attack.with_sums(node.config)
     with tempfile.TemporaryDirectory() as folder:
         try:
             strategy = Experiment(config).strategy
@@ -356,19 +356,19 @@ def _sums(
             chosen = [ordered[-1], ordered[0]]
         asked_for = {
             "": config,
-            ", all others being asked for no noise": sums.without_noise(config),
+            ", all others being asked for no noise": attack.without_noise(config),
         }
         for victim, lie in product(chosen, asked_for):
             who = f"{exposure.adversary}: client {victim}, of weight {weights[victim]}{lie}"
             seen = replace(exposure, adversary=who)
             place = Path(folder) / f"{victim}{bool(lie)}"
-            own = sums.Asked(config, SimulatedHome.of(place / "own"))
+            own = attack.Asked(config, SimulatedHome.of(place / "own"))
             others = own
             if lie:
-                others = sums.Asked(asked_for[lie], SimulatedHome.of(place / "others"))
+                others = attack.Asked(asked_for[lie], SimulatedHome.of(place / "others"))
             try:
                 summed = kind(strategy, own, others, victim)
-            except sums.SumRefusedError as refused:
+            except attack.SumRefusedError as refused:
                 seen = replace(seen, adversary=f"{who}; no sum comes about ({refused})")
                 yield seen, Bound.of(seen, statement, 1), None
                 continue
@@ -377,7 +377,7 @@ def _sums(
 
 def _summed(
     strategy: CohortStrategy,
-    summed: sums.SecureSum,
+    summed: attack.SecureSum,
     exposure: Exposure,
     statement: Statement,
     effort: Effort,
@@ -469,7 +469,7 @@ def _attack(
 ) -> Finding | None:
     """Attack ``count`` releases together, with the pair that is told apart best.
 
-    None where this is planned only. Arguments as ``fl_app.audit.attack.attack``.
+    None where this is planned only. Arguments as ``fl_app.attack.attack``.
     """
     seen, scouts = effort.looks(messages, count)
     if effort.planned is not None:

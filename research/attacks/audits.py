@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.pictures import save
 from benchmarks.runs import RunFile, print_table, run_once
-from fl_app.audit.attack import Finding
+from fl_app.attack import Finding
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost

@@ -6,8 +6,8 @@ In each case an earlier version charged less than an attack shows.
 import numpy as np
 import pytest
 
-from fl_app.audit import sums
-from fl_app.audit.sums import Asked, SecureSum, with_sums
+from fl_app.attack import Asked, SecureSum, with_sums
+from fl_app import attack
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
@@ -87,8 +87,8 @@ def test_a_sum_is_that_of_different_clients_weights_and_places(tmp_path):
 def test_the_whole_way_gives_what_its_shortcut_gives(tmp_path):
     summed = sum_of(VOTES, tmp_path)
     data = summed.data_of(0)
-    checked = [summed(data, NoiseGenerator.seeded(n)) for n in range(sums.CHECKED)]
-    added = [summed(data, NoiseGenerator.seeded(n)) for n in range(sums.CHECKED)]
+    checked = [summed(data, NoiseGenerator.seeded(n)) for n in range(attack.CHECKED)]
+    added = [summed(data, NoiseGenerator.seeded(n)) for n in range(attack.CHECKED)]
     assert np.array_equal(checked, added)
 
 
@@ -106,7 +106,7 @@ def test_what_loses_a_bit_on_the_way_is_found(tmp_path, monkeypatch, part):
         monkeypatch.setattr(
             SecureServer, "total", lambda *given, **named: total(*given, **named) + 1
         )
-    with pytest.raises((RuntimeError, sums.SumRefusedError)):
+    with pytest.raises((RuntimeError, attack.SumRefusedError)):
         sum_of(VOTES, tmp_path)
 
 
