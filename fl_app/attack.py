@@ -422,6 +422,7 @@ class SecureSum:
     draws the sum goes the whole way, through policy, ledger, collector, masks and unmasking, and
     must be, to the last bit, the weighted sum of what was drawn; later draws are added up as these
     were.
+
     Args:
         strategy: of a configuration with secure sums on.
         node: hosts the victim.

@@ -32,8 +32,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemaining
 import fl_app.console
 from clients.base import Task, has_canaries
 from clients.protected_evaluation import PROTECTED, EvaluationClient
-from fl_app.attack import Finding, Messages, Pair, Source, View
 from fl_app import attack
+from fl_app.attack import Finding, Messages, Pair, Source, View
 from fl_app.config.composition import compose, load
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment

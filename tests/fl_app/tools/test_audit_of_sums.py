@@ -6,8 +6,8 @@ In each case an earlier version charged less than an attack shows.
 import numpy as np
 import pytest
 
-from fl_app.attack import Asked, SecureSum, with_sums
 from fl_app import attack
+from fl_app.attack import Asked, SecureSum, with_sums
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.hosts import SimulatedHost
@@ -56,7 +56,7 @@ ROWS = [
 def audited(tmp_path, monkeypatch):
     """(adversary, bound, finding) of every attack on the sums of a configuration."""
     monkeypatch.setattr("fl_app.tools.audit.SCOUTS", 20)
-    monkeypatch.setattr(sums, "CHECKED", 1)
+    monkeypatch.setattr(attack, "CHECKED", 1)
 
     def run(words, runs):
         config = compose(words)
