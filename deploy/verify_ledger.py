@@ -43,6 +43,16 @@ class UnsupportedError(Exception):
     """No ε is derived here."""
 
 
+def names(client):
+    """The clients of a charge: one, or a simulation's block such as ``clients<TAB>0-99,105``."""
+    if not client.startswith("clients\t"):
+        return [client]
+    spans = [part.partition("-") for part in client[8:].split(",")]
+    if any(int(last or first) - int(first) > 1023 for first, _, last in spans):
+        raise ValueError(f"{client[:40]}: is no block of clients")
+    return [str(i) for first, _, last in spans for i in range(int(first), int(last or first) + 1)]
+
+
 def check(path, expected):
     """The charges in the export, by client: [(time, event text)]; and the header."""
     with open(path, encoding="utf-8", newline="") as file:
@@ -73,12 +83,13 @@ def check(path, expected):
             raise ValueError(f"entry {number}: time runs backwards")
         time, request = max(time, row["time"]), row["request"]
         if row["kind"] == "charge":
-            asked_for = tuple(values[3:7])
-            if asked_for in asked or request in answered:
-                raise ValueError(f"entry {number}: charges what was charged or answered before")
-            asked.add(asked_for)
+            for client in names(values[3]):
+                asked_for = (client, *values[4:7])
+                if asked_for in asked or request in answered:
+                    raise ValueError(f"entry {number}: charges what was charged or answered before")
+                asked.add(asked_for)
+                clients[client].append((row["time"], row["body"]))
             charged.add(request)
-            clients[row["client"]].append((row["time"], row["body"]))
         elif row["kind"] != "answer" or request not in charged or request in answered:
             raise ValueError(f"entry {number}: is no answer to a request charged before")
         else:

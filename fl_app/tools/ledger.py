@@ -208,14 +208,15 @@ def _verify(ledger: Ledger, options: argparse.Namespace) -> None:
         LedgerError: names the entry that is wrong.
     """
     ledger.verify()
-    clients = ledger.clients()
-    whose = counted(len(clients), "client")
+    clients = len(ledger.clients())
+    releases = ledger.releases()
+    whose = counted(clients, "client")
     if options.client is not None:
-        clients = [options.client]
+        clients = 1
+        releases = len(ledger.events(options.client))
         whose = f"client {options.client}"
-    releases = sum(len(ledger.events(client)) for client in clients)
     if options.json:
-        counts = {"clients": len(clients), "releases": releases}
+        counts = {"clients": clients, "releases": releases}
         print(json.dumps({"intact": True, "id": ledger.id, **counts}))
     else:
         print(f"{ledger.path}: intact; {counted(releases, 'release')} by {whose}")
@@ -229,8 +230,8 @@ def _show_clients(ledger: Ledger, options: argparse.Namespace, policy: Policy | 
     """
     lives: dict[str, _Life] = {}
     for entry in ledger.entries():
-        if entry.client is not None:
-            life = lives.setdefault(entry.client, _Life(first=entry.time))
+        for client in entry.clients:
+            life = lives.setdefault(client, _Life(first=entry.time))
             life.last = entry.time
             life.releases += 1
             life.runs.add(entry.run)

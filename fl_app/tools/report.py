@@ -122,8 +122,7 @@ def mechanisms(run: Path) -> list[str]:
     if not (run / _LEDGER).exists():
         return []
     with Ledger(run / _LEDGER, create=False) as ledger:
-        events = {event for client in ledger.clients() for event in ledger.events(client)}
-    return sorted(map(describe, events))
+        return sorted(map(describe, ledger.kinds()))
 
 
 def _write(option: str, out: Path, content: bytes) -> None:

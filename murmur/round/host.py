@@ -115,6 +115,9 @@ class Home(Protocol):
         What the owner lets out.
     free_reports : bool
         Whether a report that costs nothing may leave, as to the researcher of a simulation.
+    in_blocks : bool
+        Whether the ledger has one entry for many clients that are charged alike, and the policy is
+        asked once for all of them that have spent the same.
     """
 
     @property
@@ -125,6 +128,8 @@ class Home(Protocol):
     def policy(self) -> Policy: ...  # noqa: D102
     @property
     def free_reports(self) -> bool: ...  # noqa: D102
+    @property
+    def in_blocks(self) -> bool: ...  # noqa: D102
 
     @property
     def memory(self) -> Path:
@@ -160,6 +165,7 @@ class SimulatedHome:
     run: str
     policy: Policy
     free_reports: bool = True
+    in_blocks = True
 
     @classmethod
     def of(cls, folder: Path, policy: str | None = None, run: str | None = None) -> SimulatedHome:
@@ -206,6 +212,7 @@ class DeviceHome:
     run: str
     policy: Policy
     free_reports = False
+    in_blocks = False
 
     @property
     def memory(self) -> Path:
@@ -225,8 +232,8 @@ class DeviceHome:
 class Data(Protocol):
     """The data of the clients that live here.
 
-    Opened once an owner's policy has admitted a release and before it is charged: what cannot be
-    opened costs nothing.
+    On a device opened once an owner's policy has admitted a release and before it is charged: what
+    cannot be opened costs nothing. In a simulation they are open.
     """
 
     def of(self, client: int) -> LocalData:
@@ -425,7 +432,11 @@ class Host:
                 admitted.add(task.client)
             else:
                 charges[task.client] = charge
-        outcomes = self.ledger.charge(list(charges.values()), admit=self._admit)
+        admit = self._admit
+        if self.home.in_blocks:
+            admit = self._allow  # a simulation's data are open
+        asked = list(charges.values())
+        outcomes = self.ledger.charge(asked, admit, blocks=self.home.in_blocks)
         for (client, charge), outcome in zip(charges.items(), outcomes, strict=True):
             if outcome.may_compute:
                 admitted.add(client)

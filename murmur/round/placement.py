@@ -81,14 +81,15 @@ class SimulatedPlacement:
             return list(clients)
         try:
             with Ledger(self.ledger, create=False) as ledger:
-                asked = (number, purpose)
-                return [
+                charged = {
                     client
-                    for client in clients
-                    if any((e.round, e.purpose) == asked for e in ledger.entries(client))
-                ]
+                    for entry in ledger.entries()
+                    if (entry.round, entry.purpose) == (number, purpose)
+                    for client in entry.clients
+                }
         except LedgerError:
             return list(clients)
+        return [client for client in clients if str(client) in charged]
 
 
 class DevicePlacement:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from murmur.privacy.ledger.blocks import NOTHING, Tally, names_in, plus, together
 from murmur.privacy.ledger.entry import Entry, LedgerError
 
 FORMAT = 2
@@ -182,41 +183,59 @@ class History:
         position: the last entry that was taken in; 0 for none.
         seal: that entry's seal, or the header's digest.
         time: the latest time so far.
-        spends: by client, how often each event text was charged, over the client's whole life.
+        spends: what each client was charged, over its whole life. Those who have spent the same
+            share a tally.
     """
 
     position: int
     seal: bytes
     time: str = ""
-    spends: dict[str, Counter[str]] = field(default_factory=dict)
+    spends: dict[str, Tally] = field(default_factory=dict)
 
     def take_in(self, entries: Iterable[Entry], signer: Signer) -> None:
         """Go on with ``entries``; LedgerError at the first that does not verify."""
         for group in follow(self.position, self.seal, entries, signer):
-            for entry in group:
-                self.add(entry)
+            self.add(group)
 
-    def add(self, entry: Entry) -> None:
-        """Take in an entry that was verified and comes next.
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Take in ``entries``, which were verified and come next.
 
         A charge is spent from here on, whether or not it was answered.
         """
-        self.position = entry.position
-        self.seal = entry.seal
-        self.time = max(self.time, entry.time)
-        if entry.client is not None:
-            self.spends.setdefault(entry.client, Counter())[entry.body] += 1
+        charged: dict[Sequence[str], Counter[str]] = defaultdict(Counter)
+        for entry in entries:
+            charged[tuple(entry.clients)][entry.body] += 1
+            self.position = entry.position
+            self.seal = entry.seal
+            self.time = max(self.time, entry.time)
+        for names, more in charged.items():
+            grown: dict[Tally, Tally] = {}
+            for name in names:
+                before = self.spends.get(name, NOTHING)
+                if before not in grown:
+                    grown[before] = plus(before, more)
+                self.spends[name] = grown[before]
 
     def to_text(self) -> str:
         """A snapshot, to be signed, from which reading can go on later: JSON, the seal in hex."""
-        plain = {**self.__dict__, "seal": self.seal.hex()}
+        alike: dict[Tally, list[str]] = defaultdict(list)
+        for name, tally in self.spends.items():
+            alike[tally].append(name)
+        spends = {
+            clients: dict(sorted(tally))
+            for tally, names in alike.items()
+            for clients in together(names)
+        }
+        plain = {**self.__dict__, "seal": self.seal.hex(), "spends": spends}
         return json.dumps(plain, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> History:
         """The inverse of ``to_text``, for text whose signature was checked."""
         plain = json.loads(text)
-        spends = {client: Counter(tally) for client, tally in plain["spends"].items()}
+        spends: dict[str, Tally] = {}
+        for clients, counts in plain["spends"].items():
+            spends.update(dict.fromkeys(names_in(clients), frozenset(counts.items())))
         return cls(plain["position"], bytes.fromhex(plain["seal"]), plain["time"], spends)
 
 
@@ -235,7 +254,7 @@ class Transaction:
     def charge(
         self, client: str, run: str, round: int, purpose: str, request: str, event: str
     ) -> None:
-        """Append: ``client`` will release ``event``, given as its text."""
+        """Append: ``client``, or each of a block, will release ``event``, given as its text."""
         self._append("charge", client, run, round, purpose, request, event)
 
     def answer(self, run: str, round: int, request: str, digest: str) -> None:

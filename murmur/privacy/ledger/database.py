@@ -125,10 +125,12 @@ def keep_snapshot(database: sqlite3.Connection, history: History, signer: Signer
     """Store ``history``, in the caller's transaction, if the last snapshot is far back.
 
     With snapshots, opening a long ledger does not read all of it. A snapshot's size grows with
-    the number of clients, and so does the distance between two. The newest two are kept.
+    the number of lives that clients have led, and so does the distance between two. The newest two
+    are kept.
     """
     (newest,) = database.execute("SELECT coalesce(max(position), 0) FROM snapshots").fetchone()
-    if history.position - newest < max(SNAPSHOT_EVERY, 10 * len(history.spends)):
+    since = history.position - newest
+    if since < SNAPSHOT_EVERY or since < 10 * len(set(history.spends.values())):
         return
     text = history.to_text()
     database.execute("DELETE FROM snapshots WHERE position < ?", [newest])

@@ -11,13 +11,14 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, UnknownEvent, event_from_dict
+from murmur.privacy.ledger.blocks import MARK, Tally, names_in
 
 _JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
 _LONGEST_NAME = 256
@@ -112,7 +113,8 @@ class Entry(NamedTuple):
         time: in UTC, ISO 8601 with milliseconds; never decreases.
         kind: "charge" (``client`` will release ``body``, an event as JSON) or "answer" (the reply
             to ``request``, whose SHA-256 is ``body``, is committed and may leave).
-        client: whose release a charge is; None for answers, which may hold several clients'.
+        client: whose release a charge is, or whose (``blocks``); None for answers, which may hold
+            several clients'.
         run: the run's name on this device.
         round: the round's number.
         purpose: what a charge was for; None for answers.
@@ -141,6 +143,14 @@ class Entry(NamedTuple):
         """What a charge released; an UnknownEvent where a newer version wrote it."""
         return event_from_text(self.body)
 
+    @property
+    def clients(self) -> Sequence[str]:
+        """Whose release a charge is: one client, or a block; LedgerError for a malformed block."""
+        try:
+            return names_in(self.client)
+        except ValueError as error:
+            raise LedgerError(f"entry {self.position}: {error}") from error
+
     def encoding(self) -> str:
         """The sealed part: a JSON array, in ASCII, of every field before the seal."""
         return _JSON.encode([*self[:-3], self.previous.hex()])
@@ -150,7 +160,9 @@ class Entry(NamedTuple):
         return hashlib.sha256(self.encoding().encode()).digest()
 
     def __str__(self) -> str:
-        whose = f"client {self.client}, " if self.client is not None else ""
+        whose = f"client {self.client:.40}, " if self.client is not None else ""
+        if whose.startswith(f"client {MARK}"):
+            whose = whose.removeprefix("client ").replace("\t", " ")
         return f"entry {self.position} ({self.kind}, {whose}run {self.run}, round {self.round})"
 
 
@@ -178,17 +190,18 @@ def event_from_text(text: str) -> Event:
         return UnknownEvent(text)
 
 
-def composed(tally: Mapping[str, int]) -> ComposedEvent:
-    """All of a client's releases as one event; ``tally`` counts them by event text.
+@lru_cache(maxsize=4096)
+def composed(tally: Tally) -> ComposedEvent:
+    """All of a client's releases as one event.
 
     Equal releases stand once with their count, in the order of their texts, so that equal lives
-    give equal events (which accountants cache by). Counts below 1 are left out.
+    give equal events (which accountants cache by).
     """
     parts: list[Event] = []
-    for text, count in sorted(tally.items()):
+    for text, count in sorted(tally):
         if count == 1:
             parts.append(event_from_text(text))
-        elif count > 1:
+        else:
             parts.append(RepeatedEvent(event_from_text(text), count))
     return ComposedEvent(tuple(parts))
 

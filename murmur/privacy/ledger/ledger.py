@@ -8,12 +8,14 @@ refused. What ``admit`` (the owner's policy) says is asked while other writers a
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from murmur.privacy.events import ComposedEvent, Event, UnknownEvent
+from murmur.privacy.ledger.blocks import MARK, NOTHING, Tally, plus, together
 from murmur.privacy.ledger.chain import Header, Transaction
 from murmur.privacy.ledger.entry import (
     Charge,
@@ -30,8 +32,11 @@ from murmur.privacy.ledger.log import Log
 from murmur.privacy.policy import Refusal
 
 _PAGE = 1_000
+_IS_BLOCK = f"substr(client, 1, {len(MARK)}) = '{MARK}'"
 _NO_OTHER = "no other ledger counts what this device has released"
 _NEW_NAME = "a new run needs a name of its own"
+
+_About = tuple[str, int, str]  # run, round and purpose: with a client, the name of a release
 
 Admission = Callable[[Charge, ComposedEvent], None]
 """Called with a charge and all that its client has spent before; raises Refusal to refuse it."""
@@ -97,18 +102,26 @@ class Ledger:
         """
         return self._log.signer.sign("export", f"{position} {seal} {time}").hex()
 
-    def charge(self, charges: Sequence[Charge], admit: Admission | None = None) -> list[Outcome]:
+    def charge(
+        self, charges: Sequence[Charge], admit: Admission | None = None, *, blocks: bool = False
+    ) -> list[Outcome]:
         """Charge releases before they happen, all in one transaction; one outcome for each.
 
         ``admit`` decides while writers are kept out, so that no two processes can each find room
         for the same last bit of a budget. It is asked again about a charge that was made before
         but never answered. A refused charge leaves no entry and does not touch the others.
+
+        ``blocks``: charges that are alike but for the client stand together in one entry for up to
+        1,024 clients, and ``admit`` is asked once for all of those who have spent the same. For
+        simulations, where no client's life is told from another's by who it is.
         """
         if not charges:
             return []
         with self._log.writing() as transaction:
-            batch = _Batch(self._log, transaction, admit)
-            return [batch.decide(charge) for charge in charges]
+            batch = _Batch(self._log, transaction, admit, blocks)
+            outcomes = [batch.decide(charge) for charge in charges]
+            batch.append()
+            return outcomes
 
     def store_reply(
         self,
@@ -165,18 +178,25 @@ class Ledger:
         Also what was charged and never answered: whether it has left is not known.
         """
         with self._log.reading():
-            return composed(self._log.history.spends.get(str(client), {}))
+            return composed(self._log.history.spends.get(str(client), NOTHING))
 
     def events(self, client: int | str) -> list[Event]:
         """Every release of ``client``; equal ones stand together, not in their order in time."""
         with self._log.reading():
-            tally = Counter(self._log.history.spends.get(str(client), {}))
-        return [event_from_text(text) for text in sorted(tally.elements())]
+            tally = sorted(self._log.history.spends.get(str(client), NOTHING))
+        return [event_from_text(text) for text, count in tally for _ in range(count)]
+
+    def kinds(self) -> set[Event]:
+        """What was ever charged to anybody, each event once."""
+        with self._log.reading():
+            tallies = set(self._log.history.spends.values())
+        return {event_from_text(text) for tally in tallies for text, _ in tally}
 
     def releases(self) -> int:
         """How many releases were ever charged, of all clients together."""
         with self._log.reading():
-            return sum(tally.total() for tally in self._log.history.spends.values())
+            tallies = Counter(self._log.history.spends.values())
+        return sum(n * count for tally, n in tallies.items() for _, count in tally)
 
     def clients(self) -> list[str]:
         """Every client that was ever charged; numbers first, in their order."""
@@ -186,20 +206,26 @@ class Ledger:
     def entries(self, client: int | str | None = None, run: str | None = None) -> Iterator[Entry]:
         """Entries in order, each covered by a signature; of one client or run, if named.
 
+        A client's are also those of the blocks that it is in (``Entry.clients``).
+
         Read in pages, so that a long ledger is never in memory as a whole and writers can come in
         between two pages.
         """
         where = "position > ?"
         values: list[int | str] = [0]
-        for column, value in (("client", client), ("run", run)):
-            if value is not None:
-                where += f" AND {column} = ?"
-                values.append(str(value))
+        if client is not None:
+            where += f" AND (client = ? OR {_IS_BLOCK})"
+            values.append(str(client))
+        if run is not None:
+            where += " AND run = ?"
+            values.append(run)
         while True:
             with self._log.reading():
                 rows = self._log.rows(f"WHERE {where} ORDER BY position LIMIT {_PAGE}", *values)
                 page = [self._log.authentic(entry) for entry in rows]
-            yield from page
+            for entry in page:
+                if client is None or str(client) in entry.clients:
+                    yield entry
             if len(page) < _PAGE:
                 return
             values[0] = page[-1].position
@@ -230,31 +256,57 @@ class _Batch:
     A charge is admitted after those before it: two of one client cannot both take its last bit.
     """
 
-    def __init__(self, log: Log, transaction: Transaction, admit: Admission | None) -> None:
+    def __init__(
+        self, log: Log, transaction: Transaction, admit: Admission | None, blocks: bool
+    ) -> None:
         self._log = log
         self._transaction = transaction
         self._admit = admit
-        self._asked: set[tuple[str, int, str, str]] = set()
+        self._blocks = blocks
+        self._asked: set[tuple[_About, str]] = set()
         self._answers: dict[str, Entry | None] = {}
-        self._new: dict[str, Counter[str]] = {}  # charged in this batch, by client
+        self._earlier: dict[_About, dict[str, Entry]] = {}
+        self._spent: dict[str, Tally] = {}  # of those charged in this batch
+        self._decisions: dict[tuple[object, ...], Outcome] = {}
+        self._new: dict[tuple[str, int, str, str, str], list[str]] = defaultdict(list)
 
     def decide(self, charge: Charge) -> Outcome:
-        """What becomes of ``charge``; a new one is appended to the transaction."""
+        """What becomes of ``charge``; a new one is in the transaction after ``append``."""
         client = charge.client_id
-        key = (charge.run, charge.round, charge.purpose, client)
-        if key in self._asked:
+        about = (charge.run, charge.round, charge.purpose)
+        if (about, client) in self._asked:
             return _refused(f"client {client} is asked twice in one message", "asked-twice")
-        self._asked.add(key)
+        self._asked.add((about, client))
         if charge.request not in self._answers:
             self._answers[charge.request] = _answer_to(self._log, charge.request)
         answer = self._answers[charge.request]
         if answer is not None:
             return self._answered(charge, answer)
-        where = "WHERE kind = 'charge' AND run = ? AND round = ? AND purpose = ? AND client = ?"
-        earlier = self._log.find(where, *key)
+        if about not in self._earlier:
+            self._earlier[about] = self._charged_before(about)
+        earlier = self._earlier[about].get(client)
         if earlier is not None:
-            return self._repeated(charge, earlier)
+            return self._repeated(charge, self._log.authentic(earlier))
         return self._charged(charge)
+
+    def append(self) -> None:
+        """Add what was newly charged to the transaction."""
+        for about, names in self._new.items():
+            clients = names
+            if self._blocks:
+                clients = together(names)
+            for client in clients:
+                self._transaction.charge(client, *about)
+
+    def _charged_before(self, about: _About) -> dict[str, Entry]:
+        """Who has an entry for that release; blocks, which name many, are verified at once."""
+        found: dict[str, Entry] = {}
+        where = "WHERE kind = 'charge' AND run = ? AND round = ? AND purpose = ?"
+        for entry in self._log.rows(where, *about):
+            if len(entry.clients) > 1:
+                self._log.authentic(entry)
+            found.update(dict.fromkeys(entry.clients, entry))
+        return found
 
     def _answered(self, charge: Charge, answer: Entry) -> Outcome:
         """The same bytes again, if this is the release that they were for and they are kept."""
@@ -294,20 +346,29 @@ class _Batch:
         if outcome.status is Status.CHARGED:
             client = charge.client_id
             body = event_text(charge.event)
-            self._transaction.charge(
-                client, charge.run, charge.round, charge.purpose, charge.request, body
-            )
-            self._new.setdefault(client, Counter())[body] += 1
+            about = (charge.run, charge.round, charge.purpose, charge.request, body)
+            self._new[about].append(client)
+            self._spent[client] = _after(self._of(client), body)
         return outcome
 
-    def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
-        """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry.
+    def _of(self, client: str) -> Tally:
+        """What ``client`` has spent; what was charged earlier in the same batch counts."""
+        return self._spent.get(client) or self._log.history.spends.get(client, NOTHING)
 
-        What was charged earlier in the same batch counts as spent.
-        """
-        spent = self._log.history.spends.get(charge.client_id, Counter())
-        if charge.client_id in self._new:
-            spent = spent + self._new[charge.client_id]
+    def _admitted(self, charge: Charge, already: str | None, outcome: Outcome) -> Outcome:
+        """``outcome`` unless admission refuses; ``already``: this charge's own earlier entry."""
+        spent = self._of(charge.client_id)
+        if not self._blocks:
+            return self._decided(charge, spent, already, outcome)
+        about = (charge.run, charge.round, charge.purpose, charge.request)
+        alike = (about, charge.event, spent, already)
+        if alike not in self._decisions:
+            self._decisions[alike] = self._decided(charge, spent, already, outcome)
+        return self._decisions[alike]
+
+    def _decided(
+        self, charge: Charge, spent: Tally, already: str | None, outcome: Outcome
+    ) -> Outcome:
         try:
             _ask(self._admit, charge, spent, already)
         except Refusal as refusal:
@@ -315,19 +376,25 @@ class _Batch:
         return outcome
 
 
-def _ask(admit: Admission | None, charge: Charge, spent: Counter[str], already: str | None) -> None:
+@lru_cache(maxsize=4096)
+def _after(spent: Tally, body: str) -> Tally:
+    """``spent``, and ``body`` charged once more."""
+    return plus(spent, {body: 1})
+
+
+def _ask(admit: Admission | None, charge: Charge, spent: Tally, already: str | None) -> None:
     """Refusal unless ``admit`` lets ``charge`` out after what its client has ``spent``.
 
     ``already``: the charge's own entry, where ``spent`` holds it.
     """
-    if any(isinstance(event_from_text(text), UnknownEvent) for text in spent):
+    if any(isinstance(event_from_text(text), UnknownEvent) for text, _ in spent):
         raise Refusal(
             f"client {charge.client_id} has released what this version cannot account for, so "
             "nothing more is; a newer version of Murmur wrote that entry and can read it",
             "unsupported",
         )
     if already is not None:
-        spent = spent - Counter({already: 1})
+        spent = plus(spent, {already: -1})
     if admit is not None:
         admit(charge, composed(spent))
 
@@ -383,9 +450,13 @@ def _admitted_reply(log: Log, request: str, admit: Admission | None) -> bytes | 
     where = "WHERE kind = 'charge' AND run = ? AND round = ? AND request = ?"
     for row in log.rows(where, answer.run, answer.round, request):
         entry = log.authentic(row)
-        spent = log.history.spends[str(entry.client)]
-        about = (str(entry.client), entry.run, entry.round, str(entry.purpose))
-        _ask(admit, Charge(*about, request, entry.event), spent, entry.body)
+        asked = set()
+        for client in entry.clients:
+            spent = log.history.spends[client]
+            if spent not in asked:
+                about = (client, entry.run, entry.round, str(entry.purpose))
+                _ask(admit, Charge(*about, request, entry.event), spent, entry.body)
+                asked.add(spent)
     return kept
 
 

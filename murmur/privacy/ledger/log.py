@@ -112,9 +112,8 @@ class Log:
                 if self._connection.in_transaction:
                     self.execute("ROLLBACK")
                 raise
-            for entry in entries:
-                self.history.add(entry)
             if entries:
+                self.history.add(entries)
                 self._write_anchor()
 
     def rows(self, clause: str, *values: object) -> Iterator[Entry]:

@@ -40,13 +40,16 @@ def exit_status(process):
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def release_rounds(path, released, first, progress):
-    """A device at work: charge, answer, store, and only then let the bytes leave."""
+def release_rounds(path, released, first, progress, blocks):
+    """A device at work: charge, answer, store, and only then let the bytes leave.
+
+    ``blocks``: it is a simulation's node.
+    """
     ledger = Ledger(path)
     out = os.open(released, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in range(first, 10**9):
         os.write(progress, b".")
-        outcomes = ledger.charge(charges(number))
+        outcomes = ledger.charge(charges(number), blocks=blocks)
         request = digest("run", number)
         if any(outcome.may_compute for outcome in outcomes):
             reply = ledger.store_reply(request, os.urandom(8))
@@ -77,25 +80,25 @@ def kill_at_work(work, questions, share, pace):
 
 
 def test_killed_200_times_the_ledger_never_shows_less_than_was_released(tmp_path, monkeypatch):
-    """Eight ledgers, since each is read whole after each kill."""
+    """Eight ledgers, since each is read whole after each kill; half of them charge in blocks."""
     monkeypatch.setattr(database, "SNAPSHOT_EVERY", 50)
     rng = np.random.default_rng(20230803)
     hits = []
     for ledger in range(8):
         (tmp_path / str(ledger)).mkdir()
-        hits.append(killed_25_times(tmp_path / str(ledger), rng))
+        hits.append(killed_25_times(tmp_path / str(ledger), rng, blocks=ledger % 2 == 1))
     released, half_done, replayed = np.sum(hits, axis=0)
     # The kills did hit: many in the middle of a question, some after its reply was stored.
     assert released > 100 and half_done > 20 and replayed > 0
 
 
-def killed_25_times(folder, rng):
+def killed_25_times(folder, rng, blocks):
     """How many questions were answered, killed half done, and killed with their reply stored."""
     path, released = folder / "ledger.sqlite", folder / "released"
     left, first, half_done, replayed, pace = {}, 0, 0, 0, 0.01
     for questions, share in zip(rng.integers(0, 5, size=25), rng.random(25), strict=True):
         pace = kill_at_work(
-            lambda progress, first=first: release_rounds(path, released, first, progress),
+            lambda progress, first=first: release_rounds(path, released, first, progress, blocks),
             questions,
             share,
             pace,

