@@ -25,8 +25,7 @@ from murmur.privacy.events import (
     Unit,
     UnknownEvent,
 )
-from murmur.privacy.policy import Policy, Refusal
-from murmur.privacy.policy.policy import MECHANISMS
+from murmur.privacy.policy import MECHANISMS, Policy, Refusal
 from tests.murmur.privacy.policy.policy_cases import EXAMPLE, LABELS, ask, client, refusal
 from tests.sums import noised, reported
 

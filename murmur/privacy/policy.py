@@ -1,8 +1,12 @@
-"""The limits that one device's owner sets, and the check of a release against them.
+"""The device owner's policy: what may leave this device, whatever a server asks for.
 
-A release is allowed only if everything that it is made of is: the algorithm, whom it protects and
-on which assumptions, each mechanism with its parameters, each secure sum, its own ε, and the ε of
-all that its client has released in its life. ``file`` reads the limits from the owner's file.
+Default deny: what the policy does not name is refused, and a policy that is missing, malformed or
+expired refuses everything. A release is allowed only if everything that it is made of is: the
+algorithm, whom it protects and on which assumptions, each mechanism with its parameters, each
+secure sum, its own ε, and the ε of all that its client has released in its life.
+
+``policy_file`` reads the limits from the owner's file, which ``deploy/policy.example.yaml``
+explains line by line.
 """
 
 from __future__ import annotations
@@ -214,7 +218,7 @@ class Policy:
         Never raises: a file that is missing, malformed or too long gives a policy that refuses
         everything and says why in ``defect``.
         """
-        from murmur.privacy.policy.file import read
+        from murmur.privacy.policy_file import read
 
         source = f"the policy {path}"
         try:

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from murmur.privacy.events import Adjacency, Unit
-from murmur.privacy.policy.policy import ISOLATION, MECHANISMS, AloneRules, GuardRules
+from murmur.privacy.policy import ISOLATION, MECHANISMS, AloneRules, GuardRules
 
 _LARGEST_FILE = 64 * 1024
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][-+]?\d+)?")
