@@ -38,10 +38,9 @@ from clients.base import Canary, Client, LocalData, Task
 from fl_app.engines.inline import InlineGrid, identify
 from fl_app.run.hosts import SimulatedHost
 from murmur.privacy.accounting import Threat
-from murmur.privacy.audit import Audit, Success, audit, success
+from murmur.privacy.audit import Audit, Success, audit, gaussian_fit, normal_fit, success
 from murmur.privacy.events import Adjacency, Event, Unit, is_gaussian
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.trade_off import gaussian_fit, normal_fit
 from murmur.round.client_evaluation import PROTECTED
 from murmur.round.phase import Outcome, Phase
 from murmur.round.secure_summation import SecureSummation

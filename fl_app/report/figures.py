@@ -30,7 +30,7 @@ from fl_app.report.reading import Held
 from fl_app.report.settings import Grouping, Setting, as_number
 from fl_app.report.tables import Comparison
 from fl_app.run.progress import short_name, show_epsilon
-from murmur.privacy.one_run import CanaryAudit
+from murmur.privacy.audit import CanaryAudit
 
 ASSETS = Path(__file__).with_name("assets")
 CONFIG = json.loads((ASSETS / "vega.json").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from scipy.stats import t as student
 from fl_app.config.composition import PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
-from murmur.privacy.one_run import CanaryAudit
+from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.statement import Guarantee
 from murmur.privacy.statement_text import promise
 

@@ -4,7 +4,7 @@ Andrew, Kairouz, Oh, Oprea, McMahan and Suriyakumar, "One-shot empirical privacy
 federated learning", ICLR 2024: a canary's update is a random direction, as long as clipping
 allows, and its score is how much of that direction the adversary sees. Here directions share no
 entry, and every canary tosses a coin, so that the run is a one-run audit as well
-(``murmur.privacy.one_run``): where a client may be absent it is in the run or out of it, else it
+(``murmur.privacy.audit``): where a client may be absent it is in the run or out of it, else it
 sends a result of training or the opposite.
 
 A canary takes part in as many rounds as the most exposed client, and goes the same way: its result
@@ -27,8 +27,8 @@ from clients.base import Canary, Client, Task, has_canaries
 from murmur.common import experiment_rng
 from murmur.learning.codec import Sum
 from murmur.privacy.accounting import Adjacency, Threat, Unit
+from murmur.privacy.audit import LEAST_CANARIES, CanaryAudit
 from murmur.privacy.events import is_gaussian
-from murmur.privacy.one_run import LEAST_CANARIES, CanaryAudit
 from murmur.privacy.statement import Exposure, Guarantee
 from strategies.base import CohortStrategy
 

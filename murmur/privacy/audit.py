@@ -1,10 +1,33 @@
 """Empirical lower bounds on ε: what a distinguisher achieves against a mechanism that ran.
 
-An (ε, δ)-DP mechanism gives every event E P(E | x) ≤ e^ε P(E | x') + δ. So any event, with
-confidence bounds on its two probabilities, proves ε ≥ ln((P_low(E | x) − δ) / P_high(E | x'))
-(Jagielski, Ullman and Oprea 2020; Ding et al. 2018). The events tried here are the likelihood
-ratio's: half of the runs choose the event, the other half, which the choice has not seen, measure
-it. A bound above what was proven shows a broken mechanism or a broken proof.
+A bound above what was proven shows a broken mechanism or a broken proof. Three ways, which rest on
+more and more:
+
+**Many runs, events counted** (``audit``). An (ε, δ)-DP mechanism gives every event E
+P(E | x) ≤ e^ε P(E | x') + δ. So any event, with confidence bounds on its two probabilities, proves
+ε ≥ ln((P_low(E | x) − δ) / P_high(E | x')) (Jagielski, Ullman and Oprea 2020; Ding et al. 2018).
+The events tried here are the likelihood ratio's: half of the runs choose the event, the other half,
+which the choice has not seen, measure it.
+
+**Many runs, a Gaussian trade-off** (``gaussian_fit``). A mechanism is μ-GDP when telling two
+neighbours apart is no easier than telling N(0, 1) from N(μ, 1) (Dong, Roth and Su 2022). Any
+threshold's error rates then bound μ from below: μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR) (Nasr et al., "Tight
+auditing of differentially private machine learning", USENIX Security 2023). Where counting events
+shows ε up to about ln(runs), this shows more; but the ε is that of a Gaussian with this μ, which is
+a bound for the mechanism only where its trade-off is Gaussian. Where the outputs themselves are
+normal with one variance, as those of added Gaussian noise are, the distance of their means shows a
+μ of any size (``normal_fit``).
+
+**One run** (``CanaryAudit``): many canaries, each in or out by a fair coin. An adversary who
+guesses r of m coins, v of them rightly, is limited by the mechanism's privacy, even though all
+canaries share the run. ``one_run``: of an (ε, δ)-DP mechanism at most
+
+    P[v or more right] ≤ β + 2mδ max_i α_i/i,   β = P[Bin(r, e^ε/(1 + e^ε)) ≥ v],
+    α_i = P[v > Bin(r, e^ε/(1 + e^ε)) ≥ v − i]
+
+(Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, theorem
+5.2). ``one_run_gaussian``: of a μ-GDP mechanism far more is known (Mahloujifar, Melis and
+Chaudhuri, "Auditing f-differential privacy in one run", 2024, algorithm 3).
 
 ``success`` is what attacks report instead where there are no neighbouring runs: how well their
 scores tell two groups apart.
@@ -13,18 +36,26 @@ scores tell two groups apart.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import bdtrc, chdtri, ndtr, ndtri, stdtrit
 
 from murmur.common import require_probability
+from murmur.privacy.accounting.gaussian import epsilon_of_mu
+from murmur.privacy.search import decreasing_root
 
 # Bins of the outputs: each value is one if they are no more, else quantiles.
 _MOST_SYMBOLS = 512
-FEW_ALARMS = 1e-3
-"""The share of false alarms at which ``Success.hits`` counts."""
+FEW_ALARMS = 1e-3  # the share of false alarms at which ``Success.hits`` counts
+_THRESHOLDS = 64  # tried on a quarter of the runs
+_SHARES = (1, 2, 4, 8)  # all, or the surest half, quarter or eighth of the canaries are guessed
+CONFIDENCE = 0.999  # of every figure in a ``CanaryAudit``
+LEAST_CANARIES = 2 * _SHARES[-1]  # so that an eighth of them still holds one guess for either side
+_MOST = 1e3  # ε and μ are looked for up to here
 
 
 @dataclass(frozen=True)
@@ -243,3 +274,256 @@ def success(positives: ArrayLike, negatives: ArrayLike) -> Success:
     auc = (below + not_above) / (2 * yes.size * no.size)
     threshold = no[::-1][int(FEW_ALARMS * no.size)]
     return Success(float(auc), float(np.mean(yes > threshold)))
+
+
+def gaussian_fit(
+    outputs_x: ArrayLike,
+    outputs_x_prime: ArrayLike,
+    delta: float,
+    confidence: float = 0.999,
+) -> float:
+    """ε at ``delta`` of the Gaussian whose μ the runs prove with ``confidence``; 0 if none.
+
+    Args:
+        outputs_x: one real number per independent run on x, shape (n,), as for ``audit``.
+        outputs_x_prime: the same for the neighbour x', shape (m,).
+        delta: the δ of the claim, in (0, 1).
+        confidence: of μ's bound: two Clopper–Pearson bounds, each with half of the error. The
+            threshold is chosen on a quarter of the runs, the others measure.
+    """
+    require_delta(delta)
+    x, other = _floats(outputs_x, outputs_x_prime)
+    if x[0::4].mean() < other[0::4].mean():
+        x = -x
+        other = -other
+    error = (1 - confidence) / 2
+    tried = (x[0::4], other[0::4])
+    left = [np.delete(outputs, np.s_[0::4]) for outputs in (x, other)]
+    thresholds = np.unique(np.quantile(np.concatenate(tried), np.linspace(0, 1, _THRESHOLDS)[1:-1]))
+    threshold = max(thresholds, key=lambda at: _least_mu(*tried, at, error))
+    return epsilon_of_mu(_least_mu(left[0], left[1], float(threshold), error), delta)
+
+
+def normal_fit(
+    outputs_x: ArrayLike,
+    outputs_x_prime: ArrayLike,
+    delta: float,
+    confidence: float = 0.999,
+) -> float:
+    """ε at ``delta`` of two normal laws of one variance, by their moments; 0 if none is shown.
+
+    μ is the distance of the means in standard deviations. Student's bound on the former, over the
+    differences of pairs of outputs, and the χ² bound on the latter, each with half of the error,
+    are exact for normal outputs. Where both of a pair come from the same noise, their differences
+    vary less, or not at all, and the bound is closer.
+
+    Args:
+        outputs_x: one real number per independent run on x, shape (n,), as for ``audit``.
+        outputs_x_prime: the same for the neighbour x', shape (n,); independent of each other, but
+            the i-th may share its noise with the i-th of ``outputs_x``.
+        delta: the δ of the claim, in (0, 1).
+        confidence: of the bound.
+    """
+    require_delta(delta)
+    x, other = _floats(outputs_x, outputs_x_prime)
+    gaps = x - other
+    freedom = x.size - 1
+    error = (1 - confidence) / 2
+    # Two-sided, for the sign of the distance is taken from the same runs.
+    margin = float(stdtrit(freedom, 1 - error / 2)) * float(gaps.std()) / math.sqrt(freedom)
+    least = abs(float(gaps.mean())) - margin
+    squares = x.size * float(x.var())
+    if squares == 0:
+        return math.inf if least > 0 else 0.0
+    return epsilon_of_mu(least / math.sqrt(squares / float(chdtri(freedom, 1 - error))), delta)
+
+
+def normal_interval(
+    outputs_x: ArrayLike,
+    outputs_x_prime: ArrayLike,
+    delta: float,
+    confidence: float = 0.999,
+) -> tuple[float, float, float]:
+    """ε of the same two laws, at least, as estimated and at most; arguments as for ``normal_fit``.
+
+    The estimate is that of Andrew et al., "One-shot empirical privacy estimation for federated
+    learning", ICLR 2024, where the outputs are the scores of canaries in and out of one run.
+    """
+    require_delta(delta)
+    x, other = _floats(outputs_x, outputs_x_prime)
+    # A third of the error for the means' distance, and for either bound on the variance.
+    error = (1 - confidence) / 3
+    freedom = x.size + other.size - 2
+    squares = x.size * float(x.var()) + other.size * float(other.var())
+    gap = abs(float(x.mean() - other.mean()))
+    if squares == 0:
+        epsilon = math.inf if gap else 0.0
+        return epsilon, epsilon, epsilon
+    deviation = math.sqrt(squares / freedom)
+    # Two-sided, for the sign of the distance is taken from the same runs.
+    student = float(stdtrit(freedom, 1 - error / 2))
+    margin = student * deviation * math.sqrt(1 / x.size + 1 / other.size)
+    least = (gap - margin) / math.sqrt(squares / float(chdtri(freedom, 1 - error)))
+    most = (gap + margin) / math.sqrt(squares / float(chdtri(freedom, error)))
+    return (
+        epsilon_of_mu(least, delta),
+        epsilon_of_mu(gap / deviation, delta),
+        epsilon_of_mu(most, delta),
+    )
+
+
+def _floats(
+    outputs_x: ArrayLike, outputs_x_prime: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.asarray(outputs_x, np.float64), np.asarray(outputs_x_prime, np.float64)
+
+
+def require_delta(delta: float) -> None:
+    """ValueError unless a Gaussian has an ε at ``delta``."""
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta}: must lie in (0, 1); a Gaussian has no ε at δ = 0")
+
+
+def _least_mu(
+    x: NDArray[np.float64], other: NDArray[np.float64], threshold: float, error: float
+) -> float:
+    """What "x, where the output is at least ``threshold``" proves of μ; -inf if nothing.
+
+    Both error rates are bounded from above, each wrongly with probability ``error``.
+    """
+    misses = clopper_pearson(np.array([np.sum(x < threshold)]), len(x), error)[1][0]
+    alarms = clopper_pearson(np.array([np.sum(other >= threshold)]), len(other), error)[1][0]
+    return float(ndtri(1 - alarms) - ndtri(misses))
+
+
+@dataclass(frozen=True)
+class CanaryAudit:
+    """What canary clients show of the ε of all that a client released in the run.
+
+    A canary is in the run or out of it (or does one thing or its opposite) by a fair coin of its
+    own, and its score is how much of it the adversary sees. Confidence ``CONFIDENCE`` each.
+
+    ``count``: canaries. ``at_least``: proven by their coins alone. Of Gaussian noise, else None:
+    ``if_gaussian``, the same where the trade-off is Gaussian; ``estimate``, in ``low`` to ``high``,
+    where scores are normal. All three are of the same run, and rest on more and more.
+    """
+
+    count: int
+    at_least: float
+    if_gaussian: float | None = None
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(
+        cls, scores: ArrayLike, inside: ArrayLike, delta: float, is_gaussian: bool = True
+    ) -> CanaryAudit:
+        """From the m canaries' ``scores`` and coins, (m,) each, at ``delta`` above 0.
+
+        ``is_gaussian``: whether the noise is.
+        """
+        values = np.asarray(scores, np.float64)
+        coins = np.asarray(inside, np.bool_)
+        proven = one_run(values, coins, delta, CONFIDENCE)
+        if not is_gaussian:
+            return cls(len(values), proven)
+        low, estimate, high = normal_interval(values[coins], values[~coins], delta, CONFIDENCE)
+        gaussian = one_run_gaussian(values, coins, delta, CONFIDENCE)
+        return cls(len(values), proven, gaussian, estimate, low, high)
+
+
+def one_run(
+    scores: ArrayLike, inside: ArrayLike, delta: float = 0.0, confidence: float = 0.999
+) -> float:
+    """ε at ``delta`` that one run proves with ``confidence``, by the coins alone; 0 if none.
+
+    Args:
+        scores: of the m canaries, larger for those that seem to be in, (m,).
+        inside: the coins, (m,), fair and independent.
+        delta: the δ of the claim, in [0, 1).
+        confidence: of the bound; its error is shared by four numbers of guesses.
+    """
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta={delta}: must lie in [0, 1)")
+
+    def excess(m: int, guesses: int, right: int, epsilon: float, error: float) -> float:
+        return error - p_value(m, guesses, right, epsilon, delta)
+
+    return _largest(scores, inside, confidence, excess)
+
+
+def one_run_gaussian(
+    scores: ArrayLike, inside: ArrayLike, delta: float, confidence: float = 0.999
+) -> float:
+    """ε at ``delta`` of the Gaussian whose μ one run proves; arguments as for ``one_run``."""
+    require_delta(delta)
+    return epsilon_of_mu(_largest(scores, inside, confidence, _gaussian_excess), delta)
+
+
+def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """How probable so many ``right`` ones of ``guesses`` are at most, of an (ε, δ)-DP mechanism."""
+    each = 1 / (1 + math.exp(-epsilon))
+    if not right:
+        return 1.0
+    beta = float(bdtrc(right - 1, guesses, each))
+    if not delta:
+        return beta
+    fewer = np.arange(1, right + 1)
+    tails = bdtrc(right - fewer - 1.0, guesses, each)
+    tails[-1] = 1.0  # P[Bin ≥ 0]
+    return min(1.0, beta + 2 * canaries * delta * float(np.max((tails - beta) / fewer)))
+
+
+def _gaussian_excess(m: int, guesses: int, right: int, mu: float, error: float) -> float:
+    """Above 0 where no μ-GDP mechanism lets so many guesses be right with probability ``error``.
+
+    ``m`` canaries; r and h are the algorithm's own names for the chances of a right guess and of a
+    wrong one, jointly with that many right ones.
+    """
+    r = error * right / m
+    h = error * (guesses - right) / m
+    for i in range(right - 1, -1, -1):
+        higher = max(h, float(ndtr(ndtri(r) - mu)))
+        if higher == h:
+            break  # neither changes any more
+        r = min(1.0, r + i / (guesses - i) * (higher - h))
+        h = higher
+    return r + h - guesses / m
+
+
+def _largest(
+    scores: ArrayLike,
+    inside: ArrayLike,
+    confidence: float,
+    excess: Callable[[int, int, int, float, float], float],
+) -> float:
+    """The largest parameter that is refuted by the guesses on any share of the canaries.
+
+    ``excess(canaries, guesses, right, parameter, error)``: above 0 where so many right guesses
+    refute ``parameter`` (ε or μ), each share at its part of the error.
+    """
+    values = np.asarray(scores, np.float64)
+    coins = np.asarray(inside, np.bool_)
+    if values.ndim != 1 or values.shape != coins.shape or len(values) < LEAST_CANARIES:
+        raise ValueError(
+            f"scores {values.shape}, inside {coins.shape}: must be one of each for "
+            f"{LEAST_CANARIES} canaries or more"
+        )
+    if np.isnan(values).any():
+        raise ValueError("scores: hold NaN")
+    require_probability("confidence", confidence)
+    m = len(values)
+    order = np.argsort(values, kind="stable")
+    error = (1 - confidence) / len(_SHARES)
+    found = 0.0
+    for share in _SHARES:
+        side = m // (2 * share)
+        right = int((~coins[order[:side]]).sum() + coins[order[m - side :]].sum())
+
+        def refuted(parameter: float, guesses: int = 2 * side, right: int = right) -> float:
+            return excess(m, guesses, right, parameter, error)
+
+        if refuted(found) > 0:
+            found = decreasing_root(refuted, found, _MOST, relative=1e-9)
+    return found

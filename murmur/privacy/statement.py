@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 from murmur.privacy.accounting import Adjacency, Spend, Threat, Unit, epsilon
+from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, assumptions_of
-from murmur.privacy.one_run import CanaryAudit
 
 MOST_NAMED = 1000  # clients that a statement names one by one
 _INFINITY = "infinity"

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Sequence
 
 from murmur.privacy.accounting import Adjacency, Threat, Unit
-from murmur.privacy.one_run import CanaryAudit
+from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.statement import Guarantee, Statement
 
 _MAX_LINES = 25

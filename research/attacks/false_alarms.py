@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from murmur.privacy.accounting import epsilon
-from murmur.privacy.audit import audit
+from murmur.privacy.audit import audit, gaussian_fit, normal_fit
 from murmur.privacy.mechanisms import (
     BinaryRandomizedResponse,
     DiscreteGaussian,
@@ -28,7 +28,6 @@ from murmur.privacy.mechanisms import (
     RandomizedResponse,
 )
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.trade_off import gaussian_fit, normal_fit
 
 DELTA = 1e-2  # where a Gaussian's ε can be measured
 CONFIDENCE = 0.999

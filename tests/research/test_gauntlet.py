@@ -24,7 +24,7 @@ def test_a_bug_is_noticed_and_taken_out_again_and_no_bug_is_not_noticed(tmp_path
     before = (root / file).read_text(encoding="utf-8")
     (bug,) = gauntlet.bugs("a policy's lifetime forgets")
     found = gauntlet.caught_by(bug, root)
-    assert found is not None and found.startswith("tests/murmur/privacy/")
+    assert found is not None and found.startswith("tests/murmur/privacy/policy/")
     assert (root / file).read_text(encoding="utf-8") == before
     with pytest.raises(ValueError, match="does not stand once"):
         gauntlet.Bug("none", file, "no such text", "").plant(root)

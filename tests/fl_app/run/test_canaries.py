@@ -9,7 +9,7 @@ from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
 from murmur.learning.codec import Sum
-from murmur.privacy.one_run import CanaryAudit
+from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.statement import Statement
 from tests.fl_app.running import SMALL, command, interrupt, run_inline
 

@@ -6,10 +6,9 @@ from scipy import stats
 
 from murmur.privacy.accounting import epsilon
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
+from murmur.privacy.audit import CanaryAudit, normal_interval, one_run, one_run_gaussian, p_value
 from murmur.privacy.mechanisms import BinaryRandomizedResponse
 from murmur.privacy.noise import NoiseGenerator
-from murmur.privacy.one_run import CanaryAudit, one_run, one_run_gaussian, p_value
-from murmur.privacy.trade_off import normal_interval
 
 DELTA = 1e-5
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from murmur.privacy.audit import empirical_epsilon
-from murmur.privacy.trade_off import gaussian_fit
+from murmur.privacy.audit import empirical_epsilon, gaussian_fit
 
 DELTA = 1e-5
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
-from murmur.privacy.trade_off import gaussian_fit, normal_fit
+from murmur.privacy.audit import gaussian_fit, normal_fit
 
 DELTA = 1e-5
 
