@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from murmur.common import experiment_rng
 from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
-from murmur.privacy.budget import Budget
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
 from murmur.round.task import Task, TaskError

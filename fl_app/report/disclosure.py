@@ -21,8 +21,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
 from murmur.privacy.accounting import Adjacency, Threat
-from murmur.privacy.statement import Guarantee, Statement
-from murmur.privacy.statement_text import NEIGHBOURS, UNITS, against, canary_finding, odds
+from murmur.privacy.statement import (
+    NEIGHBOURS,
+    UNITS,
+    Guarantee,
+    Statement,
+    against,
+    canary_finding,
+    odds,
+)
 
 _MODELS = {
     Threat.LOCAL: "Local",

@@ -19,8 +19,7 @@ from fl_app.config.composition import PRECISION
 from fl_app.report.reading import Run, number
 from fl_app.run.progress import LAST_ROUNDS, short_name, show_epsilon
 from murmur.privacy.audit import CanaryAudit
-from murmur.privacy.statement import Guarantee
-from murmur.privacy.statement_text import promise
+from murmur.privacy.statement import Guarantee, promise
 
 # Where a run goes, how it is executed or watched changes no result; seeds are what is averaged.
 _NO_SETTING = {"seed", "run_dir", "results_dir", "sweep", "keep_checkpoints"}

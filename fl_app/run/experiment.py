@@ -41,7 +41,7 @@ from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.metrics import is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
-from murmur.privacy.statement_text import THREATS
+from murmur.privacy.statement import THREATS
 from murmur.round.phase import Outcome
 from murmur.round.placement import SimulatedPlacement
 

@@ -22,8 +22,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.run.clients import build_model
 from murmur.learning.data.examples import Dataset
 from murmur.learning.training.trainer import Trainer
-from murmur.privacy.statement import Statement
-from murmur.privacy.statement_text import render
+from murmur.privacy.statement import Statement, render
 
 KEY = "murmur"
 NORMALISATION = "pixels divided by 255; other features as they are"

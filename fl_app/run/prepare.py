@@ -28,7 +28,7 @@ from fl_app.run.results import RunFolder
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
-from murmur.privacy.statement_text import THREATS, UNITS
+from murmur.privacy.statement import THREATS, UNITS
 
 if TYPE_CHECKING:
     from fl_app.run.experiment import Experiment

@@ -18,8 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fl_app.console import LiveDisplay
 from fl_app.run.results import RunFolder
 from murmur.common import counted
-from murmur.privacy.statement import Statement
-from murmur.privacy.statement_text import card
+from murmur.privacy.statement import Statement, card
 
 CARD = 100  # letters that a card is wide at most
 LAST_ROUNDS = 5  # over which a final score is averaged
@@ -36,7 +35,7 @@ class LiveProgress(LiveDisplay):
         folder: of the run, whoever writes it.
         rounds: how many the run has in all.
         console: a terminal gets a bar, a notebook its own, anything else a line for each round.
-        whom: against whom rows state ε, in words (``statement_text.THREATS``).
+        whom: against whom rows state ε, in words (``murmur.privacy.statement.THREATS``).
     """
 
     def __init__(self, folder: RunFolder, rounds: int, console: Console, whom: str) -> None:

@@ -37,7 +37,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +49,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.own_classes import VARIABLE
 from fl_app.run.checkpoint import Checkpoint, counted
 from murmur.learning.array_file import private, private_folder, replace_file
-from murmur.privacy.statement_text import render
-
-if TYPE_CHECKING:
-    from murmur.privacy.statement import Statement
+from murmur.privacy.statement import Statement, render
 
 PROVENANCE = "provenance.json"
 _LIBRARIES = ("flwr", "torch", "torchvision", "numpy", "scipy", "dp-accounting", "opacus")

@@ -29,7 +29,7 @@ from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, Un
 from murmur.privacy.ledger import Ledger, LedgerError
 from murmur.privacy.ledger.export import write_csv, write_json
 from murmur.privacy.policy import Policy
-from murmur.privacy.statement_text import THREATS
+from murmur.privacy.statement import THREATS
 
 # A ledger holds what left its client: whoever reads that knows the most.
 _AGAINST = f"against {THREATS[Threat.LOCAL]}"

@@ -22,7 +22,7 @@ from fl_app.config.errors import ConfigError
 from fl_app.report.reading import is_run, read, read_run
 from murmur.common import counted
 from murmur.learning.array_file import replace_file
-from murmur.privacy.statement_text import render
+from murmur.privacy.statement import render
 
 _LEDGER = "ledger.sqlite"
 CURATORS = ("Government", "Industry", "Nonprofit")  # as the registry's schema has them

@@ -740,7 +740,7 @@ class PrivateGrid(GridAround):
         for node in nodes:
             self.released.setdefault(node, Counter())[ask.event(), ask.minimum] += 1
         statement = state(self.terms, ask, self.released, self.known)
-        from murmur.privacy.statement_text import render
+        from murmur.privacy.statement import render
 
         private_folder(self.folder)
         replace_file(self.folder / "privacy.json", json.dumps(statement.to_dict()).encode())

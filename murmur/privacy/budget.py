@@ -2,6 +2,7 @@
 
 The settings under ``privacy`` become one ``Budget``; strategies and clients take from it what one
 participation may cost, and what it costs then is derived from events, never from the budget.
+``Cohorts`` are the public facts about a run to which noise is calibrated beside it.
 """
 
 from __future__ import annotations
@@ -170,3 +171,29 @@ class Budget:
         # Many answers of a small ε compose to less than their sum: a participation may name more.
         least = min(most, 1 / (_MOST * self.epsilon))
         return 1 / least_noise(lambda noise: cost(1 / noise), self.epsilon, least, most)
+
+
+def _once() -> Collection[tuple[int, ...]]:
+    return [(1,)]
+
+
+def _anybody(client: int, number: int) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """Who takes part when, as an accountant sees it.
+
+    ``clients``: of the federation. ``size``: clients asked in a round (or expected).
+    ``rate``: probability with which every client joins each round by itself and in secret; None
+    where cohorts can be known, from which nothing is gained. ``patterns``: for known cohorts, the
+    rounds (1, 2, …) in which each client is asked; equal ones once. ``includes``: whether a client
+    (first) is asked in a round (second); what is drawn in secret may include anybody.
+    """
+
+    clients: int = 1
+    size: int = 1
+    rate: float | None = None
+    patterns: Callable[[], Collection[tuple[int, ...]]] = _once
+    includes: Callable[[int, int], bool] = _anybody

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
 from murmur.learning.codec import MalformedError
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Cohorts
 from murmur.privacy.mechanisms.sampled_gaussian import poisson_sample
 from murmur.privacy.noise import NoiseGenerator
 

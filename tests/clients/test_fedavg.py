@@ -9,8 +9,7 @@ from clients.base import ClientSetup, LocalData, Task, TaskError
 from clients.fedavg import FedAvgClient
 from murmur.learning.models import mlp
 from murmur.learning.training.trainer import Trainer
-from murmur.privacy.budget import Budget
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import NonPrivateEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator

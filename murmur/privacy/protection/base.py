@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import require_positive, require_probability
-from murmur.privacy.budget import Budget
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_l2, truncate
 from murmur.privacy.noise import NoiseGenerator

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
-from murmur.privacy.budget import Budget
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 
 from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
-from murmur.privacy.budget import Budget
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian

@@ -14,8 +14,7 @@ from murmur.privacy.events import (
     Release,
     RepeatedEvent,
 )
-from murmur.privacy.statement import Exposure, Statement, by_participations
-from murmur.privacy.statement_text import render
+from murmur.privacy.statement import Exposure, Statement, by_participations, render
 from tests.sums import reported
 
 DELTA = 1e-5

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from murmur.privacy.accounting import Threat, epsilon
-from murmur.privacy.budget import Budget
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import RepeatedEvent, SummedEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator

@@ -9,8 +9,7 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from murmur.privacy.accounting import epsilon
-from murmur.privacy.budget import Budget
-from murmur.privacy.cohorts import Cohorts
+from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.protection import Central, MatrixFactorization
