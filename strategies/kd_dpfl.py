@@ -28,8 +28,8 @@ from pydantic import Field
 
 from murmur.common import experiment_rng
 from murmur.learning.codec import Integers, WeightCodec
+from murmur.learning.public_labels import plurality
 from murmur.learning.training.dpsgd import DpSgd
-from murmur.learning.voting import plurality
 from murmur.papers.dpsgd import LocalDpSgd, Lots, signal_to_noise, train_privately
 from murmur.papers.kd_dpfl.budget import Grouping, Scheme, Spending, Uploads
 from murmur.papers.kd_dpfl.labels import Labelling

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.clustering_scores import METRICS, judge, rank_correlation
 from murmur.learning.codec import Codec, GridCodec, Integers
+from murmur.learning.metrics import CLUSTERINGS, judge, rank_correlation
 from murmur.papers.protected_results import (
     CLEAN_TOTAL,
     Decoded,
@@ -53,7 +53,7 @@ class ProtectedClustering(ClientEvaluation):
     cluster_client_num : int
         How many clients are asked, all if there are fewer.
     metric : str
-        One of ``METRICS``, or "none": nobody is asked.
+        One of ``CLUSTERINGS``, or "none": nobody is asked.
     postprocess : str
         "none"; "project": vectors are moved onto the simplex, which makes noise score well.
     every : int
@@ -85,8 +85,8 @@ class ProtectedClustering(ClientEvaluation):
         result: Mapping[str, Any],
     ) -> None:
         super().__init__(setup, clients=cluster_client_num, every=every, show_clean=show_clean)
-        if metric not in ("none", *METRICS):
-            raise ValueError(f"metric={metric}: must be one of none, {', '.join(METRICS)}")
+        if metric not in ("none", *CLUSTERINGS):
+            raise ValueError(f"metric={metric}: must be one of none, {', '.join(CLUSTERINGS)}")
         if postprocess not in POSTPROCESSING:
             raise ValueError(f"postprocess={postprocess}: must be one of none, project")
         self.metric, self.postprocess = metric, postprocess

@@ -39,10 +39,9 @@ from murmur.learning.codec import (
     MalformedError,
     require_array,
 )
-from murmur.learning.label_spreading import LabelSpreading
 from murmur.learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
+from murmur.learning.public_labels import LabelSpreading, draw, entropy, margin, plurality
 from murmur.learning.training.trainer import Trainer
-from murmur.learning.voting import draw, entropy, margin, plurality
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Event, Hiding, NonPrivateEvent
 from murmur.privacy.mechanisms import RandomizedResponse, project_simplex

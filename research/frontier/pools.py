@@ -22,7 +22,7 @@ from murmur.learning.data.examples import Dataset
 from murmur.learning.data.partitions import Dirichlet
 from murmur.learning.features import scattering
 from murmur.learning.features.components import fit
-from murmur.learning.label_spreading import LabelSpreading
+from murmur.learning.public_labels import LabelSpreading
 from murmur.papers.class_statistics import moments, posterior
 from murmur.privacy.accounting.calibrate import gaussian_noise_multiplier
 

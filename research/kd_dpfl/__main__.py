@@ -25,7 +25,7 @@ from fl_app.run.population import population
 from fl_app.run.results import RunFolder
 from murmur.common import experiment_rng
 from murmur.learning.data.splits import split_public
-from murmur.learning.voting import plurality
+from murmur.learning.public_labels import plurality
 
 SETTINGS = {
     "mnist_small": [

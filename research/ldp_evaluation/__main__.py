@@ -29,7 +29,7 @@ from fl_app.run.clients import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
 from murmur.learning.clustering import assignments
-from murmur.learning.clustering_scores import METRICS, Verdict, judge
+from murmur.learning.metrics import METRICS, Verdict, judge
 from murmur.papers.protected_results import (
     PRIVACY,
     UNITS,

@@ -8,7 +8,7 @@ import pytest
 from fl_app.config.composition import compose
 from fl_app.config.errors import ConfigError
 from fl_app.run.experiment import Experiment
-from murmur.learning.label_spreading import LabelSpreading
+from murmur.learning.public_labels import LabelSpreading
 from murmur.papers.class_statistics import (
     StatisticsRelease,
     coordinates,

@@ -12,8 +12,8 @@ from fl_app.run.experiment import Experiment
 from murmur.learning.data.datasets import Examples
 from murmur.learning.linear_model import to_parameters
 from murmur.learning.models import mlp
+from murmur.learning.public_labels import cohort_for_plurality, draw, entropy, margin, plurality
 from murmur.learning.training.trainer import Trainer
-from murmur.learning.voting import cohort_for_plurality, draw, entropy, margin, plurality
 from murmur.papers.privatekt import LabelQuery, SharedLabels
 from murmur.privacy.budget import Budget
 from murmur.privacy.mechanisms import RandomizedResponse

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from murmur.learning.clustering_scores import METRICS, clustering_score, judge, rank_correlation
+from murmur.learning.metrics import CLUSTERINGS, clustering_score, judge, rank_correlation
 from murmur.papers.protected_results import LaplaceResult, project
 from murmur.privacy.noise import NoiseGenerator
 
@@ -32,12 +32,12 @@ def test_golden_silhouette():
 def test_scores_are_scikit_learns():
     vectors = np.random.default_rng(0).random((60, 5))
     labels = vectors.argmax(axis=1)
-    for name in METRICS:
+    for name in CLUSTERINGS:
         theirs = getattr(metrics, f"{name}_score")(vectors, labels)
         assert clustering_score(name, vectors, labels) == theirs
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", CLUSTERINGS)
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2]], ids=["one cluster", "all alone"])
 def test_undefined_scores_are_nan(name, labels):
     assert math.isnan(clustering_score(name, np.eye(3), np.array(labels)))
@@ -45,7 +45,7 @@ def test_undefined_scores_are_nan(name, labels):
 
 def test_an_empty_class_between_others_is_harmless():
     vectors = np.array([[1.0, 0, 0], [0.9, 0, 0.1], [0, 0, 1.0], [0.1, 0, 0.9]])
-    for name in METRICS:
+    for name in CLUSTERINGS:
         assert math.isfinite(clustering_score(name, vectors, vectors.argmax(axis=1)))
 
 
@@ -58,7 +58,7 @@ def test_thousand_clients_take_less_than_two_seconds():
     vectors = clients()
     clustering_score("silhouette", vectors[:50], vectors[:50].argmax(axis=1))  # imports
     started = time.process_time()
-    for name in METRICS:
+    for name in CLUSTERINGS:
         clustering_score(name, vectors, vectors.argmax(axis=1))
     assert time.process_time() - started < 2
 
@@ -83,7 +83,7 @@ def test_projected_noise_scores_high_and_is_flagged():
     assert not trap.beats_noise
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", CLUSTERINGS)
 def test_little_noise_keeps_the_story_and_beats_the_null(metric):
     good = verdict(100.0, metric=metric)
     assert good.retention > 0.99

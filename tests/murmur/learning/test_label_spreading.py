@@ -5,9 +5,9 @@ import pytest
 
 from murmur.learning.data.datasets import digits
 from murmur.learning.features import fit, scattering
-from murmur.learning.label_spreading import LabelSpreading, seeds_of, spread
 from murmur.learning.linear_model import centred, ridge, to_parameters, weights_of
 from murmur.learning.models import mlp
+from murmur.learning.public_labels import LabelSpreading, seeds_of, spread
 from murmur.learning.training.trainer import Trainer
 
 SPREADING = LabelSpreading(components=30)
