@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from benchmarks.machine import describe_machine
 from murmur.learning import models
-from murmur.learning.layers import Dropout
+from murmur.learning.models import Dropout
 from murmur.learning.process import keep_heap
 from murmur.learning.training.backends import Precision
 from murmur.learning.training.trainer import Trainer

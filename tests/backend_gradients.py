@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from murmur.learning.layers import Dropout
+from murmur.learning.models import Dropout
 from murmur.learning.training.backends import Backend
 from murmur.learning.training.parameters import FlatModel
 

@@ -97,7 +97,7 @@ class FederationSettings:
         pilot: examples of each client of a federation that is made of labelled public examples
             alone; None: a real federation.
         devices: the settings of ``DeviceTerms`` where clients are on devices; None in simulations.
-        enrolled: the table of devices' keys (``murmur.round.enrolment``), which the server reads.
+        enrolled: the table of devices' keys (``murmur.round.placement``), which the server reads.
         peers: clients' long-term keys in secure sums, as their owners have pinned them.
     """
 

@@ -28,8 +28,8 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.settings import DeviceTerms, FederationSettings
 from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
+from murmur.learning.data.examples import split_public
 from murmur.learning.data.partitions import Dealt, Drawn, Shares, label_counts
-from murmur.learning.data.splits import split_public
 from murmur.learning.features import Components, Features, Known, Ready, featured
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")

@@ -21,8 +21,7 @@ from fl_app.run.own_parts import metrics_of
 from fl_app.run.population import Population
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.accounting import Threat, Unit, epsilon
-from murmur.round.enrolment import Enrolment
-from murmur.round.placement import ClientPlacement, DevicePlacement, SimulatedPlacement
+from murmur.round.placement import ClientPlacement, DevicePlacement, Enrolment, SimulatedPlacement
 from murmur.round.setup import ServerSetup
 from strategies.base import CohortStrategy
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from murmur.common import printable
-from murmur.round.enrolment import Enrolment, parse_ids
+from murmur.round.placement import Enrolment, parse_ids
 
 
 def main(argv: list[str]) -> int:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from murmur.learning.layers import Flatten
+from murmur.learning.models import Flatten
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer

@@ -2,8 +2,8 @@
 
 A round, in the order in which it happens:
 
-* ``setup`` is what a strategy is built with, ``cohorts`` draws whom a round asks, ``placement`` and
-  ``enrolment`` say on which nodes these are.
+* ``setup`` is what a strategy is built with, ``cohorts`` draws whom a round asks, ``placement``
+  says on which nodes these are.
 * ``phase`` sends one question to a cohort and reads the answers; ``summation`` and
   ``secure_summation`` add them up; ``limits`` and ``grid`` guard what travels.
 * ``task`` and ``host`` answer on a node, where ``client_state`` is what clients remember.

@@ -36,7 +36,7 @@ from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder
 from murmur.common import experiment_rng
-from murmur.learning.data.splits import split_public
+from murmur.learning.data.examples import split_public
 from murmur.privacy.accounting import gaussian
 
 TRAINING_SET, EXAMPLES = 60_000, 100

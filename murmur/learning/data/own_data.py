@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from murmur.common import require_integer, require_number
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
-from murmur.learning.data.examples import DataError, Dataset, described
+from murmur.learning.data.examples import DataError, Dataset, described, split_test
 from murmur.learning.data.files import (
     array_examples,
     class_files,
@@ -30,7 +30,6 @@ from murmur.learning.data.files import (
     split_folders,
     wrong_row,
 )
-from murmur.learning.data.splits import split_test
 
 _LABEL = "label"
 _FILENAME = "filename"

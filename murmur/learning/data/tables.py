@@ -29,10 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.data import cells
-from murmur.learning.data.examples import DataError, Dataset, Examples, described
+from murmur.learning.data.examples import (
+    DataError,
+    Dataset,
+    Examples,
+    described,
+    few_of_each,
+    split_owners,
+    split_test,
+)
 from murmur.learning.data.files import open_csv, read_stored
 from murmur.learning.data.published import encoder_folder
-from murmur.learning.data.splits import few_of_each, split_owners, split_test
 
 if TYPE_CHECKING:
     import pandas

@@ -47,7 +47,7 @@ from murmur.learning.kernels.stages import (
     pair,
     stored_views,
 )
-from murmur.learning.layers import Dropout, Flatten
+from murmur.learning.models import Dropout, Flatten
 from murmur.learning.training.backends import Backend
 from murmur.learning.training.parameters import FlatModel
 

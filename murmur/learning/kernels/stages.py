@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from murmur.learning.layers import Dropout
+from murmur.learning.models import Dropout
 from murmur.learning.training.parameters import FlatModel
 
 _aten = torch.ops.aten
@@ -419,7 +419,7 @@ class ActivationStage(Stage):
 
 
 class DropoutStage(Stage):
-    """``murmur.learning.layers.Dropout`` over a batch.
+    """``murmur.learning.models.Dropout`` over a batch.
 
     Args:
         layer: draws the masks.

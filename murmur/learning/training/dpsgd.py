@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from murmur.common import require_count, require_positive
-from murmur.learning.layers import Dropout
+from murmur.learning.models import Dropout
 from murmur.learning.training.batches import (
     Images,
     Indices,

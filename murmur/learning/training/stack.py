@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from murmur.learning.layers import Dropout
+from murmur.learning.models import Dropout
 from murmur.learning.training.batches import (
     Images,
     ResidentImages,

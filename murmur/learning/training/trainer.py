@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from murmur.common import seeded_torch
 from murmur.learning.inference import Inference
-from murmur.learning.layers import Dropout, initialise
 from murmur.learning.metrics import Evaluation, evaluate_logits
+from murmur.learning.models import Dropout, initialise
 from murmur.learning.training.backends import Precision, backend_for
 from murmur.learning.training.batches import (
     BatchLoader,

@@ -26,7 +26,7 @@ from murmur.learning.kernels.stages import (
     max_pool_stage,
     stored_views,
 )
-from murmur.learning.layers import Flatten
+from murmur.learning.models import Flatten
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
 from murmur.papers.dpfl_bnn.network import (

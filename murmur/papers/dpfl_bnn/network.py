@@ -27,8 +27,7 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from murmur.learning.layers import Flatten, HalvingPool
-from murmur.learning.models import InputShape, Network
+from murmur.learning.models import Flatten, HalvingPool, InputShape, Network
 from murmur.learning.process import has_kernels
 from murmur.learning.training.backends import AutogradBackend, Backend
 from murmur.learning.training.batches import as_tensor

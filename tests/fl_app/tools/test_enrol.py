@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.tools.enrol import main
-from murmur.round.enrolment import Enrolment
+from murmur.round.placement import Enrolment
 
 SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "node-key.sh"
 

@@ -6,8 +6,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from murmur.learning.layers import initialise
-from murmur.learning.models import cnn_groupnorm
+from murmur.learning.models import cnn_groupnorm, initialise
 from murmur.learning.training.parameters import FlatModel
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from murmur.learning.layers import Dropout, Flatten, HalvingPool
+from murmur.learning.models import Dropout, Flatten, HalvingPool
 
 
 def test_dropout_drops_at_its_rate_and_keeps_the_mean() -> None:

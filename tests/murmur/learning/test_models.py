@@ -9,7 +9,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from murmur.learning import models
-from murmur.learning.layers import initialise
+from murmur.learning.models import initialise
 
 MNIST = (1, 28, 28)
 CONF = Path(__file__).parents[3] / "conf" / "model"

@@ -3,8 +3,7 @@
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
 
-from murmur.round.enrolment import Enrolment
-from murmur.round.placement import DevicePlacement, SimulatedPlacement
+from murmur.round.placement import DevicePlacement, Enrolment, SimulatedPlacement
 from tests.node_keys import openssh, told
 
 

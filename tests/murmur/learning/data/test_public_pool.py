@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.common import experiment_rng
-from murmur.learning.data.splits import require_disjoint, split_public
+from murmur.learning.data.examples import require_disjoint, split_public
 
 
 @given(st.integers(1, 500), st.integers(0, 2**31), st.data())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from murmur.learning.data.splits import few_of_each, split_owners
+from murmur.learning.data.examples import few_of_each, split_owners
 
 OWNERS = np.repeat(np.arange(20), np.arange(1, 21))
 

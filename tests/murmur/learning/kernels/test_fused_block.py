@@ -10,8 +10,7 @@ from torch import nn
 from murmur.learning import models
 from murmur.learning.kernels.fused import FusedBlock, compiled
 from murmur.learning.kernels.sequences import ManualBackend
-from murmur.learning.layers import Flatten, HalvingPool, initialise
-from murmur.learning.models import Network
+from murmur.learning.models import Flatten, HalvingPool, Network, initialise
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
 from murmur.learning.training.trainer import Trainer

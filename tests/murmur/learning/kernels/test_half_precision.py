@@ -8,8 +8,7 @@ from torch import nn
 
 from murmur.learning import models
 from murmur.learning.kernels.half_precision import HalfConvolutionStage, HalfLinearStage
-from murmur.learning.layers import Flatten
-from murmur.learning.models import Network
+from murmur.learning.models import Flatten, Network
 from murmur.learning.training.trainer import Trainer
 
 SHAPE = (1, 20, 20)

@@ -9,8 +9,7 @@ from torch import nn
 
 from murmur.learning import models
 from murmur.learning.kernels.sequences import ManualBackend, supports
-from murmur.learning.layers import Dropout, Flatten, initialise
-from murmur.learning.models import Network
+from murmur.learning.models import Dropout, Flatten, Network, initialise
 from murmur.learning.training.backends import AutogradBackend
 from murmur.learning.training.parameters import FlatModel
 from tests.backend_gradients import batch, gradient, in_room, same_dropout

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from murmur.learning.layers import Flatten, initialise
+from murmur.learning.models import Flatten, initialise
 from murmur.learning.training.parameters import FlatModel
 
 
