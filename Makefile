@@ -76,7 +76,7 @@ lint: $(STAMP)
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 # MURMUR_DATA must name the folder with MNIST; see benchmarks/__main__.py for its options.
-bench: $(STAMP)
+bench: $(STAMP) $(OTHER)/.installed
 	@$(MAKE) --no-print-directory -C $(ROOT) bench-pfl || echo "bench: going on without pfl"
 	cd $(ROOT) && $(BIN)/python -m $(if $(filter scale,$(BENCH)),benchmarks.scale,benchmarks $(BENCH))
 

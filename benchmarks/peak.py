@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from murmur.learning import models
+from murmur.learning.process import has_bfloat16
 
 _SIZE, _BATCH = 2048, 64
 _BYTES = 2**28  # more than any cache holds
@@ -27,9 +28,14 @@ _FACTORIES: dict[str, Callable[..., torch.nn.Module]] = {
 
 
 def measure() -> dict[str, float]:
-    """GFLOP/s of matrix products and GB/s of a copy, on all cores: the best of several."""
+    """GFLOP/s of matrix products and GB/s of a copy, on all cores: the best of several.
+
+    Without ``bf16`` on a processor that would emulate it.
+    """
     torch.set_num_threads(os.cpu_count() or 1)
-    found = {"fp32": _products(torch.float32), "bf16": _products(torch.bfloat16)}
+    found = {"fp32": _products(torch.float32)}
+    if has_bfloat16():
+        found["bf16"] = _products(torch.bfloat16)
     source = np.ones(_BYTES // 8)
     target = np.empty_like(source)
     found["copy"] = 2 * _BYTES / _least(lambda: np.copyto(target, source)) / 1e9

@@ -167,14 +167,15 @@ ROWS = (
 ALSO = ("peak", "steps", "sampled murmur")  # measured without a target
 
 
-def main_table(results: Results) -> list[str]:
-    """Markdown: a row for each comparison whose measures are all there."""
+def main_table(results: Results, left_out: Mapping[str, str]) -> list[str]:
+    """Markdown: a row for each comparison; ``left_out`` says why measures are not there."""
     lines = ["| work | measured | at least | aim | | peak |", "|---|---|---|---|---|---|"]
     for row in ROWS:
         if any(not results.get(need) for need in row.needs):
-            missing = ", ".join(need for need in row.needs if not results.get(need))
+            missing = [need for need in row.needs if not results.get(need)]
+            why = ", ".join(left_out.get(need, need) for need in missing)
             lines.append(
-                f"| {row.work} | not measured ({missing}) | {_show(row, row.at_least)} "
+                f"| {row.work} | not measured ({why}) | {_show(row, row.at_least)} "
                 f"| {_show(row, row.aim)} | | |"
             )
             continue
