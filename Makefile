@@ -47,7 +47,7 @@ check: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 2 -C $(ROOT) lint quick
 
 quick: $(STAMP)
-	cd $(ROOT) && $(BIN)/python -m pytest $(QUICK)
+	cd $(ROOT) && $(PYTEST) $(QUICK)
 
 # A second Flower: an environment of its own that shares all other packages with ours.
 FLOWER := 1.42

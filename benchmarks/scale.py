@@ -36,6 +36,8 @@ PROTECTED = {
     "secure": ["protection=distributed", "privacy.secure_aggregation=on"],
 }
 LONG = 1_000, 2_000  # rounds
+COHORTS = 300, 3_000  # of secure sums
+GROUPED, GROUPS = 200, 5  # clients, and into how many groups they are divided
 SCHEDULE = (
     "from murmur.round.cohorts import Schedule as S; S('random', {}, 10**4, {}, 1).participations"
 )
@@ -53,11 +55,13 @@ class Spent:
         processor: seconds, of its children too.
         peak: resident memory of its largest process, in bytes.
         ended: by ``time.time``.
+        last: the line that it printed last.
     """
 
     processor: float
     peak: int
     ended: float
+    last: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Bench:
             said = output.read().decode().strip().splitlines() or ["nothing"]
         if process.returncode:
             raise RefusedError(said[-1][:100])
-        return Spent(usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss, ended)
+        return Spent(usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss, ended, said[-1])
 
     def run(self, name: str, *words: str) -> Spent:
         """A run of `murmur` in the folder ``name``, which it may share with none before it."""
@@ -201,6 +205,66 @@ def rounds(bench: Bench) -> str:
     return f"{cost['fedavg'] * 1e3:.0f} ms; {cost['dp_fedavg'] / cost['fedavg']:.1f}×"
 
 
+def sums(bench: Bench) -> str:
+    """Processor time of a secure sum for each client and neighbour, of 3,000 over 300 clients."""
+    ratios = []
+    few, many = (_of_a_neighbour(bench, clients) for clients in COHORTS)
+    for ours, theirs in zip(few, many, strict=True):
+        ratios.append(theirs / ours)
+    return f"client {ratios[0]:.2f}×, server {ratios[1]:.2f}×"
+
+
+def _of_a_neighbour(bench: Bench, clients: int) -> list[float]:
+    """Microseconds of a client and, for it, of the server: a column of ``cohort_sums``."""
+    row = bench.spent("-m", "benchmarks.cohort_sums", "--clients", str(clients)).last
+    return [float(figure) for figure in row.split("|")[4].split("+")]
+
+
+def masks(bench: Bench) -> str:
+    """Processor time of a round of 1,000 clients with real masks over that with simulated ones."""
+    words = ["dataset=digits", "protection=distributed", "federation.num_clients=1000"]
+    words += ["privacy.secure_sum.server=honest"]
+    one, two = (
+        bench.run(
+            f"simulated-{count}",
+            *words,
+            "privacy.secure_aggregation=simulated",
+            f"federation.num_rounds={count}",
+        ).processor
+        for count in (1, 2)
+    )
+    real = bench.run(
+        "real", *words, "privacy.secure_aggregation=on", "federation.num_rounds=1"
+    ).processor
+    simulated = two - one
+    return f"{(real - one + simulated) / simulated:.0f}× ({real - one + simulated:.1f} ms a client)"
+
+
+def groups(bench: Bench) -> str:
+    """The same round against a server that lies: in groups over one complete graph."""
+    words = ["dataset=digits", "protection=distributed", f"federation.num_clients={GROUPED}"]
+    words += ["privacy.secure_aggregation=on", "federation.num_rounds=1"]
+    start = bench.run("alone", *words, "federation.clients_per_round=2").processor
+    one, several = (
+        bench.run(f"groups-{count}", *words, f"privacy.secure_sum.groups={count}").processor - start
+        for count in (1, GROUPS)
+    )
+    return f"{several / one:.2f}×"
+
+
+def million(bench: Bench) -> str:
+    """A later round of `experiment=million`, for each of its 10⁴ clients; peak of two rounds."""
+    one, two = (
+        bench.spent(
+            *("-m", "fl_app", "experiment=million", "engine=inline", "tracking=none"),
+            *(f"federation.num_rounds={count}", f"run_dir={bench.folder / f'million-{count}'}"),
+        )
+        for count in (1, 2)
+    )
+    each = (two.processor - one.processor) / 10_000
+    return f"{each * 1e3:.2f} ms, {two.peak / MIB:.0f} MiB"
+
+
 ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
     "iid": ("10⁶ against 10³ clients, IID: the whole run's CPU", lambda b: set_up(b, "iid")),
     "dirichlet": ("the same, Dirichlet", lambda b: set_up(b, "dirichlet")),
@@ -217,6 +281,13 @@ ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
         )
         for name in PROTECTED
     },
+    "sums": ("secure sums, CPU for each client and neighbour: n = 3,000 against 300", sums),
+    "groups": (
+        f"{GROUPED} clients against a server that lies: in {GROUPS} groups beside one graph",
+        groups,
+    ),
+    "masks": ("a round of 1,000 by real secure sums against simulated ones: CPU", masks),
+    "million": ("`experiment=million`: a round, CPU of a client; peak", million),
     "prompt": ("Ray: from results on disk to the prompt", prompt),
 }
 

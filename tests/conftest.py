@@ -65,6 +65,7 @@ THOROUGH = (
     "fl_app/test_damaged_files.py",
     "strategies/test_nbafl.py",
     "fl_app/device/test_sandbox.py",
+    "research/test_frontier.py",
 )
 
 
