@@ -8,9 +8,7 @@
 | ``budget`` | who gets which part of a KD-DPFL budget, and why |
 | ``epsilon`` | the ε at which a protected evaluation result stays close to the true one |
 
-The first and the last are in this file, the others in ``advise_rounds``, ``advise_signal`` and
-``advise_budget``.
-Their words are settings as for a run. The exit status is 0, or 2 where the settings cannot be.
+``rounds`` and ``budget`` have files of their own, ``advise_rounds`` and ``advise_budget``. The words are settings as for a run. The exit status is 0, or 2 where the settings cannot be.
 
 **Pilots.** Every candidate that conf/strategy/X.yaml lists under ``advise`` is tried in a run of
 Murmur whose clients hold labelled *public* examples, drawn with replacement (``federation.pilot``),
@@ -27,10 +25,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fl_app.console
 from fl_app.config.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from fl_app.run.experiment import Experiment
+    from strategies.parts import Foretold
 
 WORKS = 0.9  # of the accuracy without noise
 LARGEST = 16384  # clients that are tried at most
@@ -265,30 +269,70 @@ def epsilon(argv: list[str]) -> int:
     return 0
 
 
-def _rounds(argv: list[str]) -> int:
-    from fl_app.tools.advise_rounds import main as rounds
+def signal(argv: list[str]) -> int:
+    """``murmur advise signal``: print what the strategy's planner says; 0.
 
-    return rounds(argv)
+    Nothing is trained and no client's data are read but for how many clients and, in a simulation,
+    how many records there are: the answer follows from those numbers, classes, features and ε. It
+    is a share of what the algorithm reaches without noise, not a score: without public labels
+    nobody knows that.
+
+    Raises:
+        ConfigError: the settings cannot be, or are of another strategy.
+    """
+    from fl_app.config.composition import compose
+    from fl_app.run.experiment import Experiment
+
+    parser = argparse.ArgumentParser(
+        prog="murmur advise signal",
+        description="What gradient rounds or class moments keep of their score under noise.",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings as for a run")
+    said = foretold(Experiment(compose(parser.parse_args(argv).overrides)))
+    if said is None:
+        print("all of it: there is no noise (privacy.epsilon=inf)")
+    else:
+        print(said.text())
+    return 0
 
 
-def _signal(argv: list[str]) -> int:
-    from fl_app.tools.advise_signal import main as signal
+def foretold(experiment: Experiment) -> Foretold | None:
+    """What the strategy's planner says; None without noise.
 
-    return signal(argv)
+    Raises:
+        ConfigError: the strategy has none.
+    """
+    from strategies.class_moments import ClassMoments
+    from strategies.gradient_rounds import GradientRounds
+
+    strategy = experiment.strategy
+    if not isinstance(strategy, GradientRounds | ClassMoments):
+        raise ConfigError(
+            f"strategy={experiment.config.strategy.name}: `murmur advise signal` is for "
+            "gradient_rounds and class_moments; see `murmur advise settings`"
+        )
+    return strategy.foretold()
 
 
-def _budget(argv: list[str]) -> int:
-    from fl_app.tools.advise_budget import main as budget
+def _main_of(module: str) -> Callable[[list[str]], int]:
+    """The ``main`` of a module of this folder, which is imported when it is called."""
 
-    return budget(argv)
+    def main(argv: list[str]) -> int:
+        answer: Callable[[list[str]], int] = import_module(f"fl_app.tools.{module}").main
+        return answer(argv)
+
+    return main
 
 
 # Word -> (what answers it, what it is about).
 QUESTIONS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "settings": (settings, "which settings of a strategy, by pilots on public data"),
-    "rounds": (_rounds, "how many rounds and clients per round, by NbAFL's bound"),
-    "signal": (_signal, "what gradient rounds or class moments keep of their score under noise"),
-    "budget": (_budget, "who gets which part of a KD-DPFL budget, and why"),
+    "rounds": (
+        _main_of("advise_rounds"),
+        "how many rounds and clients per round, by NbAFL's bound",
+    ),
+    "signal": (signal, "what gradient rounds or class moments keep of their score under noise"),
+    "budget": (_main_of("advise_budget"), "who gets which part of a KD-DPFL budget, and why"),
     "epsilon": (epsilon, "the ε at which protected evaluation results stay close to the true ones"),
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from fl_app.config.composition import compose
 from fl_app.run.experiment import Experiment
 from fl_app.run.prepare import prepare
-from fl_app.tools.advise_signal import foretold
+from fl_app.tools.advise import foretold
 from research.owners.choose import words_of
 from research.owners.rounds import Direct
 from strategies.gradient_rounds import GradientRounds
