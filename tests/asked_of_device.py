@@ -21,7 +21,7 @@ from fl_app.config.conf_files import groups
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import CHOICES, device_config
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.run.clients import build_client, build_evaluator, build_trainer
+from fl_app.run.hosts import build_client, build_evaluator, build_trainer
 from fl_app.run.population import Population, build_features
 from murmur.learning.data.datasets import Dataset, Examples
 from murmur.learning.features.components import with_components

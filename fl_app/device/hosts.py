@@ -12,8 +12,7 @@ from fl_app.config.building import build
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import NodeSettings
-from fl_app.run.clients import build_trainer, require_usable
-from fl_app.run.hosts import values_of
+from fl_app.run.hosts import build_trainer, require_usable, values_of
 from fl_app.run.population import build_features
 from murmur.learning.process import has_compiler
 from murmur.round.host import Host

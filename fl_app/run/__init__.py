@@ -4,8 +4,9 @@ In the order in which a run meets them:
 
 * ``prepare``: overrides become a validated run with a folder.
 * ``population``: the data set, the public pool and each client's share.
-* ``clients``, ``own_parts``, ``server``, ``canaries``: build model, client class and strategy.
-* ``experiment``: the rounds, on the server. ``hosts``: what answers them in a simulation.
+* ``server``, ``canaries``: build the strategy.
+* ``hosts``: build models and clients, and what answers for them in a simulation.
+* ``experiment``: the rounds, on the server.
 * ``results``: the run's folder. ``checkpoint`` and ``model_file`` say what is in its files.
 * ``progress``: what a person sees, read from these files alone.
 

@@ -31,12 +31,11 @@ from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.checkpoint import Checkpoint, digest
-from fl_app.run.clients import build_trainer, require_usable
+from fl_app.run.hosts import build_trainer, require_usable
 from fl_app.run.model_file import describe
-from fl_app.run.own_parts import require_scored, start_of
 from fl_app.run.population import Population, population
 from fl_app.run.results import RunFolder, config_text, note_end, note_start, row_line
-from fl_app.run.server import build_strategy
+from fl_app.run.server import build_strategy, require_scored, start_of
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.metrics import is_at_chance
 from murmur.privacy.accounting import Threat, epsilon

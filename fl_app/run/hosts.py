@@ -1,8 +1,12 @@
-"""Builds the host of a simulation's clients out of the configuration, and keeps one per thread.
+"""A run's clients as its configuration describes them, and the host that they live at.
 
-``host_for`` is what the ClientApp calls for each message. It builds a host with ``SimulatedHost``
-here or with ``fl_app.device.hosts.DeviceHost`` on a device; ``values_of`` holds what the two are
-given alike. Answering itself is ``murmur.round.host``.
+A client: model, budget, tools, and its two halves, the client class of the strategy and that of an
+evaluation on clients. The server builds them too (``fl_app.run.server``), so that what a client
+would refuse is refused before a run.
+
+``host_for`` is what the ClientApp calls for each message; it keeps one host per thread. It builds
+it with ``SimulatedHost`` here or with ``fl_app.device.hosts.DeviceHost`` on a device; ``values_of``
+holds what the two are given alike. Answering itself is ``murmur.round.host``.
 """
 
 from __future__ import annotations
@@ -10,31 +14,197 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
-from clients.base import Client
+from clients.base import Client, ClientSetup
 from clients.protected_evaluation import EvaluationClient
 from fl_app.config.building import build
-from fl_app.config.settings import ComputeSettings, PrivacySettings
-from fl_app.run.clients import build_client, build_evaluator, build_trainer
+from fl_app.config.errors import ConfigError
+from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population, population
 from murmur.learning.array_file import private_folder
+from murmur.learning.data.datasets import Dataset
 from murmur.learning.data.examples import LocalData
-from murmur.learning.process import keep_heap
+from murmur.learning.process import has_compiler, keep_heap
 from murmur.learning.training.trainer import Trainer
+from murmur.learning.training.trial import try_out
+from murmur.privacy.budget import Budget
 from murmur.privacy.ledger import Ledger
-from murmur.round.host import (
-    Data,
-    DeviceHome,
-    Host,
-    RunTerms,
-    SecureParties,
-    SeededNoise,
-    SimulatedHome,
-    noise_of_this_thread,
-)
+from murmur.round import host
+from murmur.round.client_state import ClientState
+from murmur.round.cohorts import Schedule
+
+_MODELS = "murmur.learning.models."
+
+
+def build_trainer(
+    config: DictConfig,
+    dataset: Dataset,
+    inference_threads: int = 1,
+    compute: ComputeSettings | None = None,
+) -> Trainer:
+    """The model of ``config.model`` for this data set, ready to train.
+
+    Args:
+        config: the composed configuration; its groups model and compute are read.
+        dataset: gives the input's shape and the number of classes; no example is read.
+        inference_threads: batches of outputs that are computed at a time, for evaluation on the
+            server. The results do not depend on it.
+        compute: that of a device's owner; None: that of the configuration.
+
+    Raises:
+        ConfigError: there is no CUDA device or compiler that the settings ask for, or the model
+            does not fit the data set.
+    """
+    if compute is None:
+        compute = build(config.compute, "compute")
+    if compute.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "compute.device=cuda: PyTorch finds no CUDA device here; use compute=cpu, or, with "
+            "engine=ray, give workers a share of a GPU (engine.gpus_per_worker=0.5)"
+        )
+    if compute.fused and not has_compiler():
+        raise ConfigError(
+            "compute.fused=True: needs llvmlite (pip install 'murmur-fl[fast]'); with "
+            "compute.fused=false the result is the same but for rounding"
+        )
+    model = build_model(config.model)
+    target = str(config.model._target_)
+    is_ours = target.startswith(_MODELS) and not target.startswith(f"{_MODELS}text_")
+    if dataset.texts and is_ours:
+        raise ConfigError(
+            "model: reads the numbers of words as magnitudes, from which it learns nothing; choose "
+            "model=text_lstm or model=text_transformer, or features=encoder or "
+            "features=words with a linear model"
+        )
+    try:
+        return Trainer(
+            model,
+            dataset.input_shape,
+            dataset.num_classes,
+            device=compute.device,
+            inference_threads=inference_threads,
+            mixed_precision=compute.mixed_precision,
+            fused=compute.fused,
+            precision=compute.precision,
+        )
+    except ValueError as error:
+        group = {"model": "", "precision": "compute."}.get(str(error).partition("=")[0], "model.")
+        raise ConfigError(f"{group}{error}") from error
+
+
+def require_usable(trainer: Trainer) -> None:
+    """Refuse a model that fails in a trial on made-up images, before any client is charged.
+
+    Server and devices do this when they build a run (``murmur.learning.training.trial.try_out``).
+    No data and no parameters but the initial ones take part, so a refusal tells nothing about data.
+
+    Raises:
+        ConfigError: the model fails, or training it leaves more behind than parameters.
+    """
+    try:
+        try_out(trainer)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def build_model(node: DictConfig) -> Callable[..., nn.Module]:
+    """What makes the model of ``conf/model``'s settings; where it starts is the server's affair.
+
+    Args:
+        node: the group's settings; those whose names begin with ``start`` are left out, since the
+            server sends the parameters that they lead to (``fl_app.run.server.start_of``).
+
+    Returns:
+        A function of (C, H, W) and the number of classes that gives the module.
+
+    Raises:
+        ConfigError: the class cannot be imported, or refuses a setting.
+    """
+    own = {key: value for key, value in node.items() if not str(key).startswith("start")}
+    return build(OmegaConf.create(own), "model")
+
+
+def build_client(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> Client:
+    """The client class of ``config.strategy``, with its tools and its budget.
+
+    Args:
+        config: the composed configuration.
+        people: the public pool, the test set and public sizes come from here. Clients' own rows are
+            not given to the class but opened for each answer.
+        trainer: of this process; the client class loads parameters into it.
+        state_folder: where clients remember what a round leaves for the next one.
+
+    Raises:
+        ConfigError: a setting is refused, the class cannot keep the budget against the
+            configured adversary (``privacy.threat``), or the model keeps statistics over batches,
+            which no mechanism of the strategy would protect.
+    """
+    setup = _client_setup(config, people, trainer, state_folder)
+    client: Client = build(config.strategy.client, "strategy", setup, knobs=config.strategy)
+    if trainer.statistics and not client.keeps_statistics:
+        raise ConfigError(
+            f"model={type(trainer.flat.module).__name__}: keeps statistics over batches (batch "
+            f"normalisation): training changes its buffer {trainer.statistics[0]}, which "
+            f"strategy={config.strategy.name} neither sends nor protects; use group normalisation, "
+            "or put the normalisation layers in evaluation mode (.eval())"
+        )
+    return client
+
+
+def build_evaluator(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> EvaluationClient | None:
+    """The client half of ``config.evaluation``; None where nothing is evaluated on clients.
+
+    Its answers are releases of their own, charged beside those of training. Arguments and errors
+    as for ``build_client``, with a ``state_folder`` of its own.
+    """
+    if config.evaluation.client is None:
+        return None
+    setup = _client_setup(config, people, trainer, state_folder)
+    return build(config.evaluation.client, "evaluation", setup, knobs=config.evaluation)
+
+
+def budget_and_schedule(config: DictConfig) -> tuple[Budget, Schedule]:
+    """The budget of one client, and who is asked when.
+
+    Server and clients each compute it from the configuration, and come to the same: the noise of a
+    release follows from the budget, the number of rounds and the most that one client is asked.
+
+    Raises:
+        ConfigError: privacy or federation settings are out of range, or do not fit one another.
+    """
+    privacy: PrivacySettings = build(config.privacy, "privacy")
+    federation: FederationSettings = build(config.federation, "federation")
+    schedule = federation.schedule_of(config.seed)
+    try:
+        return privacy.budget(schedule), schedule
+    except ValueError as error:
+        raise ConfigError(f"federation.{error}") from error
+
+
+def _client_setup(
+    config: DictConfig, people: Population, trainer: Trainer, state_folder: Path
+) -> ClientSetup:
+    test, (budget, schedule) = people.dataset.test, budget_and_schedule(config)
+    return ClientSetup(
+        trainer=trainer,
+        public=people.public,
+        test=(test.images, test.labels) if len(test) else None,
+        budget=budget,
+        seed=config.seed,
+        memory=ClientState(state_folder),
+        client_sizes=people.sizes,
+        cohorts=schedule.cohorts(),
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +223,7 @@ class SimulatedData:
         return None
 
 
-class SimulatedHost(Host):
+class SimulatedHost(host.Host):
     """The host of virtual clients, and what it was built of.
 
     It hosts every client of the run: the server may hand any of them to any node.
@@ -72,11 +242,11 @@ class SimulatedHost(Host):
         ConfigError: the settings cannot be.
     """
 
-    home: SimulatedHome
+    home: host.SimulatedHome
     client: Client
     evaluator: EvaluationClient | None
 
-    def __init__(self, config: DictConfig, home: SimulatedHome) -> None:
+    def __init__(self, config: DictConfig, home: host.SimulatedHome) -> None:
         self.config = config
         self.population = population(config)
         compute: ComputeSettings = build(config.compute, "compute")
@@ -84,7 +254,7 @@ class SimulatedHost(Host):
         privacy: PrivacySettings = build(config.privacy, "privacy")
         sums = privacy.secure_sums()
         people = range(len(self.population.shards))
-        parties = SecureParties(home, people, sums.owner_rules(), sums.is_on)
+        parties = host.SecureParties(home, people, sums.owner_rules(), sums.is_on)
         data = SimulatedData(self.population)
         values = values_of(config, home, self.population, self.trainer, data)
         super().__init__(home=home, hosted=people, secure=parties, stack=compute.stack, **values)
@@ -92,10 +262,10 @@ class SimulatedHost(Host):
 
 def values_of(
     config: DictConfig,
-    home: SimulatedHome | DeviceHome,
+    home: host.SimulatedHome | host.DeviceHome,
     people: Population,
     trainer: Trainer,
-    data: Data,
+    data: host.Data,
 ) -> dict[str, Any]:
     """What every host of a run is given beside its clients' places, by the name of its argument.
 
@@ -119,11 +289,11 @@ def values_of(
     """
     private_folder(home.folder)
     privacy: PrivacySettings = build(config.privacy, "privacy")
-    noise = noise_of_this_thread
+    noise = host.noise_of_this_thread
     if privacy.noise == "seeded":
-        noise = SeededNoise(config.seed)
+        noise = host.SeededNoise(config.seed)
     return {
-        "terms": RunTerms(
+        "terms": host.RunTerms(
             algorithm=str(config.strategy.name),
             delta=privacy.delta,
             rounds=int(config.federation.num_rounds),
@@ -140,7 +310,9 @@ def values_of(
 _local = threading.local()
 
 
-def host_for(config: DictConfig, home: Any, kind: Callable[[DictConfig, Any], Host]) -> Host:
+def host_for(
+    config: DictConfig, home: Any, kind: Callable[[DictConfig, Any], host.Host]
+) -> host.Host:
     """The host of this thread, made by ``kind`` anew for another run.
 
     A thread keeps one host: models and data then live from message to message. It is another run

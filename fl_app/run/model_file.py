@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from fl_app.config.composition import require_known_classes
 from fl_app.config.errors import ConfigError
-from fl_app.run.clients import build_model
+from fl_app.run.hosts import build_model
 from murmur.learning.data.examples import Dataset
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.statement import Statement, render

@@ -1,7 +1,12 @@
-"""What builds the server's half of a run, its strategy, out of the configuration.
+"""The server's half of a run, built out of the configuration: its strategy, start and scores.
 
-In this order: the client halves, to refuse what clients would refuse; the setup that every strategy
-is given; the strategy; what joins it (an evaluation on clients, an audit's canaries).
+``build_strategy``, in this order: the client halves, to refuse what clients would refuse; the setup
+that every strategy is given; the strategy; what joins it (an evaluation on clients, an audit's
+canaries).
+
+``start_of`` gives the first global model, ``metrics_of`` the further scores on the test set: what a
+user brings is refused before a run where it cannot work. Neither reads a client's data, so neither
+costs privacy: a start comes from a file, from the names of classes or from their public shares.
 """
 
 from __future__ import annotations
@@ -9,17 +14,25 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from omegaconf import DictConfig
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from clients.base import Client
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
+from fl_app.config.own_classes import own_part
 from fl_app.config.settings import FederationSettings, PrivacySettings
 from fl_app.run.canaries import CanaryClients
-from fl_app.run.clients import budget_and_schedule, build_client, build_evaluator
-from fl_app.run.own_parts import metrics_of
+from fl_app.run.hosts import budget_and_schedule, build_client, build_evaluator
 from fl_app.run.population import Population
+from murmur.learning.data.datasets import Dataset
+from murmur.learning.linear_model import Head
+from murmur.learning.metrics import Metric, metrics, over_owners
 from murmur.learning.training.trainer import Trainer
+from murmur.papers.gradient_rounds import start_from_names
 from murmur.privacy.accounting import Threat, Unit, epsilon
 from murmur.round.placement import ClientPlacement, DevicePlacement, Enrolment, SimulatedPlacement
 from murmur.round.setup import ServerSetup
@@ -157,3 +170,119 @@ def planned_epsilon(strategy: CohortStrategy) -> float:
         unit=Unit(budget.unit),
         assumptions=None,
     ).epsilon
+
+
+def start_of(
+    config: DictConfig, trainer: Trainer, people: Population
+) -> NDArray[np.float32] | None:
+    """The parameters (d,) that ``model.start`` names; None: the strategy's own.
+
+    Args:
+        config: its groups model and features are read.
+        trainer: of the server, with the model that is to start there.
+        people: names of the classes, and what texts are read with.
+
+    Raises:
+        ConfigError: the file cannot be read or is of another model; the model is not linear where
+            ``names`` or ``rates`` ask for one; names or shares are missing.
+    """
+    path = config.model.get("start")
+    if path in (None, "zero"):
+        return None
+    try:
+        if path == "names":
+            return _named(config, Head(trainer, "model.start=names"), people)
+        if path == "rates":
+            return _rated(config, Head(trainer, "model.start=rates"))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        return trainer.flatten(load_file(Path(path).expanduser()))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ConfigError(f"model.start={path}: {error}") from error
+
+
+def _named(config: DictConfig, head: Head, people: Population) -> NDArray[np.float32]:
+    """Where a linear model starts from the classes' names (``gradient_rounds.start_from_names``).
+
+    The weights of a class point to the features of the line of text that describes it, have length
+    ``model.start_length``, and no constant. ValueError where a class has no line, or the features
+    read no texts.
+    """
+    lines = OmegaConf.to_container(config.features.get("names") or OmegaConf.create({}))
+    texts = getattr(people.fitted, "texts", None)
+    classes = people.dataset.classes or ()
+    if texts is None:
+        raise ValueError("model.start=names: needs features that read texts; set features=encoder")
+    if not isinstance(lines, dict):
+        raise ValueError(f"features.names={lines}: must be a mapping, a line for each class")
+    for name in classes:
+        if not isinstance(lines.get(name), str):
+            raise ValueError(
+                f"features.names: has no line for the class {name!r}; write one line of text for "
+                f"each of {', '.join(classes)}"
+            )
+    start = start_from_names(texts([lines[name] for name in classes]), config.model.start_length)
+    return head.joined(start[1:], start[0]).astype(np.float32)
+
+
+def _rated(config: DictConfig, head: Head) -> NDArray[np.float32]:
+    """Where a linear model starts from the classes' public shares, whatever the features.
+
+    Its constant is the logarithm of ``model.start_rates``, so that it predicts these shares for
+    every image. ValueError unless there is a share above 0 for each class, and they add up to 1.
+    """
+    rates = np.array(config.model.start_rates or [], np.float64)
+    if rates.shape != (head.classes,) or not (rates > 0).all() or abs(rates.sum() - 1) > 1e-6:
+        raise ValueError(
+            f"model.start_rates={rates.tolist()}: must be a share above 0 for each of "
+            f"{head.classes} classes, together 1"
+        )
+    nothing = np.zeros((head.features, head.classes))
+    return head.joined(nothing, np.log(rates)).astype(np.float32)
+
+
+def metrics_of(config: DictConfig, dataset: Dataset) -> dict[str, Metric]:
+    """The scores that ``evaluation.metrics`` names, which can be taken on the test set.
+
+    They are functions of logits (N, classes) and labels (N,) that give a number. Where it is known
+    whose each test example is, ``accuracy_over_owners`` joins them unasked. A user's own are for
+    simulations only.
+
+    Args:
+        config: its groups evaluation and federation are read.
+        dataset: whose test set is scored; every score is tried with its labels here.
+
+    Returns:
+        The scores by the name that they have in a row.
+
+    Raises:
+        ConfigError: a name is unknown, or its function gives no number or not the same twice.
+    """
+    names = OmegaConf.to_container(config.evaluation.get("metrics") or OmegaConf.create([]))
+    if not isinstance(names, list) or not all(isinstance(name, str | dict) for name in names):
+        raise ConfigError(f"evaluation.metrics={names}: must be a list of names")
+    own = own_part if config.federation.devices is None else _simulated_only
+    try:
+        found = metrics(names, dataset.num_classes, own, dataset.test.labels)
+        if dataset.test_owners is not None:
+            found["accuracy_over_owners"] = over_owners(dataset.test_owners)
+        return found
+    except ConfigError as error:
+        raise ConfigError(f"evaluation.metrics={error}") from error
+    except ValueError as error:
+        raise ConfigError(f"evaluation.{error}") from error
+
+
+def _simulated_only(name: str) -> None:
+    raise ConfigError(f"{name}: scores of your own are for simulations, not for runs on devices")
+
+
+def require_scored(strategy: CohortStrategy) -> None:
+    """Refuse metrics where the strategy has an ``evaluate`` of its own, which knows none of them.
+
+    Raises:
+        ConfigError: there are metrics, also ``accuracy_over_owners``, and such a strategy.
+    """
+    if strategy.setup.metrics and type(strategy).evaluate is not CohortStrategy.evaluate:
+        raise ConfigError(f"evaluation.metrics: {strategy.algorithm} has scores of its own")

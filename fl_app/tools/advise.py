@@ -8,7 +8,8 @@
 | ``budget`` | who gets which part of a KD-DPFL budget, and why |
 | ``epsilon`` | the ε at which a protected evaluation result stays close to the true one |
 
-``rounds`` and ``budget`` have files of their own, ``advise_rounds`` and ``advise_budget``. The words are settings as for a run. The exit status is 0, or 2 where the settings cannot be.
+``rounds`` and ``budget`` have files of their own, ``advise_rounds`` and ``advise_budget``. Words
+behind a question are settings as for a run. The exit status is 0, or 2 where they cannot be.
 
 **Pilots.** Every candidate that conf/strategy/X.yaml lists under ``advise`` is tried in a run of
 Murmur whose clients hold labelled *public* examples, drawn with replacement (``federation.pilot``),

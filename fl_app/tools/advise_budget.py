@@ -88,7 +88,7 @@ def scheme_of(config: DictConfig, sizes: Sequence[int] | None, classes: int | No
         ConfigError: another strategy.
         ValueError: the needs cannot be met.
     """
-    from fl_app.run.clients import budget_and_schedule
+    from fl_app.run.hosts import budget_and_schedule
 
     federation: FederationSettings = build(config.federation, "federation")
     strategy = OmegaConf.to_container(config.strategy, resolve=True)

@@ -329,7 +329,7 @@ def _setting(config: DictConfig, rounds: int) -> tuple[Setting, int, EstimatedCo
     Raises:
         ConfigError: another strategy than NbAFL, or one whose uploads carry no noise.
     """
-    from fl_app.run.clients import build_client, build_trainer
+    from fl_app.run.hosts import build_client, build_trainer
     from fl_app.run.population import population
 
     if config.strategy.name != "nbafl":

@@ -28,9 +28,8 @@ from benchmarks.pictures import save
 from fl_app.client_app import app as client_app
 from fl_app.config.composition import compose
 from fl_app.engines.inline import serve
-from fl_app.run.clients import build_trainer
 from fl_app.run.experiment import Experiment
-from fl_app.run.hosts import SimulatedHost
+from fl_app.run.hosts import SimulatedHost, build_trainer
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder

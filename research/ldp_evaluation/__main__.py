@@ -25,7 +25,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.pictures import canvas, save
 from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
-from fl_app.run.clients import build_trainer
+from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
 from murmur.learning.clustering import assignments

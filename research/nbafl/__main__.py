@@ -31,7 +31,7 @@ from benchmarks.pictures import canvas, curve, save
 from benchmarks.runs import RunFile, print_table, run_once, spread
 from fl_app.config.composition import compose
 from fl_app.engines.inline import InlineEngine
-from fl_app.run.clients import build_trainer
+from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.progress import show_epsilon
 from fl_app.run.results import RunFolder

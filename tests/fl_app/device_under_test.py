@@ -17,7 +17,7 @@ from fl_app.config.overrides import to_run_config
 from fl_app.config.settings import pool_digest
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.run.clients import build_model
+from fl_app.run.hosts import build_model
 from murmur.learning.training.trainer import Trainer
 from murmur.privacy.ledger import Ledger
 from murmur.round.host import Host

@@ -12,7 +12,7 @@ from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.checkpoint import Checkpoint
-from fl_app.run.clients import build_trainer
+from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.prepare import prepare
 from fl_app.run.results import RunFolder
@@ -110,7 +110,7 @@ def test_bad_settings_are_named(settings, message) -> None:
 def test_what_auto_decides_is_recorded_and_handed_to_every_worker(
     tmp_path, monkeypatch, installed
 ) -> None:
-    for place in ("fl_app.config.composition", "fl_app.run.clients"):
+    for place in ("fl_app.config.composition", "fl_app.run.hosts"):
         monkeypatch.setattr(f"{place}.has_compiler", lambda: installed)
     composition._compose.cache_clear()
     try:
@@ -154,7 +154,7 @@ def test_precision_is_a_part_of_what_a_run_is(tmp_path) -> None:
 
 
 def test_without_its_compiler_a_fused_run_says_what_to_do(monkeypatch) -> None:
-    monkeypatch.setattr("fl_app.run.clients.has_compiler", lambda: False)
+    monkeypatch.setattr("fl_app.run.hosts.has_compiler", lambda: False)
     config = compose([*SMALL, "compute.fused=true"])
     with pytest.raises(ConfigError, match=r"^compute\.fused=True: needs llvmlite"):
         build_trainer(config, population(config).dataset)

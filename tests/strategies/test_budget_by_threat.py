@@ -13,8 +13,8 @@ from fl_app.config.composition import compose
 from fl_app.config.conf_files import groups
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import PrivacySettings
-from fl_app.run.clients import build_client
 from fl_app.run.experiment import Experiment
+from fl_app.run.hosts import build_client
 from fl_app.run.server import planned_epsilon
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.events import RandomizedBitsEvent, Unit

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from fl_app.config.building import build
 from fl_app.config.composition import compose
-from fl_app.run.clients import build_model
+from fl_app.run.hosts import build_model
 from fl_app.run.results import RunFolder
 from murmur.learning.data.datasets import Examples
 from murmur.learning.training.trainer import Trainer

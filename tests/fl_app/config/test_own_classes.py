@@ -15,9 +15,9 @@ from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import to_run_config
 from fl_app.device.agreement import device_config
 from fl_app.device.node_settings import OwnerSettings
-from fl_app.run.own_parts import metrics_of
 from fl_app.run.prepare import validated
 from fl_app.run.results import RunFolder
+from fl_app.run.server import metrics_of
 from murmur.learning.data.datasets import digits
 from tests.fl_app.running import run_inline
 
