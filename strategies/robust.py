@@ -26,8 +26,7 @@ from pydantic import Field
 from murmur.learning.codec import Integers
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.protection import Protection
-from murmur.privacy.protection.central import ServerNoise
-from murmur.privacy.protection.rows import NoisedRows
+from murmur.privacy.protection.central import NoisedRows, ServerNoise
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
 from strategies.base import Parameters

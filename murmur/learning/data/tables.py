@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.learning.data import cells
+from murmur.learning.data.cache import encoder_folder
 from murmur.learning.data.examples import (
     DataError,
     Dataset,
@@ -39,7 +40,6 @@ from murmur.learning.data.examples import (
     split_test,
 )
 from murmur.learning.data.files import open_csv, read_stored
-from murmur.learning.data.published import encoder_folder
 
 if TYPE_CHECKING:
     import pandas

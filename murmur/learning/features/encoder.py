@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.data.cache import cache_folder, publish_folder
-from murmur.learning.data.published import encoder_folder
+from murmur.learning.data.cache import cache_folder, encoder_folder, publish_folder
 from murmur.learning.features.components import Known, Ready
 
 _BATCH = 128  # texts at a time; always the same, so that a row's bits are, too
