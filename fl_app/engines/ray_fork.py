@@ -49,7 +49,7 @@ def start_template(path: str) -> int | None:
 
 def _become_template(listener: socket.socket) -> None:
     """Let go of all that is `murmur`'s, then fork a worker for each request; never returns."""
-    from fl_app.engines.processes import die_with_parent
+    from fl_app.engines.ray_head import die_with_parent
 
     # What murmur had opened keeps its numbers; collected here, it would close others' files.
     gc.freeze()
@@ -80,7 +80,7 @@ def _become_template(listener: socket.socket) -> None:
 
 def _become_worker(request: dict) -> None:
     """Run Ray's worker in this process, with the command line and environment that Ray gave."""
-    from fl_app.engines.processes import die_with_parent
+    from fl_app.engines.ray_head import die_with_parent
 
     die_with_parent()  # the template, which ends with `murmur`: nobody goes on without it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

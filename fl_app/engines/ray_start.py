@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.config.errors import ConfigError
-from fl_app.engines.processes import adopt_orphans, end_children, socket_folder
 from fl_app.engines.ray_fork import SOCKET, start_template
+from fl_app.engines.ray_head import adopt_orphans, end_children, socket_folder
 
 ANSWER_SECONDS = 6.0  # for a cluster that was named
 START_TIMEOUT = 60.0  # seconds for the head's address; on a crowded machine Ray is slow
@@ -44,7 +44,7 @@ ENVIRONMENT = {
 class Head:
     """Ray's head for ``workers`` workers, and the template that they are forked from.
 
-    One in a process at most. Everything ends with this process (``engines.processes``), and this
+    One in a process at most. Everything ends with this process (``ray_head``), and this
     process ends where Ray does before it: who waits for an answer would wait for ever.
 
     Constructing one starts the head and returns at once; ``address`` waits for it.

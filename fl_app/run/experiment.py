@@ -2,7 +2,7 @@
 
 ``Experiment(config)`` validates and builds; nothing is written and nobody is asked. ``run`` then
 
-1. takes up the checkpoint of the folder, if there is one (``checkpoint``, ``_begin``);
+1. takes up the checkpoint of the folder, if there is one (``Checkpoint``, ``_begin``);
 2. lets Flower's ``start`` do the rounds. Whenever a round has a new model, ``_keep_trained`` has it
    on disk before anything follows from it. After each round, and once before the first,
    ``_after_round`` evaluates and writes the row;
@@ -30,11 +30,18 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
-from fl_app.run.checkpoint import Checkpoint, digest
 from fl_app.run.hosts import build_trainer, require_usable
 from fl_app.run.model_file import describe
 from fl_app.run.population import Population, population
-from fl_app.run.results import RunFolder, config_text, note_end, note_start, row_line
+from fl_app.run.results import (
+    Checkpoint,
+    RunFolder,
+    config_text,
+    digest,
+    note_end,
+    note_start,
+    row_line,
+)
 from fl_app.run.server import build_strategy, require_scored, start_of
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.metrics import is_at_chance
@@ -101,7 +108,7 @@ class Experiment:
             The final figures, as ``metrics.json`` holds them.
 
         Raises:
-            ConfigError: the folder holds a run that cannot go on (``checkpoint``).
+            ConfigError: the folder holds a run that cannot go on (``Checkpoint``).
             RunError: too few clients answered before the rounds, or nobody in several rounds.
         """
         self.folder, self.shares = folder, len(list(grid.get_node_ids()))

@@ -11,11 +11,10 @@ from fl_app.config.errors import ConfigError
 from fl_app.device.hosts import DeviceHost
 from fl_app.device.node_settings import DeviceError, NodeSettings, OwnerSettings
 from fl_app.engines.inline import InlineEngine
-from fl_app.run.checkpoint import Checkpoint
 from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.prepare import prepare
-from fl_app.run.results import RunFolder
+from fl_app.run.results import Checkpoint, RunFolder
 from murmur.privacy.ledger import Ledger
 
 SMALL = ["federation.num_clients=10", "federation.num_rounds=2", "seed=4", "tracking=none"]

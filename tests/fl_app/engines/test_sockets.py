@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from fl_app.config.errors import ConfigError
-from fl_app.engines import processes, ray_start
+from fl_app.engines import ray_head, ray_start
 from fl_app.engines.ray import RayEngine
 from tests.fl_app.running import command
 
@@ -44,13 +44,13 @@ def test_a_long_tmpdir_leaves_room_for_sockets(tmp_path, long_folder, kind):
 def test_sockets_stay_in_a_short_tmpdir(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="m") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
-        assert processes.socket_folder() == folder
+        assert ray_head.socket_folder() == folder
 
 
 def test_where_no_folder_will_do_the_variable_is_named(long_folder, monkeypatch):
-    monkeypatch.setattr(processes, "_SHORT", "/tmp/none")
+    monkeypatch.setattr(ray_head, "_SHORT", "/tmp/none")
     with pytest.raises(ConfigError, match=r"^TMPDIR=.*xxx: leaves no room.*at most 16"):
-        processes.socket_folder()
+        ray_head.socket_folder()
     assert tempfile.gettempdir() == str(long_folder)  # of everything else
 
 

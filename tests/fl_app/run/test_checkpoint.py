@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fl_app.config.errors import ConfigError
-from fl_app.run.checkpoint import Checkpoint
+from fl_app.run.results import Checkpoint
 
 
 def after_two_rounds(**settings):

@@ -7,8 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from fl_app.config.errors import ConfigError
-from fl_app.run.checkpoint import Checkpoint, digest
-from fl_app.run.results import RunFolder, config_text, row_line
+from fl_app.run.results import Checkpoint, RunFolder, config_text, digest, row_line
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.ledger.key_and_anchor import KeyAndAnchor
 from murmur.privacy.statement import Statement
