@@ -3,13 +3,15 @@
     python -m benchmarks.scale [--only ROW ...] [--parent TREE]
 
 Prints a table of ``ROWS``, each a ratio or a figure of processor seconds, peak memory, bytes or
-seconds. Every run is a command of its own. With ``--parent``, a checkout of another commit, its
-column is measured on this machine as well; what it refuses is left out with a word.
+seconds; beside a ratio of many clients to few stands its growth, as a power of n. Every run is a
+command of its own. With ``--parent``, a checkout of another commit, its column is measured on this
+machine as well; what it refuses is left out with a word.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -110,6 +112,15 @@ class Bench:
         return ["dataset=npz", f"dataset.path={path}", "federation.clients_per_round=100"]
 
 
+def growth(few: float, many: float, more: float = MANY / FEW) -> str:
+    """The ratio of two figures, and as which power of n they grow.
+
+    ``more``: how many times as large n is for the second.
+    """
+    ratio = many / few
+    return f"{ratio:.2f}× (n^{math.log(ratio) / math.log(more):.2f})"
+
+
 def set_up(bench: Bench, partition: str) -> str:
     """Processor time of a whole run of ``MANY`` clients over one of ``FEW``."""
     found = []
@@ -117,7 +128,7 @@ def set_up(bench: Bench, partition: str) -> str:
         words = [f"partition={partition}", f"federation.num_clients={clients}"]
         name = f"{partition}-{clients}"
         found.append(bench.run(name, *bench.tiny_data(), *words).processor)
-    return f"{found[1] / found[0]:.2f}× ({found[1]:.1f} s)"
+    return f"{growth(*found)}, {found[1]:.1f} s"
 
 
 def virtual(bench: Bench) -> str:
@@ -126,7 +137,7 @@ def virtual(bench: Bench) -> str:
     for clients in (FEW, MANY):
         words = ["dataset=mnist", "partition=virtual", "federation.clients_per_round=100"]
         found.append(bench.run(f"v-{clients}", *words, f"federation.num_clients={clients}").peak)
-    return f"{found[1] / found[0]:.2f}× ({found[1] / MIB:.0f} MiB)"
+    return f"{growth(*found)}, {found[1] / MIB:.0f} MiB"
 
 
 def folder(bench: Bench) -> str:
@@ -139,7 +150,7 @@ def report(bench: Bench) -> str:
     """`murmur report` of that run over that of one with ``FEW``: processor time, peak."""
     many = bench.spent("-m", "fl_app", "report", str(_of_many(bench)))
     few = bench.spent("-m", "fl_app", "report", str(bench.folder / f"iid-{FEW}"))
-    return f"{many.processor / few.processor:.2f}×, {many.peak / few.peak:.2f}×"
+    return f"{growth(few.processor, many.processor)}, {growth(few.peak, many.peak)}"
 
 
 def _of_many(bench: Bench) -> Path:
@@ -207,11 +218,12 @@ def rounds(bench: Bench) -> str:
 
 def sums(bench: Bench) -> str:
     """Processor time of a secure sum for each client and neighbour, of 3,000 over 300 clients."""
-    ratios = []
     few, many = (_of_a_neighbour(bench, clients) for clients in COHORTS)
-    for ours, theirs in zip(few, many, strict=True):
-        ratios.append(theirs / ours)
-    return f"client {ratios[0]:.2f}×, server {ratios[1]:.2f}×"
+    client, server = (
+        growth(before, after, COHORTS[1] / COHORTS[0])
+        for before, after in zip(few, many, strict=True)
+    )
+    return f"client {client}, server {server}"
 
 
 def _of_a_neighbour(bench: Bench, clients: int) -> list[float]:
