@@ -17,13 +17,7 @@ from pydantic import Field
 
 from murmur.learning.codec import Codec, Integers
 from murmur.learning.linear_model import Head
-from murmur.papers.class_moments import (
-    LEAST_SIGNAL,
-    Releases,
-    centre,
-    discriminants,
-    signal_to_noise,
-)
+from murmur.papers import class_moments
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.round.phase import Outcome, Question
@@ -75,7 +69,7 @@ class ClassMoments(CohortStrategy):
     ) -> None:
         self.head = Head(setup.trainer, "class_moments")
         super().__init__(setup)
-        self.releases = Releases(
+        self.releases = class_moments.Releases(
             setup.budget, self.head, constant, records, setup.client_sizes, centre_share
         )
         self.unit = self.releases.unit
@@ -103,7 +97,7 @@ class ClassMoments(CohortStrategy):
         total = self.releases.centre.read(outcome.total)
         deviation = self.releases.centre.deviation(outcome.weight)
         count = self._units(outcome.answered)
-        self.middle = centre(total, count, deviation).astype(np.float32)
+        self.middle = class_moments.centre(total, count, deviation).astype(np.float32)
 
     def training(self, number: int, model: Parameters) -> Question:
         """The model with its centre in place, which clients subtract from their features."""
@@ -122,7 +116,7 @@ class ClassMoments(CohortStrategy):
 
         What ``model`` was is forgotten but for its shape: there is one round.
         """
-        rule = discriminants(
+        rule = class_moments.discriminants(
             self.releases.moments.matrices(total),
             self._units(self.round.answered),
             self.constant,
@@ -157,13 +151,13 @@ class ClassMoments(CohortStrategy):
         units = int(facts["units"])
         classes = self.head.classes
         return Foretold(
-            signal_to_noise(units, classes, self.head.features, facts["noise"]),
+            class_moments.signal_to_noise(units, classes, self.head.features, facts["noise"]),
             None,
             self.setup.budget,
             units=units,
             unit="owners" if self.unit is Unit.CLIENT else "records",
             classes=classes,
-            least=LEAST_SIGNAL,
+            least=class_moments.LEAST_SIGNAL,
         )
 
     def _units(self, clients: Sequence[int]) -> int:

@@ -19,13 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.clustering import (
-    assignments,
-    clustering_accuracy,
-    clustering_model,
-    place_centroids,
-    reconstruction_loss,
-)
+from murmur.learning import clustering
 from murmur.privacy.protection import Protection
 from murmur.round.server_step import Sgd
 from murmur.round.setup import ServerSetup
@@ -62,7 +56,7 @@ class Clustering(FedAvg):
         pretrain_rounds: Count,
     ) -> None:
         super().__init__(setup, server_step=server_step, protection=protection)
-        clusters = len(clustering_model(setup.trainer).centroids)
+        clusters = len(clustering.clustering_model(setup.trainer).centroids)
         if len(setup.public) < clusters:
             raise ValueError(
                 f"public={len(setup.public)}: at least {clusters} public images must place the "
@@ -78,7 +72,7 @@ class Clustering(FedAvg):
         """
         arrays, settings = super().task(number, model)
         self.trainer.load(model)
-        frequencies = assignments(self.trainer, self.setup.public).mean(axis=0)
+        frequencies = clustering.assignments(self.trainer, self.setup.public).mean(axis=0)
         return {**arrays, "frequencies": frequencies}, settings
 
     def apply(
@@ -94,7 +88,7 @@ class Clustering(FedAvg):
         self.placed = True
         self.trainer.load(mean)
         rng = experiment_rng(self.setup.seed, "centroids", number)
-        return place_centroids(self.trainer, self.setup.public, rng)
+        return clustering.place_centroids(self.trainer, self.setup.public, rng)
 
     def evaluate(self, model: Parameters) -> dict[str, float]:
         """Reconstruction loss and clustering accuracy on the server's test set.
@@ -103,10 +97,10 @@ class Clustering(FedAvg):
         """
         self.trainer.load(model)
         test = self.setup.test
-        found = assignments(self.trainer, test.images).argmax(axis=1)
+        found = clustering.assignments(self.trainer, test.images).argmax(axis=1)
         return {
-            "accuracy": clustering_accuracy(found, test.labels),
-            "loss": reconstruction_loss(self.trainer, test.images),
+            "accuracy": clustering.clustering_accuracy(found, test.labels),
+            "loss": clustering.reconstruction_loss(self.trainer, test.images),
         }
 
     def state(self) -> dict[str, NDArray]:

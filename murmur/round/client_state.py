@@ -16,13 +16,7 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
-from murmur.learning.array_file import (
-    DamagedError,
-    from_bytes,
-    private_folder,
-    replace_file,
-    to_bytes,
-)
+from murmur.learning import array_file
 
 
 class ClientStateError(ValueError):
@@ -60,12 +54,12 @@ class ClientState:
         if rounds:
             first = self._read(client, rounds[0])[1]
         path = self._path(client, number)
-        private_folder(path.parent)
+        array_file.private_folder(path.parent)
         facts = {"client": client, "round": number, "first_round": min(first, number)}
         # Later states go first: after a kill in between they would pass for this round's future.
         for later in (other for other in rounds if other > number):
             self._path(client, later).unlink()
-        replace_file(path, to_bytes(arrays, facts))
+        array_file.replace_file(path, array_file.to_bytes(arrays, facts))
         for older in [other for other in rounds if other < number][:-1]:
             self._path(client, older).unlink()
 
@@ -77,10 +71,10 @@ class ClientState:
         """The arrays of one state, and the first round for which there was any."""
         path = self._path(client, number)
         try:
-            arrays, facts = from_bytes(path.read_bytes())
+            arrays, facts = array_file.from_bytes(path.read_bytes())
             if (facts["client"], facts["round"]) != (client, number):
-                raise DamagedError("it is that of another client or round")
-        except (DamagedError, KeyError) as error:
+                raise array_file.DamagedError("it is that of another client or round")
+        except (array_file.DamagedError, KeyError) as error:
             raise ClientStateError(f"{path}: {error}; remove the run and start it anew") from error
         return arrays, int(facts["first_round"])
 

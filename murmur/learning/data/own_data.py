@@ -17,19 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmur.common import require_integer, require_number
+from murmur.learning.data import files
 from murmur.learning.data.cache import RawDataset, RawExamples, load_or_build
 from murmur.learning.data.cells import number_classes, require_labels
 from murmur.learning.data.examples import DataError, Dataset, described, split_test
-from murmur.learning.data.files import (
-    array_examples,
-    class_files,
-    damaged,
-    open_csv,
-    read_images,
-    read_npz,
-    split_folders,
-    wrong_row,
-)
 
 _LABEL = "label"
 _FILENAME = "filename"
@@ -75,8 +66,8 @@ def image_folder(
     height, width = _height_and_width(size)
     _check_channels(channels)
     require_number("test_fraction", test_fraction, 0, 1)
-    places, left_out = split_folders(folder)
-    parts = [class_files(place) for place in places]
+    places, left_out = files.split_folders(folder)
+    parts = [files.class_files(place) for place in places]
     for place, part in zip(places, parts, strict=True):
         if not part:
             raise DataError(
@@ -90,7 +81,7 @@ def image_folder(
         split = str(places[1])
 
     def build() -> RawDataset:
-        raw = RawExamples(read_images(found, height, width, channels), labels)
+        raw = RawExamples(files.read_images(found, height, width, channels), labels)
         if len(parts) == 1:
             return _hold_out(raw, order, test_fraction, split_seed)
         train, test = np.split(np.arange(len(labels)), [len(parts[0])])
@@ -136,22 +127,24 @@ def npz(
         require_integer("num_classes", num_classes, 1)
 
     def build() -> RawDataset:
-        arrays = read_npz(file)
+        arrays = files.read_npz(file)
         names = next((names for names in _NPZ_NAMES if names[0] in arrays), _NPZ_NAMES[0])
-        train = array_examples(file, arrays, names[0], names[1])
+        train = files.array_examples(file, arrays, names[0], names[1])
         test = train.take(np.arange(0))
         if names[2] in arrays:
-            test = array_examples(file, arrays, names[2], names[3])
+            test = files.array_examples(file, arrays, names[2], names[3])
         if not len(train.labels):
-            raise damaged(file, f"{names[0]} is empty")
+            raise files.damaged(file, f"{names[0]} is empty")
         if train.pixels.shape[1:] != test.pixels.shape[1:]:
-            raise damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
+            raise files.damaged(file, f"{names[0]} and {names[2]} differ in their images' shape")
         values = np.concatenate([train.labels, test.labels]).tolist()
         known = None
         if num_classes is not None:
             known = list(range(num_classes))
             if max(values) >= num_classes:
-                raise damaged(file, f"label {max(values)} is not below num_classes={num_classes}")
+                raise files.damaged(
+                    file, f"label {max(values)} is not below num_classes={num_classes}"
+                )
         labels, order = number_classes(values, lambda row: f"{file}, label {row}", known)
         train = RawExamples(train.pixels, labels[: len(train.labels)])
         if names[2] not in arrays:
@@ -210,7 +203,7 @@ def csv(
         require_labels(values, f"{file}")
         labels, order = number_classes(values, lambda row: f"{file}, line {lines[row]}", classes)
         if pictures:
-            pixels = read_images(pictures, height, width, channels)
+            pixels = files.read_images(pictures, height, width, channels)
         else:
             flat = [_pixels(file, *row, columns) for row in zip(lines, rows, strict=True)]
             pixels = _shaped(file, b"".join(flat), len(columns), shape)
@@ -225,7 +218,7 @@ def csv(
 
 def _pictures_of(file: Path) -> list[Path]:
     """The picture files that a CSV file names; none where it holds pixels."""
-    with open_csv(file) as (header, _):
+    with files.open_csv(file) as (header, _):
         columns = _image_columns(file, header)
     if columns != [_FILENAME]:
         return []
@@ -236,11 +229,13 @@ def _image_columns(file: Path, header: Sequence[str]) -> list[str]:
     """The columns beside the label, without the index that pandas writes."""
     columns = [name for name in header[not header[0] :] if name != _LABEL]
     if _LABEL not in header or not columns:
-        raise wrong_row(file, 1, f"the header {list(header[:9])}; it must have a column {_LABEL!r}")
+        raise files.wrong_row(
+            file, 1, f"the header {list(header[:9])}; it must have a column {_LABEL!r}"
+        )
     if "" in columns:
-        raise wrong_row(file, 1, "a column without a name that is not the first")
+        raise files.wrong_row(file, 1, "a column without a name that is not the first")
     if _FILENAME in columns and len(columns) != 1:
-        raise wrong_row(file, 1, f"more columns than {_LABEL} and {_FILENAME}")
+        raise files.wrong_row(file, 1, f"more columns than {_LABEL} and {_FILENAME}")
     return columns
 
 
@@ -256,7 +251,7 @@ def _labelled_rows(file: Path) -> tuple[list[int], list[str], list[list[str]], l
     lines = []
     labels = []
     others = []
-    with open_csv(file) as (header, rows):
+    with files.open_csv(file) as (header, rows):
         columns = _image_columns(file, header)
         label_at = header.index(_LABEL)
         places = [header.index(name) for name in columns]
@@ -277,7 +272,7 @@ def _pixels(file: Path, line: int, fields: Sequence[str], columns: Sequence[str]
         wrong = [name for name, field in zip(columns, fields, strict=True) if not _is_byte(field)]
         field = fields[columns.index(wrong[0])]
         what = f"{wrong[0]} = {field!r}, which is no integer in 0..255"
-        raise wrong_row(file, line, what) from None
+        raise files.wrong_row(file, line, what) from None
 
 
 def _is_byte(field: str) -> bool:

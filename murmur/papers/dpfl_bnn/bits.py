@@ -23,19 +23,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from murmur.common import experiment_rng
+from murmur.privacy import events
 from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import (
-    Adjacency,
-    Event,
-    Hiding,
-    NonPrivateEvent,
-    RandomizedBitsEvent,
-    Release,
-    Unit,
-)
+from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.search import decreasing_root
@@ -99,10 +92,12 @@ class WeightBits:
         In a sum the other clients' bits hide it as well, since all upload the same coordinates.
         """
         if self.gamma is None:
-            return NonPrivateEvent()
-        bits = RandomizedBitsEvent(self.gamma, self.uploaded, self.sensitivity)
+            return events.NonPrivateEvent()
+        bits = events.RandomizedBitsEvent(self.gamma, self.uploaded, self.sensitivity)
         # All clients of a sum upload the same coordinates.
-        return Release(bits, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.REPORTS)
+        return events.Release(
+            bits, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=events.Hiding.REPORTS
+        )
 
     def coordinates(self, seed: int, number: int) -> NDArray[np.int64] | None:
         """The public coordinates of round ``number``, ascending, (uploaded,); None for all.

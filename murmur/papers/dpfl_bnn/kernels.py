@@ -29,15 +29,7 @@ from murmur.learning.kernels.stages import (
 from murmur.learning.models import Flatten
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
-from murmur.papers.dpfl_bnn.network import (
-    BatchNorm,
-    BinaryConv2d,
-    BinaryLinear,
-    LocalNormalisation,
-    Scale,
-    Sign,
-    sign,
-)
+from murmur.papers.dpfl_bnn import network
 
 _aten = torch.ops.aten
 _PLANS_KEPT = 8
@@ -61,7 +53,7 @@ class SignStage(Stage):
 
     def forward(self, x: Tensor) -> Tensor:
         """The signs of ``x``."""
-        return sign(x, self._out)
+        return network.sign(x, self._out)
 
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor:
         """Straight through."""
@@ -98,7 +90,7 @@ class BatchNormStage(Stage):
         out: where to write the output, or None.
     """
 
-    def __init__(self, layer: BatchNorm, target: Tensor, out: Tensor | None) -> None:
+    def __init__(self, layer: network.BatchNorm, target: Tensor, out: Tensor | None) -> None:
         self._layer = layer
         self._target = target
         self._out = out
@@ -164,7 +156,7 @@ class BinaryBackend(StagedBackend):
         super().__init__(flat, input_shape)
         self._image = (height, width, channels)
         self._signs = torch.empty_like(self._vector)
-        self.local = LocalNormalisation(flat)
+        self.local = network.LocalNormalisation(flat)
         self._shapes = self._trace()
         self._plan = lru_cache(_PLANS_KEPT)(self._build)
 
@@ -178,7 +170,7 @@ class BinaryBackend(StagedBackend):
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``."""
         batch = len(x)
-        sign(self._vector, self._signs)
+        network.sign(self._vector, self._signs)
         self._plan(batch).run(x, y, 1 / batch, 0.0)
         return self._gradient
 
@@ -229,19 +221,19 @@ class BinaryBackend(StagedBackend):
         moved: Affine,
         shape: tuple[int, ...],
         out: Tensor | None,
-        norms: dict[BatchNorm, Tensor],
+        norms: dict[network.BatchNorm, Tensor],
         first: bool,
     ) -> Stage:
         match layer:
-            case BinaryConv2d():
+            case network.BinaryConv2d():
                 return ConvolutionStage(layer, own, moved, first)
-            case BinaryLinear():
+            case network.BinaryLinear():
                 return LinearStage(own, moved, shape[0], out, first)
-            case BatchNorm():
+            case network.BatchNorm():
                 return BatchNormStage(layer, norms[layer], out)
-            case Scale():
+            case network.Scale():
                 return ScaleStage(layer.factor, out)
-            case Sign():
+            case network.Sign():
                 return SignStage(shape, self._signs, out)
             case nn.MaxPool2d():
                 return max_pool_stage(layer, self._vector, shape)

@@ -29,16 +29,9 @@ from murmur.learning.data.examples import LocalData
 from murmur.learning.training.dpsgd import DpSgd
 from murmur.learning.training.trainer import Trainer
 from murmur.papers.dpsgd import Lots, train_privately
+from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import label_epsilon
-from murmur.privacy.events import (
-    Adjacency,
-    DiscreteGaussianEvent,
-    Event,
-    NonPrivateEvent,
-    Release,
-    RepeatedEvent,
-    Unit,
-)
+from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms import DiscreteGaussian, RandomizedResponse, clip_l2
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, truncate
 from murmur.privacy.mechanisms.noisy_votes import NoisyVotes
@@ -148,13 +141,13 @@ class Labelling:
             size: public; sets the sampling rate of a DP-SGD teacher, and is not read otherwise.
         """
         if self.mechanism == "none" or math.isinf(epsilon):
-            return NonPrivateEvent()
+            return events.NonPrivateEvent()
         if self.mechanism == "dpsgd_teacher":
             return self.schedule.event(epsilon, delta, size)
         if self.mechanism == "pate":
             # A record that takes another's place moves the vote of the one teacher that saw it.
             votes = self.votes(epsilon, delta).event()
-            return Release(votes, Unit.RECORD, Adjacency.REPLACE_ONE)
+            return events.Release(votes, Unit.RECORD, Adjacency.REPLACE_ONE)
         return self.randomiser(epsilon, delta).release(self.count)
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
@@ -346,8 +339,8 @@ class NoisyModel:
 
         ``size`` is not read: the noise does not depend on how many examples a client has.
         """
-        noise = DiscreteGaussianEvent(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
-        return Release(noise, Unit.CLIENT, Adjacency.REPLACE_ONE)
+        noise = events.DiscreteGaussianEvent(_sigma(epsilon, delta, self.rounds), _SENSITIVITY)
+        return events.Release(noise, Unit.CLIENT, Adjacency.REPLACE_ONE)
 
     def describe(self, epsilon: float, delta: float, size: int) -> str:
         """The noise, in a few words."""
@@ -381,7 +374,7 @@ def _sigma(epsilon: float, delta: float, rounds: int) -> float:
     from murmur.privacy.accounting.calibrate import least_noise
 
     def cost(multiplier: float) -> float:
-        one = DiscreteGaussianEvent(multiplier * _SENSITIVITY, _SENSITIVITY)
-        return epsilon_of(RepeatedEvent(one, rounds), delta).epsilon
+        one = events.DiscreteGaussianEvent(multiplier * _SENSITIVITY, _SENSITIVITY)
+        return epsilon_of(events.RepeatedEvent(one, rounds), delta).epsilon
 
     return float(math.ceil(least_noise(cost, epsilon, 1e-2, 1e5) * _SENSITIVITY))

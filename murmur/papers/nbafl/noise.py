@@ -29,26 +29,19 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
+from murmur.privacy import events
 from murmur.privacy.accounting import gaussian
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.accounting.gaussian import classical_constant
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import (
-    Adjacency,
-    Assumption,
-    Event,
-    Hiding,
-    NonPrivateEvent,
-    Release,
-    Unit,
-)
+from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.search import decreasing_root
 from murmur.settings import Count, NotNegative, Positive, settings
 
 Sensitivity = Literal["paper", "worst", "erm", "dpsgd"]
 
-BOUNDED_CHANGE = Assumption(
+BOUNDED_CHANGE = events.Assumption(
     "bounded_change",
     "one record moves a trained model by 2C/m at most (sensitivity=paper), which holds for "
     "averages of per-sample minimisers, not for a network trained by SGD",
@@ -337,18 +330,18 @@ class NbaflNoise:
         return self.is_private and self.sensitivity != "dpsgd"
 
     @property
-    def assumptions(self) -> tuple[Assumption, ...]:
+    def assumptions(self) -> tuple[events.Assumption, ...]:
         """What the sensitivity rests on, by name; nothing where it holds for any training."""
         if self.sensitivity == "paper":
             return (BOUNDED_CHANGE,)
         if self.sensitivity != "erm":
             return ()
         return (
-            Assumption(
+            events.Assumption(
                 "exact_minimiser",
                 "every client solves its proximal problem exactly (sensitivity=erm)",
             ),
-            Assumption(
+            events.Assumption(
                 "lipschitz",
                 f"losses of examples are convex, with a Lipschitz constant of "
                 f"{self.lipschitz:g} (sensitivity=erm)",
@@ -407,16 +400,20 @@ class NbaflNoise:
         ``erm`` the smaller figure, for a record, rests on ``assumptions``, by name.
         """
         if not self.is_noisy:
-            return NonPrivateEvent()
+            return events.NonPrivateEvent()
         proven = self._mechanism(2 * self.clip).event()
-        return self.resting(self.mechanism.event(), proven, Hiding.NOISE)
+        return self.resting(self.mechanism.event(), proven, events.Hiding.NOISE)
 
-    def resting(self, event: Event, proven: Event, hiding: Hiding = Hiding.NOT) -> Release:
+    def resting(
+        self, event: Event, proven: Event, hiding: events.Hiding = events.Hiding.NOT
+    ) -> events.Release:
         """``event``, made for this mode's sensitivity; ``proven``: the same noise seen at 2C."""
-        worst = Release(proven, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=hiding)
+        worst = events.Release(proven, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=hiding)
         if not self.assumptions:
             return worst
-        return Release(event, Unit.RECORD, Adjacency.REPLACE_ONE, self.assumptions, worst, hiding)
+        return events.Release(
+            event, Unit.RECORD, Adjacency.REPLACE_ONE, self.assumptions, worst, hiding
+        )
 
     def broadcast_sigma(self, weights: Sequence[float]) -> float:
         """σ_D per coordinate; 0 where none is needed.

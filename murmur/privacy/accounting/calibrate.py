@@ -16,22 +16,11 @@ import math
 from functools import lru_cache
 
 from murmur.common import require_count
+from murmur.privacy import events
 from murmur.privacy.accounting import gaussian, rdp
 from murmur.privacy.accounting.compose import epsilon as epsilon_of
 from murmur.privacy.accounting.flatten import Threat, View, flatten
-from murmur.privacy.events import (
-    Adjacency,
-    DiscreteGaussianEvent,
-    Event,
-    Hiding,
-    PoissonSampledEvent,
-    RandomizedBitsEvent,
-    RandomizedResponseEvent,
-    Release,
-    RepeatedEvent,
-    SummedEvent,
-    Unit,
-)
+from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.search import decreasing_root, least_noise, require_budget
 
 # The accountant searches Rényi orders on a lattice, which costs it less than this.
@@ -99,15 +88,15 @@ def sampled_noise_multiplier(
     require_count("steps", steps)
 
     def one(multiplier: float) -> Event:
-        return PoissonSampledEvent(
-            rate, DiscreteGaussianEvent(multiplier * sensitivity, sensitivity)
+        return events.PoissonSampledEvent(
+            rate, events.DiscreteGaussianEvent(multiplier * sensitivity, sensitivity)
         )
 
     def by_renyi(multiplier: float) -> float:
         return rdp.epsilon({one(multiplier): steps}, delta)
 
     def cost(multiplier: float) -> float:
-        return epsilon_of(RepeatedEvent(one(multiplier), steps), delta).epsilon
+        return epsilon_of(events.RepeatedEvent(one(multiplier), steps), delta).epsilon
 
     # Sampling only helps, but integer orders, from 2 on, cost √2-fold noise at a large ε. A
     # distribution gains some 15% on these, more at a large ε; it takes long where noise is small.
@@ -137,7 +126,7 @@ def label_epsilon(
     """
 
     def cost(noise: float) -> float:
-        event = RepeatedEvent(RandomizedResponseEvent(1 / noise, categories), labels)
+        event = events.RepeatedEvent(events.RandomizedResponseEvent(1 / noise, categories), labels)
         return epsilon_of(event, delta, threat).epsilon
 
     # Basic composition always allows ε/labels.
@@ -175,9 +164,11 @@ def bits_gamma(
         differing = sensitivity_bits
 
     def cost(noise: float) -> float:
-        vector = RandomizedBitsEvent(_gamma(noise), bits, differing)
-        release = Release(vector, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=Hiding.REPORTS)
-        event = RepeatedEvent(SummedEvent(release, honest_clients), rounds)
+        vector = events.RandomizedBitsEvent(_gamma(noise), bits, differing)
+        release = events.Release(
+            vector, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=events.Hiding.REPORTS
+        )
+        event = events.RepeatedEvent(events.SummedEvent(release, honest_clients), rounds)
         if conversion is None:
             return epsilon_of(event, delta, threat).epsilon
         return rdp.epsilon(flatten(event, View(threat)), delta, conversion)

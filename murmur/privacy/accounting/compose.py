@@ -13,17 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from murmur.privacy import events
 from murmur.privacy.accounting import privacy_loss, rdp
 from murmur.privacy.accounting.flatten import Threat, View, failure, flatten, pure_epsilon
 from murmur.privacy.accounting.pld import Losses
-from murmur.privacy.events import (
-    Adjacency,
-    Event,
-    GaussianEvent,
-    NonPrivateEvent,
-    ShuffledEvent,
-    Unit,
-)
+from murmur.privacy.events import Adjacency, Event, Unit
 
 _METHODS = {
     "basic": "basic composition",
@@ -169,7 +163,7 @@ def _spend(event: Event, delta: float, view: View) -> Spend:
 
 def _is_bare(leaves: Mapping[Event, int]) -> bool:
     """Whether anything leaves without protection, so that nothing else needs to be counted."""
-    return any(isinstance(leaf, NonPrivateEvent) for leaf in leaves)
+    return any(isinstance(leaf, events.NonPrivateEvent) for leaf in leaves)
 
 
 def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
@@ -183,7 +177,7 @@ def _bounds(leaves: Mapping[Event, int], delta: float) -> dict[str, float]:
         name = "pld"
         if losses.is_exact:
             name = "exact"
-            if any(isinstance(leaf, ShuffledEvent) for leaf in leaves):
+            if any(isinstance(leaf, events.ShuffledEvent) for leaf in leaves):
                 name = "shuffle"
         bounds[name] = losses.epsilon(delta)
     return {name: b for name, b in bounds.items() if math.isfinite(b)} or {"none": math.inf}
@@ -206,6 +200,6 @@ def _alone(leaf: Event, delta: float) -> float:
     if delta == 0:
         return math.inf
     by_rdp = rdp.epsilon({leaf: 1}, delta)
-    if isinstance(leaf, GaussianEvent):
+    if isinstance(leaf, events.GaussianEvent):
         return min(by_rdp, privacy_loss.epsilon([], delta, 1 / leaf.noise_multiplier))
     return by_rdp

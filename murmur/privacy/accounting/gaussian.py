@@ -42,14 +42,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.privacy.events import (
-    LONGEST_VECTOR,
-    DiscreteGaussianEvent,
-    Event,
-    GaussianEvent,
-    PoissonSampledEvent,
-    SummedEvent,
-)
+from murmur.privacy import events
+from murmur.privacy.events import Event
 from murmur.privacy.search import decreasing_root
 
 Floats = NDArray[np.float64]
@@ -140,7 +134,7 @@ def costs_at_most(leaves: Mapping[Event, int], epsilon: float, delta: float) -> 
     squared = 0.0
     others: dict[Event, int] = {}
     for leaf, count in leaves.items():
-        if isinstance(leaf, GaussianEvent):
+        if isinstance(leaf, events.GaussianEvent):
             squared += count / leaf.noise_multiplier**2
         else:
             others[leaf] = count
@@ -182,14 +176,14 @@ def as_continuous_gaussians(
     slack = 0.0
     left = Counter[Event]()
     for leaf, count in rest.items():
-        noise = leaf.event if isinstance(leaf, PoissonSampledEvent) else leaf
-        if not (isinstance(noise, DiscreteGaussianEvent) and noise.sigma >= FINEST):
+        noise = leaf.event if isinstance(leaf, events.PoissonSampledEvent) else leaf
+        if not (isinstance(noise, events.DiscreteGaussianEvent) and noise.sigma >= FINEST):
             left[leaf] += count
             continue
         slack += count * log_ratio(noise.sigma)
-        if isinstance(leaf, PoissonSampledEvent):
-            continuous = GaussianEvent(noise.sigma / noise.sensitivity)
-            left[PoissonSampledEvent(leaf.rate, continuous)] += count
+        if isinstance(leaf, events.PoissonSampledEvent):
+            continuous = events.GaussianEvent(noise.sigma / noise.sensitivity)
+            left[events.PoissonSampledEvent(leaf.rate, continuous)] += count
         else:
             squared += count * (noise.sensitivity / noise.sigma) ** 2
     return math.sqrt(squared), slack, left
@@ -200,9 +194,9 @@ def log_ratio(sigma: float) -> float:
 
     The mechanism releases no longer vector. But for the tails, whose probability is 2e^−20000.
     """
-    deviation = 2 * math.sqrt(LONGEST_VECTOR * _TAIL) + 2 * _TAIL
-    largest = LONGEST_VECTOR + deviation
-    fourth = LONGEST_VECTOR / 512 + largest**2 / 960
+    deviation = 2 * math.sqrt(events.LONGEST_VECTOR * _TAIL) + 2 * _TAIL
+    largest = events.LONGEST_VECTOR + deviation
+    fourth = events.LONGEST_VECTOR / 512 + largest**2 / 960
     return deviation / (24 * sigma**2) + fourth / sigma**4
 
 
@@ -216,7 +210,7 @@ def gain(honest_clients: int, weight: int, least_weight: int) -> float:
     return math.sqrt(1 + (honest_clients - 1) * (least_weight / weight) ** 2)
 
 
-def in_sum(leaf: DiscreteGaussianEvent, event: SummedEvent) -> Event:
+def in_sum(leaf: events.DiscreteGaussianEvent, event: events.SummedEvent) -> Event:
     """``leaf``'s release as part of the sum that ``event`` tells of.
 
     Fine noise becomes the discrete Gaussian of the summed variance. Noise of weight w lies on a
@@ -231,9 +225,11 @@ def in_sum(leaf: DiscreteGaussianEvent, event: SummedEvent) -> Event:
         if leaf.scalar or leaf.sigma < FINE_SHARE * event.greatest_weight:
             return leaf
         more = gain(clients, event.weight, event.least_weight)
-        return DiscreteGaussianEvent(leaf.sigma * more, leaf.sensitivity)
+        return events.DiscreteGaussianEvent(leaf.sigma * more, leaf.sensitivity)
     if leaf.sigma >= FINE_SHARE:
-        return DiscreteGaussianEvent(leaf.sigma * math.sqrt(clients), leaf.sensitivity, leaf.scalar)
+        return events.DiscreteGaussianEvent(
+            leaf.sigma * math.sqrt(clients), leaf.sensitivity, leaf.scalar
+        )
     points = WIDEST - leaf.sensitivity
     if not (leaf.scalar and float(leaf.sensitivity).is_integer() and points > 0):
         return leaf
@@ -241,4 +237,4 @@ def in_sum(leaf: DiscreteGaussianEvent, event: SummedEvent) -> Event:
     clients = min(clients, math.floor((points / REACH / leaf.sigma) ** 2))
     if clients < 2 or leaf.sensitivity > _FAR * leaf.sigma * math.sqrt(clients):
         return leaf
-    return SummedEvent(leaf, clients)
+    return events.SummedEvent(leaf, clients)
