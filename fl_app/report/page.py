@@ -25,21 +25,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import fl_app
 from fl_app.config.overrides import flat_texts
+from fl_app.report import figures
 from fl_app.report.additive import additive_figure
-from fl_app.report.figures import (
-    ASSETS,
-    COLOURS,
-    CONFIG,
-    LIGHT,
-    STYLE,
-    Figure,
-    byte_count,
-    figures,
-    measured_text,
-    partition_figure,
-    rounds_figure,
-    show,
-)
+from fl_app.report.figures import Figure
 from fl_app.report.reading import Run, Source
 from fl_app.report.settings import Grouping, group, score_names, total_bytes
 from fl_app.report.tables import budget_records, references
@@ -72,26 +60,26 @@ def page(source: Source, now: datetime, over: str | None = None, by: str | None 
     scores = score_names(source.runs)
     compared = references(grouping)
     main = scores[0] if scores else "accuracy"
-    shown = figures(grouping, scores, compared, over, by)
-    others = [rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
+    shown = figures.figures(grouping, scores, compared, over, by)
+    others = [figures.rounds_figure(grouping, score) for score in scores[1 : 1 + _MOST_SCORES]]
     more = [figure for figure in others if figure is not None]
     partitions = _partitions(grouping)
     additive = _additive(grouping)
-    script = (ASSETS / "page.js").read_text(encoding="utf-8")
+    script = (figures.ASSETS / "page.js").read_text(encoding="utf-8")
     environment = Environment(
-        loader=FileSystemLoader(ASSETS),
+        loader=FileSystemLoader(figures.ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(show=show, words=_words, measured_text=measured_text)
+    environment.globals.update(show=figures.show, words=_words, measured_text=figures.measured_text)
     return environment.get_template("page.html").render(
         source=source,
         title=source.title,
         made=now.strftime("%Y-%m-%d %H:%M"),
         version=fl_app.version(),
-        style=STYLE,
+        style=figures.STYLE,
         scripts=[(text, _digest(text)) for text in (vega(), script)],
         states=Counter(run.state for run in source.runs),
         score=main.replace("_", " "),
@@ -144,7 +132,11 @@ def _drawn(shown: Sequence[Figure]) -> dict[str, Any]:
     Returns:
         Each figure by its id, how charts look, and colours for white paper.
     """
-    return {"config": CONFIG, "light": LIGHT, "figures": {f.id: asdict(f) for f in shown}}
+    return {
+        "config": figures.CONFIG,
+        "light": figures.LIGHT,
+        "figures": {f.id: asdict(f) for f in shown},
+    }
 
 
 def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
@@ -162,7 +154,12 @@ def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
         colour = setting.family_index
         if len(grouping.families) == 1:
             colour = setting.variant_index
-        row = {"setting": setting, "colour": f"c{colour % COLOURS}", "score": "–", "range": ""}
+        row = {
+            "setting": setting,
+            "colour": f"c{colour % figures.COLOURS}",
+            "score": "–",
+            "range": "",
+        }
         if ends := setting.final_scores(score):
             row["score"] = f"{math.fsum(ends) / len(ends):.3f}"
             if len(ends) > 1:
@@ -172,7 +169,7 @@ def _glance(grouping: Grouping, score: str) -> dict[str, list[dict[str, Any]]]:
         row["sent"] = row["seconds"] = "–"
         if count := len(setting.started):
             seconds = sum(float(r.get("seconds", 0)) for run in setting.started for r in run.rows)
-            row["sent"] = byte_count(sum(map(total_bytes, setting.started)) / count)
+            row["sent"] = figures.byte_count(sum(map(total_bytes, setting.started)) / count)
             row["seconds"] = f"{seconds / count:,.3g}"
         row["void"] = any(run.statement and run.statement.void for run in setting.runs)
         rows.setdefault(setting.promise, []).append(row)
@@ -211,7 +208,7 @@ def _partitions(grouping: Grouping) -> list[Figure]:
         name = labels[0]
         if len(labels) > 1:
             name += f", and {len(labels) - 1} more settings"
-        drawn.append(partition_figure(len(drawn), name, held, where))
+        drawn.append(figures.partition_figure(len(drawn), name, held, where))
     return drawn
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from murmur.learning.kernels import stages
 from murmur.learning.kernels.fused import FusedBlock, FusedStage
 from murmur.learning.kernels.half_precision import (
     HALF,
@@ -31,22 +32,7 @@ from murmur.learning.kernels.half_precision import (
     computes_half,
     half_parameters,
 )
-from murmur.learning.kernels.stages import (
-    ActivationStage,
-    Affine,
-    BiasStage,
-    ConvolutionStage,
-    DropoutStage,
-    FlattenStage,
-    LinearStage,
-    PatchConvolutionStage,
-    Stage,
-    affine,
-    is_strided,
-    max_pool_stage,
-    pair,
-    stored_views,
-)
+from murmur.learning.kernels.stages import Stage
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.training.backends import Backend
 from murmur.learning.training.parameters import FlatModel
@@ -80,8 +66,8 @@ def _supports_layer(layer: nn.Module) -> bool:
         named_padding = isinstance(layer.padding, str)
         return layer.groups == 1 and layer.padding_mode == "zeros" and not named_padding
     if isinstance(layer, nn.MaxPool2d):
-        apart = pair(layer.stride) == pair(layer.kernel_size)
-        plain = pair(layer.padding) == (0, 0) and pair(layer.dilation) == (1, 1)
+        apart = stages.pair(layer.stride) == stages.pair(layer.kernel_size)
+        plain = stages.pair(layer.padding) == (0, 0) and stages.pair(layer.dilation) == (1, 1)
         return apart and plain and not (layer.ceil_mode or layer.return_indices)
     return type(layer) in (Flatten, nn.Linear, nn.ReLU, nn.Tanh, Dropout)
 
@@ -96,14 +82,14 @@ class Plan:
     """The stages for one batch size and one target vector.
 
     Args:
-        stages: the first reads the batch, the last writes into ``logits``.
+        built: stages; the first reads the batch, the last writes into ``logits``.
         logits: (B, classes), stored classes first: along the slow axis softmax is vectorised,
             several times faster.
     """
 
-    def __init__(self, stages: list[Stage], logits: Tensor) -> None:
-        self._forward = [stage.forward for stage in stages]
-        self._backward = [stage.backward for stage in reversed(stages)]
+    def __init__(self, built: list[Stage], logits: Tensor) -> None:
+        self._forward = [stage.forward for stage in built]
+        self._backward = [stage.backward for stage in reversed(built)]
         self._logits = logits.t()
         self._residual = torch.empty_like(self._logits)
         self._dy = self._residual.t()
@@ -137,7 +123,7 @@ class StagedBackend(Backend):
     def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
         super().__init__(flat, input_shape)
         self._vector = torch.empty_like(flat.vector)
-        self._parameters = stored_views(flat, self._vector)
+        self._parameters = stages.stored_views(flat, self._vector)
         public = flat.views(flat.vector)
         self._taken = _pairs(public, self._parameters)
         self._given = _pairs(self._parameters, public)
@@ -163,7 +149,7 @@ class StagedBackend(Backend):
     def arrange(self, vector: Tensor) -> Tensor:
         """See ``Backend``."""
         arranged = torch.empty_like(self._vector)
-        _copy(_pairs(self._flat.views(vector), stored_views(self._flat, arranged)))
+        _copy(_pairs(self._flat.views(vector), stages.stored_views(self._flat, arranged)))
         return arranged
 
 
@@ -243,7 +229,7 @@ class ManualBackend(StagedBackend):
             if isinstance(layer, nn.Conv2d)
             and isinstance(following, nn.MaxPool2d)
             and layer.bias is not None
-            and not is_strided(layer)
+            and not stages.is_strided(layer)
         }
         later = self._layers[1:]
         self._half = {name for name, layer, _ in later if half and computes_half(layer)}
@@ -269,16 +255,16 @@ class ManualBackend(StagedBackend):
 
     def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
         """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
-        own = stored_views(self._flat, self.arrange(self._flat.vector))
+        own = stages.stored_views(self._flat, self.arrange(self._flat.vector))
         calls: list[Callable[[Tensor], Tensor]] = []
         if self._width is not None:
             calls.append(Flatten())
         for name, layer, _ in self._layers:
             if isinstance(layer, FusedBlock):
-                parameters = affine(own, name)
+                parameters = stages.affine(own, name)
                 calls.append(FusedStage(layer, parameters, parameters, batch).infer)
             elif isinstance(layer, nn.Linear | nn.Conv2d):
-                calls.append(_reading(layer, affine(own, name), name in self._half))
+                calls.append(_reading(layer, stages.affine(own, name), name in self._half))
             else:
                 calls.append(layer)
         return lambda x: reduce(lambda value, call: call(value), calls, x)
@@ -292,15 +278,15 @@ class ManualBackend(StagedBackend):
         """
         targets = self._parameters
         if not descend:
-            targets = stored_views(self._flat, self._gradient)
+            targets = stages.stored_views(self._flat, self._gradient)
         logits = self._vector.new_empty(self._num_classes, batch).t()
-        stages: list[Stage] = []
+        built: list[Stage] = []
         out: Tensor | None = logits
         # From the last layer to the first, since each says where it wants its input.
         for index in reversed(range(len(self._layers))):
-            stages[:0] = self._stages(index, batch, targets, out)
-            out = stages[0].input
-        return Plan(stages, logits)
+            built[:0] = self._stages(index, batch, targets, out)
+            out = built[0].input
+        return Plan(built, logits)
 
     def _stages(
         self, index: int, batch: int, targets: dict[str, Tensor], out: Tensor | None
@@ -317,26 +303,29 @@ class ManualBackend(StagedBackend):
         size = (batch, *shape)
         match layer:
             case nn.Linear() | nn.Conv2d() | FusedBlock():
-                moved = affine(targets, name)
+                moved = stages.affine(targets, name)
                 return [self._affine_stage(index, size, moved, out)]
             case nn.MaxPool2d():
                 before, convolution, _ = self._layers[index - 1]
                 # A convolution's gradient needs its input, and its output no more.
                 reuse = isinstance(convolution, nn.Conv2d)
-                pooling = max_pool_stage(layer, self._vector, size, reuse)
+                pooling = stages.max_pool_stage(layer, self._vector, size, reuse)
                 if before not in self._late:
                     return [pooling]
                 after = (batch, *self._layers[index + 1][2])
                 bias = f"{before}.bias"
-                return [pooling, BiasStage(self._parameters[bias], targets[bias], after, out)]
+                return [
+                    pooling,
+                    stages.BiasStage(self._parameters[bias], targets[bias], after, out),
+                ]
             case nn.ReLU() | nn.Tanh():
-                return [ActivationStage(layer, out)]
+                return [stages.ActivationStage(layer, out)]
             case Dropout():
-                return [DropoutStage(layer, self._vector.new_empty(size), out)]
-        return [FlattenStage(size, out)]
+                return [stages.DropoutStage(layer, self._vector.new_empty(size), out)]
+        return [stages.FlattenStage(size, out)]
 
     def _affine_stage(
-        self, index: int, size: tuple[int, ...], moved: Affine, out: Tensor | None
+        self, index: int, size: tuple[int, ...], moved: stages.Affine, out: Tensor | None
     ) -> Stage:
         """That of a layer with weights.
 
@@ -347,27 +336,27 @@ class ManualBackend(StagedBackend):
             out: where the next stage wants its input, or None.
         """
         name, layer, _ = self._layers[index]
-        own = affine(self._parameters, name)
+        own = stages.affine(self._parameters, name)
         if isinstance(layer, FusedBlock):
             return FusedStage(layer, own, moved, size[0])
         if isinstance(layer, nn.Linear):
             if name in self._half:
                 return HalfLinearStage(own, moved, size[0], out)
-            return LinearStage(own, moved, size[0], out, index == 0)
+            return stages.LinearStage(own, moved, size[0], out, index == 0)
         assert isinstance(layer, nn.Conv2d)
-        if is_strided(layer):
-            return PatchConvolutionStage(layer, own, moved, size, index == 0)
+        if stages.is_strided(layer):
+            return stages.PatchConvolutionStage(layer, own, moved, size, index == 0)
         if name in self._late:
             own = (own[0], None)
             moved = (moved[0], None)
         if name in self._half:
             following = (size[0], *self._layers[index + 1][2])
             return HalfConvolutionStage(layer, own, moved, size, following)
-        return ConvolutionStage(layer, own, moved, index == 0)
+        return stages.ConvolutionStage(layer, own, moved, index == 0)
 
 
 def _reading(
-    layer: nn.Linear | nn.Conv2d, parameters: Affine, half: bool
+    layer: nn.Linear | nn.Conv2d, parameters: stages.Affine, half: bool
 ) -> Callable[[Tensor], Tensor]:
     """A layer in inference.
 

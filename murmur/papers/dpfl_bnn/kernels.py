@@ -15,17 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from murmur.learning.kernels import stages
 from murmur.learning.kernels.sequences import Plan, StagedBackend
-from murmur.learning.kernels.stages import (
-    ActivationStage,
-    Affine,
-    ConvolutionStage,
-    FlattenStage,
-    LinearStage,
-    Stage,
-    max_pool_stage,
-    stored_views,
-)
+from murmur.learning.kernels.stages import Stage
 from murmur.learning.models import Flatten
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
@@ -197,12 +189,12 @@ class BinaryBackend(StagedBackend):
         return [*shapes, tuple(x.shape[1:])]
 
     def _build(self, batch: int) -> Plan:
-        weights = stored_views(self._flat, self._signs)
-        targets = stored_views(self._flat, self._gradient)
+        weights = stages.stored_views(self._flat, self._signs)
+        targets = stages.stored_views(self._flat, self._gradient)
         norms = dict(zip(self.local.norms, self.local.views(self.local.gradient), strict=True))
         logits = self._signs.new_empty(self._shapes[-1][0], batch).t()
         out: Tensor | None = logits
-        stages: list[Stage] = []
+        built: list[Stage] = []
         layers = list(self._flat.module.named_children())
         # From the last layer to the first, since each says where it wants its input.
         for index, (name, layer) in reversed(list(enumerate(layers))):
@@ -210,15 +202,15 @@ class BinaryBackend(StagedBackend):
             own = _affine(weights, name)
             moved = _affine(targets, name)
             stage = self._stage(layer, own, moved, shape, out, norms, index == 0)
-            stages.insert(0, stage)
+            built.insert(0, stage)
             out = stage.input
-        return Plan(stages, logits)
+        return Plan(built, logits)
 
     def _stage(
         self,
         layer: nn.Module,
-        own: Affine,
-        moved: Affine,
+        own: stages.Affine,
+        moved: stages.Affine,
         shape: tuple[int, ...],
         out: Tensor | None,
         norms: dict[network.BatchNorm, Tensor],
@@ -226,9 +218,9 @@ class BinaryBackend(StagedBackend):
     ) -> Stage:
         match layer:
             case network.BinaryConv2d():
-                return ConvolutionStage(layer, own, moved, first)
+                return stages.ConvolutionStage(layer, own, moved, first)
             case network.BinaryLinear():
-                return LinearStage(own, moved, shape[0], out, first)
+                return stages.LinearStage(own, moved, shape[0], out, first)
             case network.BatchNorm():
                 return BatchNormStage(layer, norms[layer], out)
             case network.Scale():
@@ -236,15 +228,15 @@ class BinaryBackend(StagedBackend):
             case network.Sign():
                 return SignStage(shape, self._signs, out)
             case nn.MaxPool2d():
-                return max_pool_stage(layer, self._vector, shape)
+                return stages.max_pool_stage(layer, self._vector, shape)
             case nn.Tanh():
-                return ActivationStage(layer, out)
+                return stages.ActivationStage(layer, out)
             case Flatten():
-                return FlattenStage(shape, out)
+                return stages.FlattenStage(shape, out)
         raise ValueError(f"model={type(layer).__name__}: is no layer of a binary network")
 
 
-def _affine(views: dict[str, Tensor], layer: str) -> Affine:
+def _affine(views: dict[str, Tensor], layer: str) -> stages.Affine:
     return views.get(f"{layer}.weight"), views.get(f"{layer}.bias")  # type: ignore[return-value]
 
 

@@ -83,10 +83,6 @@ class ServerNoise(Clipped):
         super().restore(state)
         self.rounds_published = int(state["published"][0])
 
-    def planned(self) -> Event:
-        """All models, for the client that is in the most of them."""
-        return events.RepeatedEvent(self.round_event(), self.budget.releases)
-
     def exposure(self, per_round: Event, clients: Mapping[str, Event]) -> Exposure:
         """What whoever sees all models learns: ``per_round``, and in all of each of ``clients``."""
         exposure = Exposure(
@@ -188,6 +184,10 @@ class Central(ServerNoise):
             count = max(1, self.rounds_published)
         return events.RepeatedEvent(self.round_event(), count)
 
+    def planned(self) -> Event:
+        """All models, for the client that is in the most of them."""
+        return events.RepeatedEvent(self.round_event(), self.budget.releases)
+
 
 class NoisedRows(ServerNoise):
     """Noise of z·2C on every client's row; ValueError where cohorts are secret samples."""
@@ -255,3 +255,7 @@ class NoisedRows(ServerNoise):
         """All models published so far, for the client that was in the most of them."""
         count = max(participations.values(), default=1)
         return events.RepeatedEvent(self.round_event(), count)
+
+    def planned(self) -> Event:
+        """All models, for the client that is in the most of them."""
+        return events.RepeatedEvent(self.round_event(), self.budget.releases)
