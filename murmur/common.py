@@ -88,20 +88,6 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def replace_durably(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``, whole or not at all; the caller syncs the folder.
-
-    One at a time: where others may write the same file, in ``locked``.
-    """
-    draft = path.with_name(path.name + ".tmp")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-
-
 def sync_folder(folder: Path) -> None:
     """Put what was made, renamed or removed in ``folder`` on disk; else a power cut undoes it."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -109,6 +95,58 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def private(path: str, flags: int) -> int:
+    """An ``opener`` for ``open``: the file can be read and written by its owner only.
+
+    One that was there and wider is narrowed.
+
+    Args:
+        path: the file.
+        flags: of ``os.open``.
+
+    Returns:
+        A file descriptor.
+    """
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def private_folder(path: Path) -> None:
+    """Make the folder ``path``, with those above it, where they are not there.
+
+    One that is there is left as it is: it may be shared on purpose, and the files in it are not.
+    """
+    for folder in (*reversed(path.parents), path):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content``, whole or not at all; the caller syncs the folder.
+
+    The file can be read by its owner only. One at a time: where others may write the same file, in
+    ``locked``.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)  # a kill may have left one that others can read
+    with open(draft, "wb", opener=private) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """``replace_durably``, on disk when this returns; the folder must exist.
+
+    Raises:
+        OSError: it cannot be written; the old one is still there.
+    """
+    replace_durably(path, content)
+    sync_folder(path.parent)
 
 
 def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:

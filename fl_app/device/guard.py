@@ -33,10 +33,9 @@ from fl_app.device.flower_runtime import TaskInput
 from fl_app.device.node_settings import DeviceError
 from fl_app.device.resident import Resident
 from fl_app.device.sandbox import PARTS, Sandbox, adopt_orphans, missing, programs
-from murmur.common import printable
+from murmur.common import printable, private_folder, replace_file
 from murmur.flower.ask import Ask, array_record
 from murmur.flower.client import protect
-from murmur.learning.array_file import private_folder, replace_file
 from murmur.privacy.policy import GuardRules, Policy
 from murmur.round.task import log_error
 

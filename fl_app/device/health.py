@@ -19,7 +19,7 @@ from flwr.app import Message, RecordDict
 
 from fl_app.device.node_settings import device_folder
 from fl_app.prometheus_file import NAME, Figures, read, write
-from murmur.learning.array_file import private_folder
+from murmur.common import private_folder
 from murmur.privacy.policy import Policy
 from murmur.round.limits import message_size
 from murmur.round.task import log_error

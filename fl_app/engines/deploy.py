@@ -26,7 +26,7 @@ from fl_app.config.settings import FederationSettings, pool_digest
 from fl_app.device.agreement import overrides_for_devices
 from fl_app.run.population import image_population, population
 from fl_app.run.results import RunFolder
-from murmur.learning.array_file import private
+from murmur.common import private
 from murmur.round.task import RunError
 from murmur.settings import settings
 

@@ -31,7 +31,7 @@ from fl_app.report.figures import Figure
 from fl_app.report.reading import Run, Source
 from fl_app.report.settings import Grouping, group, score_names, total_bytes
 from fl_app.report.tables import budget_records, references
-from murmur.learning.array_file import replace_file
+from murmur.common import replace_file
 
 _MOST_PARTITIONS = 8
 _MOST_SCORES = 6  # beside the first

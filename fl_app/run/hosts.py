@@ -27,7 +27,7 @@ from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import ComputeSettings, FederationSettings, PrivacySettings
 from fl_app.run.population import Population, population
-from murmur.learning.array_file import private_folder
+from murmur.common import private_folder
 from murmur.learning.data.datasets import Dataset
 from murmur.learning.data.examples import LocalData
 from murmur.learning.process import has_compiler, keep_heap

@@ -52,14 +52,8 @@ from fl_app.config.composition import MACHINE, PRECISION
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import flat
 from fl_app.config.own_classes import VARIABLE
-from murmur.learning.array_file import (
-    DamagedError,
-    from_bytes,
-    private,
-    private_folder,
-    replace_file,
-    to_bytes,
-)
+from murmur.common import private, private_folder, replace_file
+from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.privacy.statement import Statement, render
 
 PROVENANCE = "provenance.json"

@@ -31,8 +31,7 @@ from fl_app.config.composition import compose, digest, job_key
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import expand_sweep, is_file_name, results_root, swept
 from fl_app.run.results import RunFolder
-from murmur.common import counted
-from murmur.learning.array_file import private_folder
+from murmur.common import counted, private_folder
 
 _INLINE = "fl_app.engines.inline.InlineEngine"
 

@@ -55,7 +55,7 @@ def export(folder: Path, overrides: Sequence[str], shards: bool) -> list[Path]:
     """
     from fl_app.config.composition import compose
     from fl_app.run.population import image_population, population
-    from murmur.learning.array_file import private
+    from murmur.common import private
 
     if "=" in str(folder):
         raise ConfigError(f"FOLDER={folder}: looks like a setting; name the folder first")

@@ -22,8 +22,7 @@ from pathlib import Path
 
 import fl_app.console
 from fl_app.config.errors import nearest
-from murmur.common import counted, printable
-from murmur.learning.array_file import private
+from murmur.common import counted, printable, private
 from murmur.privacy.accounting import Threat, UnsupportedEventError, epsilon
 from murmur.privacy.events import Event, Release, RepeatedEvent, SummedEvent, UnknownEvent
 from murmur.privacy.ledger import Ledger, LedgerError

@@ -20,8 +20,7 @@ import fl_app
 import fl_app.console
 from fl_app.config.errors import ConfigError
 from fl_app.report.reading import is_run, read, read_run
-from murmur.common import counted
-from murmur.learning.array_file import replace_file
+from murmur.common import counted, replace_file
 from murmur.privacy.statement import render
 
 _LEDGER = "ledger.sqlite"

@@ -46,7 +46,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
-from murmur.common import require_positive, require_probability
+from murmur.common import private_folder, replace_file, require_positive, require_probability
 from murmur.flower.ask import (
     ALGORITHM,
     ASKED,
@@ -60,7 +60,6 @@ from murmur.flower.ask import (
     arrays_of,
     non_negative,
 )
-from murmur.learning.array_file import private_folder, replace_file
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, Event, Release, RepeatedEvent, SummedEvent
 from murmur.round.grid import GridAround, with_redelivery, with_tokens

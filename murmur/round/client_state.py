@@ -16,6 +16,7 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
+from murmur.common import private_folder, replace_file
 from murmur.learning import array_file
 
 
@@ -54,12 +55,12 @@ class ClientState:
         if rounds:
             first = self._read(client, rounds[0])[1]
         path = self._path(client, number)
-        array_file.private_folder(path.parent)
+        private_folder(path.parent)
         facts = {"client": client, "round": number, "first_round": min(first, number)}
         # Later states go first: after a kill in between they would pass for this round's future.
         for later in (other for other in rounds if other > number):
             self._path(client, later).unlink()
-        array_file.replace_file(path, array_file.to_bytes(arrays, facts))
+        replace_file(path, array_file.to_bytes(arrays, facts))
         for older in [other for other in rounds if other < number][:-1]:
             self._path(client, older).unlink()
 

@@ -25,8 +25,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
-from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
+from murmur.common import experiment_rng, replace_file
+from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
 from murmur.privacy.events import Event
 from murmur.round.cohorts import Weights, require_weight

@@ -21,8 +21,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from murmur.common import framed, printable
-from murmur.learning.array_file import private, private_folder
+from murmur.common import framed, printable, private, private_folder
 from murmur.learning.codec import Codec, MalformedError, array_from_bytes
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import Event

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from murmur.learning.array_file import DamagedError, from_bytes, replace_file, to_bytes
+from murmur.common import replace_file
+from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 
 ARRAYS = {"b": np.arange(3), "a": np.ones((2, 2), np.float32)}
 CONTENT = to_bytes(ARRAYS, {"round": 3})
