@@ -22,6 +22,7 @@ from safetensors.numpy import load_file
 
 from fl_app.engines.inline import InlineEngine
 from fl_app.run.results import RunFolder
+from murmur.privacy.ledger.blocks import names_in
 
 COMMON = [
     *("engine=inline", "dataset=digits", "privacy.noise=seeded", "tracking=none"),
@@ -123,9 +124,13 @@ def digests(words: list[str]) -> dict[str, str]:
         charges: list[str] = []
         for file in sorted(folder.path.rglob("ledger.sqlite")):
             with sqlite3.connect(file) as ledger:
-                charged = "FROM entries WHERE kind = 'charge' ORDER BY 1, 2, 3"
-                query = f"SELECT client, round, purpose, body {charged}"
-                charges += [repr((*row[:3], _timeless(row[3]))) for row in ledger.execute(query)]
+                query = "SELECT client, round, purpose, body FROM entries WHERE kind = 'charge'"
+                found = [
+                    (name, number, purpose, _timeless(body))
+                    for client, number, purpose, body in ledger.execute(query)
+                    for name in names_in(client)
+                ]
+            charges += map(repr, sorted(found))
         statement = (folder.path / "privacy.json").read_bytes()
         model = load_file(folder.path / "model.safetensors")
         rows = [json.loads(line) for line in (folder.path / "rounds.jsonl").open()]

@@ -166,7 +166,11 @@ def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> 
     """
     import numpy as np
 
+    from murmur.stream_key import StreamKey
+
     for name, value in (("seed", seed), ("round", round), ("client", client)):
+        if type(value) is int and value >= 0:
+            continue
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
             raise ValueError(f"{name}={value!r}: must be an integer of at least 0")
     if not purpose:
@@ -174,7 +178,7 @@ def experiment_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> 
     # The purpose goes last, so that no separator inside it can imitate another argument.
     message = f"murmur/experiment/1:{seed}:{round}:{client}:{purpose}".encode()
     key = np.frombuffer(hashlib.sha256(message).digest()[:16], dtype="<u8").astype(np.uint64)
-    return np.random.Generator(np.random.Philox(key=key))
+    return np.random.Generator(np.random.Philox(StreamKey(key)))  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -90,6 +90,7 @@ def build_trainer(
             device=compute.device,
             inference_threads=inference_threads,
             mixed_precision=compute.mixed_precision,
+            exact_stack=compute.stack == 1,
             fused=compute.fused,
             precision=compute.precision,
         )
@@ -207,6 +208,10 @@ def _client_setup(
     )
 
 
+BLOCK = 1_024
+"""Clients whose tiny models train at once on a CPU, to the same bits whatever this is."""
+
+
 @dataclass(frozen=True)
 class SimulatedData:
     """The shares of a population that its clients hold: the ``Data`` of a simulated host."""
@@ -257,7 +262,10 @@ class SimulatedHost(host.Host):
         parties = host.SecureParties(home, people, sums.owner_rules(), sums.is_on)
         data = SimulatedData(self.population)
         values = values_of(config, home, self.population, self.trainer, data)
-        super().__init__(home=home, hosted=people, secure=parties, stack=compute.stack, **values)
+        stack = compute.stack
+        if stack == 1 and self.trainer.stack is not None:
+            stack = BLOCK
+        super().__init__(home=home, hosted=people, secure=parties, stack=stack, **values)
 
 
 def values_of(

@@ -337,7 +337,7 @@ class Host:
         Under which id the ledger counts what a client releases, where messages name clients by
         their places in a cohort.
     stack : int
-        How many clients train at once.
+        How many clients may train at once.
     """
 
     home: Home
@@ -506,25 +506,35 @@ class Host:
         """Let every client of ``tasks`` train and add its release to ``collector``."""
         for start in range(0, len(tasks), self.stack):
             group = tasks[start : start + self.stack]
-            try:
-                if self.stack > 1:
-                    asked = [(task, self.data.of(task.client)) for task in group]
-                    self._half(group[0]).train_ahead(asked)
-            except Exception as error:
-                for task in group:
-                    refused[task.client] = self._reason(task, error)
-                continue
+            opened = self._train_ahead(group)
             for task in group:
                 try:
-                    self._release(task, collector)
+                    self._release(task, collector, opened.get(task.client))
                 except Exception as error:
                     refused[task.client] = self._reason(task, error)
 
-    def _release(self, task: Task, collector: Collector) -> None:
+    def _train_ahead(self, group: Sequence[Task]) -> dict[int, LocalData]:
+        """Let all of ``group`` train together, where they can; the data that were opened for it.
+
+        Whoever cannot is told so when it trains by itself, and costs the others nothing.
+        """
+        if self.stack == 1 or self.train is not None:
+            return {}
+        try:
+            asked = [(task, self.data.of(task.client)) for task in group]
+            self._half(group[0]).train_ahead(asked)
+        except Exception as error:
+            about = f"round {group[0].round}, {len(group)} clients together"
+            log_error(self.home.folder, about, error)
+            return {}
+        return {task.client: data for task, data in asked}
+
+    def _release(self, task: Task, collector: Collector, opened: LocalData | None) -> None:
         """Let one client train, and add its release to ``collector``.
 
-        Where a device's own data cannot be trained on, the release is that of blank records: it was
-        charged, and whether a client answers must not depend on its data.
+        ``opened``: its data, where they were opened before. Where a device's own data cannot be
+        trained on, the release is that of blank records: it was charged, and whether a client
+        answers must not depend on its data.
         """
         half = self._half(task)
         codec = half.codec(task)
@@ -532,7 +542,8 @@ class Host:
         if self.train is not None:
             train = partial(self.train, half)
         try:
-            release = train(task, self.data.of(task.client), self.noise(task))
+            data = self.data.of(task.client) if opened is None else opened
+            release = train(task, data, self.noise(task))
         except Exception as error:
             blank = self.data.blank(task.client)
             if blank is None:

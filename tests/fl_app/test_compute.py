@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from clients.fedavg import FedAvgClient
 from fl_app.config import composition
 from fl_app.config.building import build
 from fl_app.config.composition import compose, job_key
@@ -75,16 +76,34 @@ def test_models_that_cannot_be_stacked_train_one_by_one(tmp_path) -> None:
     assert np.array_equal(alone, stacked)
 
 
-def test_a_stack_that_fails_is_reported_client_by_client(tmp_path, monkeypatch) -> None:
+def test_clients_of_a_stack_that_fails_train_one_by_one_and_the_log_says_why(
+    tmp_path, monkeypatch
+) -> None:
     def fail(*_, **__):
         raise RuntimeError("CUDA out of memory")
 
     monkeypatch.setattr("murmur.learning.training.stack.Stack.train", fail)
-    _, rows = run(tmp_path, "strategy=fedavg", "privacy=none", STACK)
-    assert rows[-1]["answered"] == 0
-    assert len(rows[-1]["failed"]) == 10
-    assert set(rows[-1]["failed"].values()) == {"RuntimeError: CUDA out of memory"}
-    assert "CUDA out of memory" in (tmp_path / "errors.log").read_text()
+    stacked, rows = run(tmp_path / "stacked", "strategy=fedavg", "privacy=none", STACK)
+    assert rows[-1]["answered"] == 10
+    log = (tmp_path / "stacked" / "errors.log").read_text()
+    assert "round 1, 4 clients together: RuntimeError: CUDA out of memory" in log
+    alone, _ = run(tmp_path / "alone", "strategy=fedavg", "privacy=none")
+    assert np.array_equal(alone, stacked)
+
+
+def test_a_client_that_cannot_train_costs_those_beside_it_nothing(tmp_path, monkeypatch) -> None:
+    share = FedAvgClient.share
+
+    def damaged(self, task, data):
+        if task.client == 3:
+            raise ValueError("its state is damaged")
+        return share(self, task, data)
+
+    monkeypatch.setattr(FedAvgClient, "share", damaged)
+    words = ["strategy=fedavg", "privacy=none", "model=linear"]
+    _, rows = run(tmp_path, *words)
+    assert rows[-1]["answered"] == 9
+    assert rows[-1]["failed"] == {"3": "ValueError: its state is damaged"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from murmur.common import experiment_rng, seeded_torch
+from murmur.stream_key import StreamKey
 
 
 def test_same_arguments_give_the_same_stream():
@@ -55,3 +56,15 @@ def test_seeded_torch_draws_what_pytorch_draws_from_that_seed_and_leaves_no_trac
     with seeded_torch(2**62 + 5):
         assert torch.equal(torch.rand(3), expected)
     assert torch.equal(torch.rand(3), following)
+
+
+def test_a_stream_s_key_makes_the_generator_that_numpy_makes_of_it():
+    key = np.array([2**63 + 5, 7], np.uint64)
+    ours = np.random.Generator(np.random.Philox(StreamKey(key)))
+    theirs = np.random.Generator(np.random.Philox(key=key))
+    assert ours.permutation(100).tolist() == theirs.permutation(100).tolist()
+    assert ours.standard_normal(9).tobytes() == theirs.standard_normal(9).tobytes()
+    jumped = [each.bit_generator.jumped().random_raw() for each in (ours, theirs)]
+    assert jumped[0] == jumped[1]
+    with pytest.raises(ValueError, match="n_words=4"):
+        StreamKey(key).generate_state(4)

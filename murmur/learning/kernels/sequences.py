@@ -32,6 +32,7 @@ from murmur.learning.kernels.half_precision import (
     computes_half,
     half_parameters,
 )
+from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
 from murmur.learning.kernels.stages import Stage
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.training.backends import Backend
@@ -243,6 +244,13 @@ class ManualBackend(StagedBackend):
         rows = self._vector.new_ones(count, self._width)
         images = rows[:, : channels * height * width].view(count, height, width, channels)
         return rows, images.permute(0, 3, 1, 2)
+
+    def lockstep(self, alone: Alone) -> Lockstep | None:
+        """See ``Backend``."""
+        flat = self._flat
+        if self._half or not flat.vector.is_cpu or not can_lock(flat.module, flat.num_parameters):
+            return None
+        return Lockstep(flat, self._num_classes, self.room, alone)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``; the mean over the batch, in the backend's own layout."""

@@ -27,14 +27,14 @@ from murmur.learning.models import Dropout
 from murmur.learning.training.parameters import FlatModel
 
 _aten = torch.ops.aten
-_relu_backward = _aten.threshold_backward.grad_input
-_tanh_backward = _aten.tanh_backward.grad_input
+relu_backward = _aten.threshold_backward.grad_input
+tanh_backward = _aten.tanh_backward.grad_input
 
 Affine = tuple[Tensor, Tensor | None]
 """A layer's weight and bias."""
 
 # With fewer columns than this a product is several times faster the other way round.
-_NARROW = 16
+NARROW = 16
 
 
 def stored_views(flat: FlatModel, vector: Tensor) -> dict[str, Tensor]:
@@ -127,7 +127,7 @@ class LinearStage(Stage):
             out = self._matrix.new_empty(batch, columns)
         self._out = out
         self._sum: Tensor | None = None
-        if columns < _NARROW:
+        if columns < NARROW:
             self._sum = self._matrix.new_empty(columns, rows)
         self._first = first
         if first:
@@ -411,9 +411,9 @@ class ActivationStage(Stage):
     def backward(self, dy: Tensor, scale: float, retention: float) -> Tensor | None:
         """``dy`` times the derivative, in place."""
         if self._is_relu:
-            _relu_backward(dy, self._y, 0, grad_input=dy)
+            relu_backward(dy, self._y, 0, grad_input=dy)
         else:
-            _tanh_backward(dy, self._y, grad_input=dy)
+            tanh_backward(dy, self._y, grad_input=dy)
         self._y = None
         return dy
 

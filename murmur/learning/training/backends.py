@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from murmur.common import seeded_torch
 from murmur.learning.process import KERNELS, has_bfloat16, has_kernels
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
+
+if TYPE_CHECKING:
+    from murmur.learning.kernels.lockstep import Alone, Lockstep
 
 Precision = Literal["fp32", "bf16", "auto"]
 
@@ -86,6 +89,10 @@ class Backend(ABC):
     @abstractmethod
     def descend(self, x: Tensor, y: Tensor, lr: float, retention: float) -> None:
         """One plain step: w ← retention·w − lr·gradient."""
+
+    def lockstep(self, alone: Alone) -> Lockstep | None:
+        """What trains many clients at once to the bits of ``alone``; None where nothing does."""
+        return None
 
     def after_step(self, how: Optimisation) -> None:  # noqa: B027
         """Whatever a model needs after each step, of either kind. Nothing by default."""

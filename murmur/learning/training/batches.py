@@ -23,7 +23,7 @@ Indices = NDArray[np.integer[Any]]
 
 # Examples gathered at a time: enough to spread the cost of a gather over many small steps, few
 # enough to stay in cache and to bound memory whatever the size of a data set.
-_GATHERED = 2048
+GATHERED = 2048
 
 
 class _Readable:
@@ -121,9 +121,9 @@ class BatchLoader:
         if count % size:
             one_pass.append(count % size)
         # A gather holds whole passes, or a part of one where the examples are many.
-        passes = max(1, _GATHERED // count)
-        at_once = max(1, _GATHERED // size)
-        if count <= _GATHERED:
+        passes = max(1, GATHERED // count)
+        at_once = max(1, GATHERED // size)
+        if count <= GATHERED:
             at_once = len(one_pass) * passes
         while steps > 0:
             sizes = (one_pass * passes)[:steps]

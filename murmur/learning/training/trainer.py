@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -34,8 +34,11 @@ from murmur.learning.training.batches import (
 )
 from murmur.learning.training.optimiser import Optimisation, Optimiser
 from murmur.learning.training.parameters import FlatModel
-from murmur.learning.training.stack import Stack, stackable
+from murmur.learning.training.stack import Share, Stack, stackable
 from murmur.learning.training.trial import changed_buffers
+
+if TYPE_CHECKING:  # kernels may not be installed
+    from murmur.learning.kernels.lockstep import Kind, Lockstep
 
 
 class Trainer:
@@ -56,6 +59,8 @@ class Trainer:
         inference_threads: how many batches of ``logits`` are computed at a time, each by
             ``threads`` of their own; the results do not depend on it.
         mixed_precision: whether ``stack`` computes products in bfloat16.
+        exact_stack: whether ``stack`` gives the very bits of one client after the other
+            (``murmur.learning.kernels.lockstep``), of tiny models on a CPU only.
         precision: ``fp32``, or ``bf16`` for convolutions and large linear layers after the
             first, while parameters and their updates stay float32; ``auto``: bf16 where it can be.
         fused: whether a network's first convolution, its pooling and its activation are computed
@@ -79,6 +84,7 @@ class Trainer:
         threads: int = 1,
         inference_threads: int = 1,
         mixed_precision: bool = False,
+        exact_stack: bool = False,
         fused: bool = False,
         precision: Precision = "fp32",
     ) -> None:
@@ -113,8 +119,10 @@ class Trainer:
             threads,
             inference_threads,
         )
-        self.stack: Stack | None = None
-        if stackable(module):
+        self.stack: Stack | Lockstep | None = None
+        if exact_stack:
+            self.stack = self._backend.lockstep(self._alone)
+        elif stackable(module):
             self.stack = Stack(self.flat, self._images, num_classes, mixed_precision)
 
     @property
@@ -277,6 +285,23 @@ class Trainer:
     def evaluate(self, images: Images, labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy and mean cross-entropy over all ``images``."""
         return evaluate_logits(self.logits(images), labels)
+
+    def _alone(
+        self, images: Images, labels: NDArray[np.int64], share: Share, kind: Kind
+    ) -> NDArray[np.float32]:
+        """One client of ``kind`` by itself, for ``Lockstep`` to compare with."""
+        self.load(share.start)
+        return self.train(
+            images,
+            labels,
+            indices=share.indices,
+            rng=share.rng,
+            correction=share.correction,
+            batch_size=kind.batch_size,
+            steps=kind.steps,
+            lr=kind.how.lr,
+            proximal_mu=kind.how.proximal_mu,
+        )
 
     def _arranged(self, name: str, values: NDArray[np.float32] | None) -> Tensor | None:
         """A vector of the model's order (d,) in that of the backend's steps."""

@@ -7,7 +7,10 @@ from safetensors.numpy import load_file
 
 from fl_app.config.composition import compose
 from fl_app.engines.inline import run_config
+from fl_app.run import hosts
 from fl_app.run.results import RunFolder
+from murmur.learning.kernels import lockstep
+from murmur.learning.kernels.lockstep import Lockstep
 from murmur.privacy.ledger import Ledger
 from tests.fl_app.running import SMALL, run_inline
 
@@ -46,6 +49,28 @@ def test_result_does_not_depend_on_nodes_or_workers(tmp_path, words):
         other = run_inline(tmp_path / name.replace(" ", "-"), *words, **engine)
         assert comparable(other) == comparable(reference), name
         assert weights(other.path) == weights(reference.path), name
+
+
+@pytest.mark.parametrize("words", [["strategy=fedavg", "privacy=none"], ["strategy=dp_fedavg"]])
+def test_result_does_not_depend_on_how_many_tiny_clients_train_at_once(
+    tmp_path, monkeypatch, words
+):
+    words = [*words, "model=linear", "federation.num_clients=150", "federation.public=0"]
+    monkeypatch.setattr(hosts, "BLOCK", 1)
+    reference = run_inline(tmp_path / "one", *words, workers=1)
+    trained = []
+    together = Lockstep._train
+    monkeypatch.setattr(
+        Lockstep, "_train", lambda *given: trained.append(len(given[3])) or together(*given)
+    )
+    monkeypatch.setattr(lockstep, "TRIED_AFTER", 8)
+    for block, workers in ((64, 1), (64, 2), (1_024, 1), (1_024, 2), (1_024, 8)):
+        monkeypatch.setattr(hosts, "BLOCK", block)
+        trained.clear()
+        other = run_inline(tmp_path / f"{block}-{workers}", *words, workers=workers)
+        assert sum(trained) >= 150, "few have trained in lockstep"
+        assert comparable(other) == comparable(reference), (block, workers)
+        assert weights(other.path) == weights(reference.path), (block, workers)
 
 
 def test_another_seed_gives_another_result(tmp_path):
