@@ -26,9 +26,8 @@ from fl_app.run.prepare import closing_note, opening_lines
 from fl_app.run.progress import end_lines
 from fl_app.run.results import RunFolder
 from murmur.learning.process import keep_heap
-from murmur.round.grid import GridAround, with_redelivery, with_tokens
-from murmur.round.limits import limit_replies
 from murmur.round.task import RunError, printable_line
+from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 
 # Between two looks for replies, in simulations: Flower's own 0.1 s is a tenth of a small round.
 PULL_SECONDS = 0.01

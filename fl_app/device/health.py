@@ -21,8 +21,8 @@ from fl_app.device.node_settings import device_folder
 from fl_app.prometheus_file import NAME, Figures, read, write
 from murmur.common import private_folder
 from murmur.privacy.policy import Policy
-from murmur.round.limits import message_size
 from murmur.round.task import log_error
+from murmur.round.wire import message_size
 
 if TYPE_CHECKING:
     from murmur.privacy.ledger import Ledger

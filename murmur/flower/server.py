@@ -62,12 +62,11 @@ from murmur.flower.ask import (
 )
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, Event, Release, RepeatedEvent, SummedEvent
-from murmur.round.grid import GridAround, with_redelivery, with_tokens
-from murmur.round.limits import limit_replies
 from murmur.round.phase import Outcome, Phase, Question
 from murmur.round.placement import Placement
 from murmur.round.secure_summation import Sums
 from murmur.round.task import RunError, printable_line, question
+from murmur.round.wire import GridAround, limit_replies, with_redelivery, with_tokens
 from murmur.secure_sum import SecureSumSettings
 
 if TYPE_CHECKING:
@@ -435,7 +434,7 @@ class PrivateGrid(GridAround):
     """``grid``, in which every question to clients is a secure sum.
 
     Lives as long as the strategy's ``start``. Replies prove that they answer their message, and
-    whoever is silent is asked once more (``murmur.round.grid``).
+    whoever is silent is asked once more (``murmur.round.wire``).
 
     Parameters
     ----------

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Codec, Integers, MalformedError, Sum
 from murmur.privacy.events import Event
 from murmur.round.cohorts import ALIKE, Weights
-from murmur.round.limits import REPLIES, reply_size, request_size
 from murmur.round.secure_summation import Sums
 from murmur.round.setup import SumSetup
 from murmur.round.task import Task, printable_line
+from murmur.round.wire import REPLIES, reply_size, request_size
 
 if TYPE_CHECKING:
     from murmur.privacy.statement import Exposure  # loads SciPy

@@ -30,10 +30,10 @@ from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
 from murmur.privacy.events import Event
 from murmur.round.cohorts import Weights, require_weight
-from murmur.round.limits import REPLIES, reply_size, request_size
 from murmur.round.setup import SumSetup
 from murmur.round.summation import Plain, Rows, Summation
 from murmur.round.task import RECORD, RunError, printable_line, question
+from murmur.round.wire import REPLIES, reply_size, request_size
 from murmur.secure_sum import (
     Phase,
     SecureServer,

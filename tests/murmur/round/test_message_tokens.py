@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from murmur.round.grid import with_tokens
+from murmur.round.wire import with_tokens
 
 ASKED, OTHER = 101, 102
 

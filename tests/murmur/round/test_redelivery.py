@@ -6,8 +6,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import http_grid
 
 from murmur.round import grid as redelivery
-from murmur.round.grid import with_redelivery
 from murmur.round.task import PART_SECONDS
+from murmur.round.wire import with_redelivery
 from tests.clock import Clock
 
 NODES = (101, 102)

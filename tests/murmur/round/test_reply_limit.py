@@ -22,7 +22,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import http_grid
 
 from murmur.learning.codec import BitCodec
-from murmur.round.limits import ReplyLimit, inflated_size, limit_replies
+from murmur.round.wire import ReplyLimit, inflated_size, limit_replies
 
 MEGABYTE = 2**20
 
