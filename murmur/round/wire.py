@@ -265,6 +265,9 @@ def limit_replies() -> None:
             setattr(http_grid, name, limited(plain))
 
 
+# Around Flower's grid ------------------------------------------------------------------------
+
+
 class GridAround:
     """``grid``, but for what a subclass says."""
 

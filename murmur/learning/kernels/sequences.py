@@ -25,15 +25,15 @@ from torch.nn import functional
 
 from murmur.learning.kernels import stages
 from murmur.learning.kernels.fused import FusedBlock, FusedStage
-from murmur.learning.kernels.half_precision import (
+from murmur.learning.kernels.stages import (
     HALF,
     HalfConvolutionStage,
     HalfLinearStage,
+    Stage,
     computes_half,
     half_parameters,
 )
 from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
-from murmur.learning.kernels.stages import Stage
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.training.backends import Backend
 from murmur.learning.training.parameters import FlatModel

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from murmur.learning import models
-from murmur.learning.kernels.half_precision import HalfConvolutionStage, HalfLinearStage
+from murmur.learning.kernels.stages import HalfConvolutionStage, HalfLinearStage
 from murmur.learning.models import Flatten, Network
 from murmur.learning.training.trainer import Trainer
 
