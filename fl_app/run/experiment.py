@@ -30,18 +30,11 @@ from omegaconf import DictConfig, OmegaConf
 from fl_app.config.building import build
 from fl_app.config.errors import ConfigError
 from fl_app.config.settings import FederationSettings, PrivacySettings
+from fl_app.run import results
 from fl_app.run.hosts import build_trainer, require_usable
 from fl_app.run.model_file import describe
 from fl_app.run.population import Population, population
-from fl_app.run.results import (
-    Checkpoint,
-    RunFolder,
-    config_text,
-    digest,
-    note_end,
-    note_start,
-    row_line,
-)
+from fl_app.run.results import Checkpoint, RunFolder
 from fl_app.run.server import build_strategy, require_scored, start_of
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.metrics import is_at_chance
@@ -148,7 +141,7 @@ class Experiment:
             configs = [*checkpoint.configs, self._digest]
             folder.save_checkpoint(replace(checkpoint, configs=configs))
         folder.save_config(self.config)
-        note_start(folder.path)
+        results.note_start(folder.path)
         folder.keep_rows(self.lines)
         if checkpoint is None:
             return strategy.initial_parameters() if self.start is None else self.start
@@ -237,7 +230,7 @@ class Experiment:
     @cached_property
     def _digest(self) -> str:
         """Of ``config.yaml``, as every checkpoint holds it."""
-        return digest(config_text(self.config))
+        return results.digest(results.config_text(self.config))
 
     def _after_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """Evaluate the round's model on the server's test set, and write the round's row.
@@ -282,7 +275,7 @@ class Experiment:
         if evaluation is not None and evaluation.failed:
             row["evaluation_failed"] = {str(c): why for c, why in evaluation.failed.items()}
         self.last = now
-        self.lines.append(row_line(row))
+        self.lines.append(results.row_line(row))
         if self.config.keep_checkpoints:
             # Before the row, which it holds as well: a kill in between loses neither.
             self.folder.save_checkpoint(self._checkpoint(number, model))
@@ -405,7 +398,7 @@ class Experiment:
         about = describe(self.config, self.population.dataset, statement)
         self.folder.save_model({name: tensor.numpy() for name, tensor in tensors.items()}, about)
         self._forget_sums(model)
-        note_end(self.folder.path)
+        results.note_end(self.folder.path)
         self.tracker.end(final)
         self.health.end(final)
         self.folder.save_metrics(final)

@@ -25,15 +25,8 @@ from torch.nn import functional
 
 from murmur.learning.kernels import stages
 from murmur.learning.kernels.fused import FusedBlock, FusedStage
-from murmur.learning.kernels.stages import (
-    HALF,
-    HalfConvolutionStage,
-    HalfLinearStage,
-    Stage,
-    computes_half,
-    half_parameters,
-)
 from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
+from murmur.learning.kernels.stages import Stage
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.training.backends import Backend
 from murmur.learning.training.parameters import FlatModel
@@ -76,7 +69,7 @@ def _supports_layer(layer: nn.Module) -> bool:
 def gains_by_bfloat16(module: nn.Module) -> bool:
     """Whether any layer of a supported sequence would be computed in bfloat16."""
     layers = [layer for layer in module.children() if not isinstance(layer, Flatten)]
-    return any(map(computes_half, layers[1:]))
+    return any(map(stages.computes_half, layers[1:]))
 
 
 class Plan:
@@ -233,7 +226,7 @@ class ManualBackend(StagedBackend):
             and not stages.is_strided(layer)
         }
         later = self._layers[1:]
-        self._half = {name for name, layer, _ in later if half and computes_half(layer)}
+        self._half = {name for name, layer, _ in later if half and stages.computes_half(layer)}
         self._plan = lru_cache(PLANS_KEPT)(self._build)
 
     def room(self, count: int) -> tuple[Tensor, Tensor]:
@@ -349,7 +342,7 @@ class ManualBackend(StagedBackend):
             return FusedStage(layer, own, moved, size[0])
         if isinstance(layer, nn.Linear):
             if name in self._half:
-                return HalfLinearStage(own, moved, size[0], out)
+                return stages.HalfLinearStage(own, moved, size[0], out)
             return stages.LinearStage(own, moved, size[0], out, index == 0)
         assert isinstance(layer, nn.Conv2d)
         if stages.is_strided(layer):
@@ -359,7 +352,7 @@ class ManualBackend(StagedBackend):
             moved = (moved[0], None)
         if name in self._half:
             following = (size[0], *self._layers[index + 1][2])
-            return HalfConvolutionStage(layer, own, moved, size, following)
+            return stages.HalfConvolutionStage(layer, own, moved, size, following)
         return stages.ConvolutionStage(layer, own, moved, index == 0)
 
 
@@ -375,7 +368,7 @@ def _reading(
     """
     weight, bias = parameters
     if half:
-        weight, bias = half_parameters(parameters)
+        weight, bias = stages.half_parameters(parameters)
 
     def read(x: Tensor) -> Tensor:
         if isinstance(layer, nn.Linear):
@@ -383,5 +376,5 @@ def _reading(
         return layer._conv_forward(x, weight, bias)
 
     if half:
-        return lambda x: read(x.to(HALF)).float()
+        return lambda x: read(x.to(stages.HALF)).float()
     return read

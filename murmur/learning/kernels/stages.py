@@ -35,10 +35,11 @@ relu_backward = _aten.threshold_backward.grad_input
 tanh_backward = _aten.tanh_backward.grad_input
 
 Affine = tuple[Tensor, Tensor | None]
+"""A layer's weight and bias."""
+
 HALF = torch.bfloat16
 # Weights of a linear layer; with fewer, rounding takes what the products gain.
 _LARGE = 512 * 512
-"""A layer's weight and bias."""
 
 # With fewer columns than this a product is several times faster the other way round.
 NARROW = 16
