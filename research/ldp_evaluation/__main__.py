@@ -29,7 +29,7 @@ from fl_app.run.hosts import build_trainer
 from fl_app.run.population import population
 from fl_app.run.results import RunFolder
 from murmur.learning.clustering import assignments
-from murmur.learning.metrics import METRICS, Verdict, judge
+from murmur.learning.metrics import CLUSTERINGS, Verdict, judge
 from murmur.papers.protected_results import (
     PRIVACY,
     UNITS,
@@ -197,7 +197,7 @@ def main() -> None:
         "--runs", type=Path, nargs=2, help=f"folders of finished runs: {', '.join(TRAININGS)}"
     )
     parser.add_argument("--out", type=Path, default=Path("docs/img/ldp_evaluation.png"))
-    parser.add_argument("--metric", choices=METRICS, default="silhouette")
+    parser.add_argument("--metric", choices=CLUSTERINGS, default="silhouette")
     parser.add_argument(
         "overrides", nargs="*", help="of the experiment; the same as those of --runs"
     )

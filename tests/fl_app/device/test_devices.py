@@ -20,7 +20,7 @@ from fl_app.run.results import RunFolder
 from fl_app.server_app import app as server_app
 from fl_app.tools.export import export
 from murmur.privacy.ledger import Ledger
-from murmur.round import grid as redelivery
+from murmur.round import wire as redelivery
 from murmur.round.task import REFUSED, RunError
 from tests.clock import Clock
 from tests.federation.loopback import POLICY

@@ -5,7 +5,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import http_grid
 
-from murmur.round import grid as redelivery
+from murmur.round import wire as redelivery
 from murmur.round.task import PART_SECONDS
 from murmur.round.wire import with_redelivery
 from tests.clock import Clock
