@@ -23,13 +23,8 @@ from numpy.typing import NDArray
 
 from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.learning.metrics import CLUSTERINGS, judge, rank_correlation
-from murmur.papers.protected_results import (
-    CLEAN_TOTAL,
-    Decoded,
-    ProtectedCounts,
-    ResultSettings,
-    project,
-)
+from murmur.papers import protected_results
+from murmur.papers.protected_results import CLEAN_TOTAL, Decoded, ProtectedCounts, ResultSettings
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -147,7 +142,7 @@ class ProtectedClustering(ClientEvaluation):
     def _decode(self, rows: Integers) -> Decoded:
         """What rows (n, width) stand for, after the post-processing."""
         decoded = self.protection.decode(np.asarray(rows))
-        return project(decoded) if self.postprocess == "project" else decoded
+        return protected_results.project(decoded) if self.postprocess == "project" else decoded
 
     def warnings(self) -> list[str]:
         """The true ε of the document's noise; scores that say no more than noise."""

@@ -40,15 +40,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
+from fl_app.config import conf_files
 from fl_app.config.building import require
-from fl_app.config.conf_files import (
-    OPTIONAL_GROUPS,
-    Roots,
-    classes_of,
-    groups,
-    roots,
-    strange_class,
-)
+from fl_app.config.conf_files import OPTIONAL_GROUPS, Roots, groups, roots
 from fl_app.config.errors import ConfigError, nearest
 from fl_app.config.overrides import one_line, parsed, to_overrides
 from murmur.learning.process import has_bfloat16, has_compiler, has_encoder, has_kernels
@@ -403,7 +397,7 @@ def check_classes(config: DictConfig) -> None:
     name = str(config.strategy.name)
     named: Mapping[str, str] = {}
     if name in groups()["strategy"]:
-        named = classes_of(roots(), "strategy", name)
+        named = conf_files.classes_of(roots(), "strategy", name)
     for place in ("strategy.server", "strategy.client"):
         if named.get(place) != OmegaConf.select(config, f"{place}._target_"):
             raise ConfigError(
@@ -417,7 +411,7 @@ def require_known_classes(config: DictConfig) -> None:
     Overrides, run-configs and files come from strangers; a ``_target_`` of theirs would be imported
     and called (``fl_app.config.conf_files``).
     """
-    strange = strange_class(OmegaConf.to_container(config), roots())
+    strange = conf_files.strange_class(OmegaConf.to_container(config), roots())
     if strange is not None:
         place, target = strange
         raise ConfigError(

@@ -97,22 +97,17 @@ def _answered(
         bundle: Flower's archive of the app.
     """
     from flwr.app import RecordDict
-    from flwr.common.serde import (
-        context_from_proto,
-        message_from_proto,
-        recorddict_from_proto,
-        recorddict_to_proto,
-    )
+    from flwr.common import serde
     from flwr.proto.message_pb2 import Context as ContextProto
     from flwr.proto.message_pb2 import Message as MessageProto
     from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
     from flwr.supercore.task_identity import TaskIdentity
 
-    asked = message_from_proto(MessageProto.FromString(message))
-    about = context_from_proto(ContextProto.FromString(context))
+    asked = serde.message_from_proto(MessageProto.FromString(message))
+    about = serde.context_from_proto(ContextProto.FromString(context))
     about.state = RecordDict()
     if state:
-        about.state = recorddict_from_proto(RecordDictProto.FromString(state))
+        about.state = serde.recorddict_from_proto(RecordDictProto.FromString(state))
     TaskIdentity.task_id = 1
     TaskIdentity.run_id = about.run_id
     TaskIdentity.node_id = about.node_id
@@ -120,7 +115,7 @@ def _answered(
     if reply.has_error():
         raise RuntimeError(f"the app's reply is an error: {reply.error.reason}")
     arrays = _arrays(reply, head["record"], head["names"])
-    remembered = recorddict_to_proto(about.state).SerializeToString()
+    remembered = serde.recorddict_to_proto(about.state).SerializeToString()
     return framed({"metrics": _metrics(reply)}, [remembered, *arrays])
 
 

@@ -45,20 +45,8 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 from numpy.typing import NDArray
 
-from murmur.flower.ask import (
-    ALGORITHM,
-    ASKED,
-    DEVICE,
-    HONEST_APP,
-    INVENTS_NOBODY,
-    KIND,
-    Ask,
-    AskedCodec,
-    Layout,
-    array_record,
-    arrays_of,
-    refused_for,
-)
+from murmur.flower import ask as protocol
+from murmur.flower.ask import Ask, AskedCodec, Layout
 from murmur.learning.codec import array_from_bytes
 from murmur.privacy.events import Event
 from murmur.privacy.ledger import Ledger
@@ -120,11 +108,11 @@ def protect(
         log(logging.ERROR, "this device's folder: %s", error)
         return _error(message, REFUSED)
     try:
-        if alone is not None and kind == alone.purpose and ASKED not in message.content:
+        if alone is not None and kind == alone.purpose and protocol.ASKED not in message.content:
             return Message(_alone(message, context, call_next, device, alone), reply_to=message)
         return Message(_answer(message, context, call_next, device), reply_to=message)
     except NotAskedError:
-        return _error(message, refused_for(kind))
+        return _error(message, protocol.refused_for(kind))
     except Exception as error:
         return _error(message, device.home.reason(f"run {context.run_id}, {kind}", error))
 
@@ -187,9 +175,9 @@ class Device:
         granted = set(policy.assumptions or ())
         if peers.exists():
             pinned = PinnedKeys(_keys(peers))
-            granted.add(INVENTS_NOBODY.name)
+            granted.add(protocol.INVENTS_NOBODY.name)
         if guarded:
-            granted.add(HONEST_APP.name)
+            granted.add(protocol.HONEST_APP.name)
         policy = replace(policy, assumptions=sorted(granted))
         owned = DeviceHome(folder, run, policy)
         rules = OwnerRules(colluders=1, peers=pinned)
@@ -263,13 +251,13 @@ def _answer(
     content = message.content
     home = device.home
     kind = message.metadata.message_type
-    if kind == KIND and ASKED in content.config_records:
-        return RecordDict({DEVICE: ConfigRecord(dict(device.facts()))})
-    if kind == KIND:
+    if kind == protocol.KIND and protocol.ASKED in content.config_records:
+        return RecordDict({protocol.DEVICE: ConfigRecord(dict(device.facts()))})
+    if kind == protocol.KIND:
         # No phase but the masking one is charged, and so asks the policy.
-        home.policy.require_algorithm(ALGORITHM, datetime.now(UTC))
+        home.policy.require_algorithm(protocol.ALGORITHM, datetime.now(UTC))
         return _parties(device, content).answer(content)
-    if ASKED not in content.config_records:
+    if protocol.ASKED not in content.config_records:
         raise NotAskedError
     ask = Ask.in_message(content)
     if kind.partition(".")[0] != ask.purpose:
@@ -282,7 +270,7 @@ def _answer(
         host = Host(
             home=home,
             hosted=[parties.place],
-            terms=RunTerms(ALGORITHM, ask.delta, ask.rounds),
+            terms=RunTerms(protocol.ALGORITHM, ask.delta, ask.rounds),
             client=_Asked(ask, content, parties.place, device, app),
             data=_AppsOwn(),
             ledger=ledger,
@@ -303,13 +291,13 @@ def _alone(
     """
     own = ConfigRecord({"ask": ask.to_json(), "clients": [OWNER]})
     asked = make_message(
-        message.metadata, content=RecordDict({**dict(message.content.items()), ASKED: own})
+        message.metadata, content=RecordDict({**dict(message.content.items()), protocol.ASKED: own})
     )
     answered = _answer(asked, context, call_next, device, alone=True)
     if "contribution" not in answered:
         raise RequestError("nothing may leave")
-    name, record = array_record(message.content)
-    base = arrays_of(record)
+    name, record = protocol.array_record(message.content)
+    base = protocol.arrays_of(record)
     layout = Layout(base, ask.frozen)
     codec = ask.codec(layout.size)
     packed = array_from_bytes(answered.array_records["contribution"]["sum"].data)
@@ -349,7 +337,7 @@ def _parties(device: Device, content: RecordDict) -> _Owner:
     RequestError where it names none, or more than one: a node hosts one client here.
     """
     records = content.config_records
-    clients: Any = records.get(RECORD, records.get(ASKED, ConfigRecord())).get("clients")
+    clients: Any = records.get(RECORD, records.get(protocol.ASKED, ConfigRecord())).get("clients")
     if not (isinstance(clients, list) and len(clients) == 1 and type(clients[0]) is int):
         raise RequestError("clients: must be a list of one place")
     return _Owner(device.home, clients, device.rules, is_on=True, place=clients[0])
@@ -385,7 +373,7 @@ class _App:
         own = {
             name: record
             for name, record in self.message.content.items()
-            if name not in (ASKED, RECORD)
+            if name not in (protocol.ASKED, RECORD)
         }
         message = make_message(self.message.metadata, content=RecordDict(own))
         try:
@@ -420,8 +408,8 @@ class _Asked:
         self.device = device
         self.app = app
         self.purposes: tuple[str, ...] = (ask.purpose,)
-        self.name, record = array_record(content)
-        self.base = arrays_of(record)
+        self.name, record = protocol.array_record(content)
+        self.base = protocol.arrays_of(record)
         self.layout = Layout(self.base, ask.frozen)
 
     def codec(self, task: Task) -> AskedCodec:
@@ -485,8 +473,8 @@ class _Asked:
         if self.name in records:
             record = records[self.name]
         else:
-            _, record = array_record(reply.content)
-        arrays = arrays_of(record)
+            _, record = protocol.array_record(reply.content)
+        arrays = protocol.arrays_of(record)
         change = self.layout.change(self.base, arrays)
         self._advise(arrays)
         return np.concatenate([clip_l2(change, self.ask.clip), metrics])

@@ -47,19 +47,8 @@ from flwr.supercore import log
 from numpy.typing import NDArray
 
 from murmur.common import private_folder, replace_file, require_positive, require_probability
-from murmur.flower.ask import (
-    ALGORITHM,
-    ASKED,
-    DEVICE,
-    HONEST_APP,
-    INVENTS_NOBODY,
-    KIND,
-    Ask,
-    Layout,
-    array_record,
-    arrays_of,
-    non_negative,
-)
+from murmur.flower import ask as protocol
+from murmur.flower.ask import Ask, Layout
 from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.events import ComposedEvent, Event, Release, RepeatedEvent, SummedEvent
 from murmur.round.phase import Outcome, Phase, Question
@@ -95,7 +84,7 @@ FACTS = {
 }
 """What clients say of themselves, and what a statement says where they do not."""
 
-_PROVES = {INVENTS_NOBODY: "pinned", HONEST_APP: "guarded"}
+_PROVES = {protocol.INVENTS_NOBODY: "pinned", protocol.HONEST_APP: "guarded"}
 """What need not be assumed where all clients say so. Their word suffices: a statement rests on
 enough of them being honest, and those are what they say."""
 
@@ -322,7 +311,7 @@ class _Model:
     """
 
     def __init__(self, initial: ArrayRecord, frozen: Sequence[str]) -> None:
-        arrays = arrays_of(initial)
+        arrays = protocol.arrays_of(initial)
         missing = [name for name in frozen if name not in arrays]
         if missing:
             known = ", ".join(list(arrays)[:8])
@@ -347,7 +336,7 @@ class _Model:
             dtype = self.layout.trained.get(name)
             if dtype is None:
                 raise RunError(f"{name}: an array that the model did not begin with")
-            found[name] = Array(non_negative(name, array.numpy()).astype(dtype))
+            found[name] = Array(protocol.non_negative(name, array.numpy()).astype(dtype))
         return ArrayRecord(found)
 
 
@@ -396,8 +385,8 @@ class _Setup:
     placement: _Places
     secure_sums: SecureSumSettings
     least_survivors: int
-    strategy: str = ALGORITHM
-    query: str = KIND
+    strategy: str = protocol.ALGORITHM
+    query: str = protocol.KIND
     seed: int = 0
     seeded_noise: bool = False
 
@@ -427,7 +416,7 @@ class _Asked(Question):
     def content(self, clients: Sequence[int]) -> RecordDict:
         """The message to a node, which hosts one client: the place that it has in this sum."""
         about: dict[str, Any] = {**self.settings, "clients": list(clients)}
-        return RecordDict({**self.records, ASKED: ConfigRecord(about)})
+        return RecordDict({**self.records, protocol.ASKED: ConfigRecord(about)})
 
 
 class PrivateGrid(GridAround):
@@ -563,7 +552,7 @@ class PrivateGrid(GridAround):
                 "needs one model, and the same settings, for all"
             )
         try:
-            name, arrays = array_record(content)
+            name, arrays = protocol.array_record(content)
         except ValueError as error:
             raise RunError(str(error)) from error
         return RecordDict({**content, name: self.model.restored(arrays)})
@@ -666,7 +655,7 @@ class PrivateGrid(GridAround):
         where there is one without Murmur.
         """
         messages = [
-            Message(RecordDict({ASKED: ConfigRecord({})}), node, KIND)
+            Message(RecordDict({protocol.ASKED: ConfigRecord({})}), node, protocol.KIND)
             for node in nodes
             if node not in self.known
         ]
@@ -676,7 +665,7 @@ class PrivateGrid(GridAround):
             if reply.has_error():
                 unprotected += _NO_FUNCTION in str(reply.error.reason)
                 continue
-            record = reply.content.config_records.get(DEVICE, ConfigRecord())
+            record = reply.content.config_records.get(protocol.DEVICE, ConfigRecord())
             self.known[node] = {name: record.get(name) is True for name in FACTS}
         if unprotected:
             raise RunError(
@@ -714,10 +703,10 @@ class PrivateGrid(GridAround):
         mean = codec.mean(outcome.total, outcome.weight)
         changes = mean[: len(mean) - len(ask.metrics)]
         metrics = ask.metric_means(mean[len(changes) :])
-        name, arrays = array_record(content)
+        name, arrays = protocol.array_record(content)
         new = {}
         if ask.purpose == "train":
-            moved = self.model.layout.moved(arrays_of(arrays), changes)
+            moved = self.model.layout.moved(protocol.arrays_of(arrays), changes)
             new = {key: Array(values) for key, values in moved.items()}
         by_node = {reply.metadata.src_node_id: reply for reply in replies}
         given = []
@@ -907,7 +896,7 @@ def state(
         if without:
             warnings.append(f"{sentence} ({without} of {len(facts)} nodes)")
     return Statement.of(
-        algorithm=f"Flower app under Murmur ({ALGORITHM})",
+        algorithm=f"Flower app under Murmur ({protocol.ALGORITHM})",
         unit=Unit.CLIENT,
         adjacency=Adjacency.REPLACE_ONE,
         delta=terms.delta,

@@ -30,17 +30,10 @@ from pydantic import Field
 
 from murmur.common import require_positive, require_probability
 from murmur.learning.codec import LARGEST, GridCodec
+from murmur.privacy import mechanisms
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, ComposedEvent, Event, Release, Unit
-from murmur.privacy.mechanisms import (
-    DiscreteLaplace,
-    ExponentialMechanism,
-    PermuteAndFlip,
-    RandomizedResponse,
-    project_simplex,
-    quantize_simplex,
-    quantized_simplex_sensitivity,
-)
+from murmur.privacy.mechanisms import DiscreteLaplace, ExponentialMechanism, PermuteAndFlip
 from murmur.privacy.mechanisms.discrete_laplace import laplace_scale
 from murmur.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from murmur.privacy.mechanisms.exact_sampling import uniform_below
@@ -65,7 +58,7 @@ class Decoded(NamedTuple):
 
 def project(decoded: Decoded) -> Decoded:
     """Vectors moved to the nearest point of the simplex: a score of noise then looks fine."""
-    return Decoded(project_simplex(decoded.vectors), decoded.labels)
+    return Decoded(mechanisms.project_simplex(decoded.vectors), decoded.labels)
 
 
 # Vectors ----------------------------------------------------------------------------------------
@@ -169,7 +162,9 @@ class LaplaceResult(Protection):
 
     def mechanism(self) -> DiscreteLaplace:
         """The noise, in grid steps."""
-        steps = float(quantized_simplex_sensitivity(self.total, self.categories, self.change))
+        steps = float(
+            mechanisms.quantized_simplex_sensitivity(self.total, self.categories, self.change)
+        )
         assumed = steps
         if self.seed_compat:
             assumed = _DOCUMENT_SENSITIVITY * self.total
@@ -177,7 +172,9 @@ class LaplaceResult(Protection):
 
     def privatize_rows(self, vectors: NDArray[np.float64], rng: NoiseGenerator) -> Rows:
         """Noisy vectors in grid steps."""
-        return self.mechanism().privatize_integers(quantize_simplex(vectors, self.total), rng)
+        return self.mechanism().privatize_integers(
+            mechanisms.quantize_simplex(vectors, self.total), rng
+        )
 
     def decode(self, rows: Rows) -> Decoded:
         """The noisy vectors, which lie off the simplex, and their argmax."""
@@ -208,8 +205,8 @@ class LabelResponse(Protection):
         return self._mechanism.event()
 
     @property
-    def _mechanism(self) -> RandomizedResponse:
-        return RandomizedResponse(self.epsilon, self.categories)
+    def _mechanism(self) -> mechanisms.RandomizedResponse:
+        return mechanisms.RandomizedResponse(self.epsilon, self.categories)
 
 
 @settings

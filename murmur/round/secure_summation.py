@@ -25,6 +25,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from murmur import secure_sum
 from murmur.common import experiment_rng, replace_file
 from murmur.learning.array_file import DamagedError, from_bytes, to_bytes
 from murmur.learning.codec import Codec, MalformedError, Sum, array_from_bytes
@@ -34,14 +35,7 @@ from murmur.round.setup import SumSetup
 from murmur.round.summation import Plain, Rows, Summation
 from murmur.round.task import RECORD, RunError, printable_line, question
 from murmur.round.wire import REPLIES, reply_size, request_size
-from murmur.secure_sum import (
-    Phase,
-    SecureServer,
-    SecureSumError,
-    SecureSumSettings,
-    Terms,
-    release_digest,
-)
+from murmur.secure_sum import Phase, SecureServer, SecureSumError, SecureSumSettings, Terms
 from murmur.secure_sum.blame import Blame
 
 if TYPE_CHECKING:
@@ -82,7 +76,7 @@ class Release:
         A client that finds another one refuses, uncharged: in a sum of unlike releases the others'
         noise would not be what its event counts on.
         """
-        return release_digest(
+        return secure_sum.release_digest(
             self.algorithm,
             self.purpose,
             self.codec,

@@ -35,10 +35,7 @@ from flwr.common.constant import ErrorCode
 from flwr.common.serde import metadata_from_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import (
-    get_object_body,
-    get_object_head_values_from_object_content,
-)
+from flwr.supercore.inflatable import inflatable_object
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 
 from murmur.learning.codec import Codec
@@ -223,7 +220,7 @@ class ReplyLimit:
                     raise ValueError(_TOO_LARGE)
                 return inflate(object_id, contents)
             except Exception as error:  # whatever a node has made up, the run goes on without it
-                sent = MessageProto.FromString(get_object_body(head, Message))
+                sent = MessageProto.FromString(inflatable_object.get_object_body(head, Message))
                 wrong = Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason=str(error)[:200])
                 return make_message(metadata_from_proto(sent.metadata), error=wrong)
 
@@ -234,10 +231,10 @@ def inflated_size(contents: Mapping[str, bytes]) -> int:
     """Bytes of all objects of a reply, and of the arrays that they become."""
     total = sum(map(len, contents.values()))
     for content in contents.values():
-        kind, parts, _ = get_object_head_values_from_object_content(content)
+        kind, parts, _ = inflatable_object.get_object_head_values_from_object_content(content)
         if kind == Array.__qualname__:
             sizes = [len(contents[part]) for part in parts]
-            order = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+            order = json.loads(inflatable_object.get_object_body(content, Array))["arraychunk_ids"]
             total += sum(sizes[place] for place in order)
     return total
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from murmur.common import experiment_rng, require_integer
+from murmur.learning.data import files
 from murmur.learning.data.cache import (
     RawDataset,
     RawExamples,
@@ -29,14 +30,6 @@ from murmur.learning.data.cache import (
     publish_folder,
 )
 from murmur.learning.data.examples import DataError, Dataset, Examples
-from murmur.learning.data.files import (
-    array_examples,
-    read_cifar10,
-    read_idx_pair,
-    read_npz,
-    read_svhn,
-    require_md5,
-)
 
 # A network that answers does so in milliseconds; one that does not must not look like a hang.
 _NETWORK_TIMEOUT_S = 10.0
@@ -125,7 +118,7 @@ def locate(
     return found
 
 
-def verify(source: Source, files: tuple[Path, ...]) -> None:
+def verify(source: Source, paths: tuple[Path, ...]) -> None:
     """Raises DataError where an archive lacks the MD5 sum that torchvision knows for its name.
 
     torchvision knows none for unpacked IDX files; these pass.
@@ -139,16 +132,16 @@ def verify(source: Source, files: tuple[Path, ...]) -> None:
         sums = {of.filename: of.tgz_md5, **dict(of.train_list), **dict(of.test_list)}
     else:
         sums = dict(getattr(datasets, source.name).resources)
-    for path in files:
+    for path in paths:
         if path.name in sums:
-            require_md5(path, sums[path.name])
+            files.require_md5(path, sums[path.name])
 
 
 def _how_to(source: Source) -> str:
-    files = ", ".join(source.alternatives[0])
+    wanted = ", ".join(source.alternatives[0])
     return (
         "set dataset.root or the environment variable MURMUR_DATA to a folder that holds "
-        f"{source.folders[0]}/ with {files}"
+        f"{source.folders[0]}/ with {wanted}"
     )
 
 
@@ -243,22 +236,22 @@ def torchvision_dataset(
     if name not in known:
         raise ValueError(f"name={name}: must be one of {', '.join(known)}")
     source = SOURCES[name]
-    files = locate(source, root=root, cache=cache, download=download)
+    found = locate(source, root=root, cache=cache, download=download)
 
     def build() -> RawDataset:
         if check_md5:
-            verify(source, files)
+            verify(source, found)
         if name == "SVHN":
-            train, test = (read_svhn(path) for path in files)
+            train, test = (files.read_svhn(path) for path in found)
         elif name == "CIFAR10":
-            train, test = read_cifar10(files)
+            train, test = files.read_cifar10(found)
         else:
-            train = read_idx_pair(*files[:2])
-            test = read_idx_pair(*files[2:])
+            train = files.read_idx_pair(*found[:2])
+            test = files.read_idx_pair(*found[2:])
         return RawDataset(train, test, num_classes=10)
 
     settings = {"check_md5": check_md5}
-    return load_or_build(name, sources=files, settings=settings, cache=cache, build=build)
+    return load_or_build(name, sources=found, settings=settings, cache=cache, build=build)
 
 
 def medmnist(
@@ -288,9 +281,9 @@ def medmnist(
     (path,) = locate(source, root=root, cache=cache, download=False)
 
     def build() -> RawDataset:
-        arrays = read_npz(path)
+        arrays = files.read_npz(path)
         train, validation, test = (
-            array_examples(path, arrays, f"{part}_images", f"{part}_labels")
+            files.array_examples(path, arrays, f"{part}_images", f"{part}_labels")
             for part in ("train", "val", "test")
         )
         if use_validation:
