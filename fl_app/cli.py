@@ -65,6 +65,7 @@ SHARED = {
     "rerun": "repeat:rerun",
     "resume": "repeat:resume",
     "statement": "report:statement",
+    "supernode": "device:supernode",
 }
 
 # Options of Hydra's that have no use here, and what to say instead.

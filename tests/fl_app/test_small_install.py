@@ -70,7 +70,7 @@ def test_a_device_installs_no_report_sweep_or_planner(extra):
 
 
 def test_a_device_loads_no_report_sweep_or_planner():
-    tools = ("device", "supernode", "doctor", "ledger")
+    tools = ("device", "doctor", "ledger")
     body = f"""
 import importlib
 for tool in {tools}:

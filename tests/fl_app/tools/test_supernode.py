@@ -19,8 +19,8 @@ from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
 
 from fl_app.cli import main
-from fl_app.tools import supernode
-from fl_app.tools.supernode import OneByOne, mended, patient
+from fl_app.tools import device
+from fl_app.tools.device import OneByOne, mended, patient
 from murmur.round.task import PART_SECONDS, REFUSED
 
 BROKEN = [
@@ -208,8 +208,8 @@ def test_after_an_answer_it_looks_again_soon_and_then_as_seldom_as_flower(node, 
             return 1
         return None
 
-    monkeypatch.setattr(supernode.time, "sleep", sleep)
-    monkeypatch.setattr(supernode.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(device.time, "sleep", sleep)
+    monkeypatch.setattr(device.time, "monotonic", lambda: clock[0])
     loop = OneByOne(pull, lambda **step: None, None)
     step = {"receive": None, "state": None, "object_store": None}
     assert loop.pull(**step) is None and looks == [100.0]
