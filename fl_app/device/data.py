@@ -25,8 +25,7 @@ from murmur.learning.data import own_data, tables
 from murmur.learning.data.datasets import DataError, Dataset, Examples
 from murmur.learning.data.examples import LocalData
 from murmur.learning.data.files import read_npz
-from murmur.learning.features import Components, Features, Known, Ready
-from murmur.learning.features.components import with_components
+from murmur.learning.features.components import Components, Features, Known, Ready, with_components
 
 
 def device_population(

@@ -30,7 +30,7 @@ from murmur.common import experiment_rng
 from murmur.learning.data.datasets import DataError, Dataset
 from murmur.learning.data.examples import split_public
 from murmur.learning.data.partitions import Dealt, Drawn, Shares, label_counts
-from murmur.learning.features import Components, Features, Known, Ready, featured
+from murmur.learning.features.components import Components, Features, Known, Ready, featured
 
 SERVERS_FEATURES = ("fitted_on", "fitted_images", "names")
 """Keys of conf/features that a server reads and devices do not."""

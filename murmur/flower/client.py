@@ -29,16 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Error,
-    Message,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app.error import Error
 from flwr.app.message import make_message
 from flwr.clientapp import ClientApp as FlowerClientApp
 from flwr.common.constant import ErrorCode

@@ -31,14 +31,8 @@ from pydantic import Field
 from scipy.special import log_softmax, softmax
 
 from murmur.common import experiment_rng
-from murmur.learning.codec import (
-    Codec,
-    GridCodec,
-    Integers,
-    LabelCodec,
-    MalformedError,
-    require_array,
-)
+from murmur.learning import codec as forms
+from murmur.learning.codec import Codec, Integers
 from murmur.learning.linear_model import centred, require_linear, ridge, to_parameters, weights_of
 from murmur.learning.public_labels import LabelSpreading, draw, entropy, margin, plurality
 from murmur.learning.training.trainer import Trainer
@@ -143,7 +137,7 @@ class SharedLabels(Answers):
 
     def __init__(self, query: LabelQuery) -> None:
         super().__init__(query)
-        self.codec = LabelCodec(query.count, query.classes)
+        self.codec = forms.LabelCodec(query.count, query.classes)
         self.mechanism = _randomizer(query.budget, query.count, query.classes)
 
     @property
@@ -234,7 +228,7 @@ class Votes(Answers):
             reach = self.noise.reach
         self.steps = round(1 / grid)  # of a vote
         size = query.count * query.classes
-        self.codec = self.grid = GridCodec(size, grid, self.steps + reach, reach)
+        self.codec = self.grid = forms.GridCodec(size, grid, self.steps + reach, reach)
 
     def event(self) -> Event:
         """One noised vector of K votes."""
@@ -354,23 +348,23 @@ class OwnLabelCodec:
 
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """``weight`` in each of one client's cells; MalformedError unless all are of its images."""
-        require_array(packed, np.int32, (self.count,))
+        forms.require_array(packed, np.int32, (self.count,))
         images = packed.astype(np.int64) // self.categories
         first = images[0] - images[0] % self.count
         if packed.min() < 0 or not np.array_equal(images, first + np.arange(self.count)):
-            raise MalformedError("cells are not those of one client's images")
+            raise forms.MalformedError("cells are not those of one client's images")
         if images[-1] >= self.shape[0]:
-            raise MalformedError(f"image {images[-1]} was not asked about")
+            raise forms.MalformedError(f"image {images[-1]} was not asked about")
         total = np.zeros(self.shape, np.int64)
         total[images, packed % self.categories] = weight
         return total
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """MalformedError unless images have one label at most, and clients ``count`` of them."""
-        require_array(total, np.int64, self.shape)
+        forms.require_array(total, np.int64, self.shape)
         rows = total.sum(axis=1)
         if total.min() < 0 or rows.max() > 1 or rows.sum() != weight * self.count:
-            raise MalformedError(f"not the labels of {weight} clients")
+            raise forms.MalformedError(f"not the labels of {weight} clients")
         return total
 
     def limits(self, weight: int) -> tuple[int, int]:

@@ -28,17 +28,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.learning.data import cells
+from murmur.learning.data import cells, examples
 from murmur.learning.data.cache import encoder_folder
-from murmur.learning.data.examples import (
-    DataError,
-    Dataset,
-    Examples,
-    described,
-    few_of_each,
-    split_owners,
-    split_test,
-)
+from murmur.learning.data.examples import DataError, Dataset, Examples
 from murmur.learning.data.files import open_csv, read_stored
 
 if TYPE_CHECKING:
@@ -321,7 +313,7 @@ class Part:
     def thinned(self, most: int, seed: int) -> Part:
         """The same with ``most`` rows of each owner at most."""
         assert self.owners is not None
-        rows = few_of_each(_owner_numbers(self.owners), most, seed)
+        rows = examples.few_of_each(_owner_numbers(self.owners), most, seed)
         owners = [self.owners[row] for row in rows]
         return replace(self, examples=self.examples.take(rows), owners=owners)
 
@@ -435,7 +427,7 @@ def _dataset(
         owners = _owner_numbers(first.owners)
     if len(parts) == 1:
         together = owners if split == "owners" else None
-        rows, held_out = split_test(len(train), test_fraction, split_seed, together)
+        rows, held_out = examples.split_test(len(train), test_fraction, split_seed, together)
         train = first.examples.take(rows)
         test = first.examples.take(held_out)
         if owners is not None:
@@ -446,7 +438,9 @@ def _dataset(
     shape = train.images.shape[1:]
     count = max(2, len(classes))
     found = Dataset(name, train, test, count, shape, owners, split, classes, texts=first.texts)
-    return described(found, *(f"column {name!r}, an index, is left out" for name in first.left_out))
+    return examples.described(
+        found, *(f"column {name!r}, an index, is left out" for name in first.left_out)
+    )
 
 
 def _column(numbers: Sequence[float]) -> Images:
@@ -530,7 +524,7 @@ def _by_owners(name: str, part: Part, share: float, split_seed: int) -> Dataset:
     """A data set of one part, of which a share of the owners is held out."""
     assert part.owners is not None
     owners = _owner_numbers(part.owners)
-    rows, held_out = split_owners(owners, share, split_seed)
+    rows, held_out = examples.split_owners(owners, share, split_seed)
     train = part.examples.take(rows)
     test = part.examples.take(held_out)
     shape = train.images.shape[1:]
@@ -546,7 +540,7 @@ def _by_owners(name: str, part: Part, share: float, split_seed: int) -> Dataset:
         test_owners=_owner_numbers(owners[held_out]),
         texts=part.texts,
     )
-    return described(found, f"{len(np.unique(owners[held_out]))} owners of test rows")
+    return examples.described(found, f"{len(np.unique(owners[held_out]))} owners of test rows")
 
 
 def _owner_numbers(ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:

@@ -6,27 +6,6 @@ images of shape (d, 1, 1). ``maps`` holds the choices, ``wavelets`` the scatteri
 ``components`` what is fitted and applied.
 """
 
-from murmur.learning.features.components import (
-    Components,
-    FeatureMap,
-    Features,
-    Known,
-    Ready,
-    featured,
-    fit,
-)
 from murmur.learning.features.maps import backbone, none, pca, scattering
 
-__all__ = [
-    "Components",
-    "FeatureMap",
-    "Features",
-    "Known",
-    "Ready",
-    "backbone",
-    "featured",
-    "fit",
-    "none",
-    "pca",
-    "scattering",
-]
+__all__ = ["backbone", "none", "pca", "scattering"]

@@ -7,7 +7,8 @@ from fl_app.config.settings import DeviceTerms, pool_digest
 from fl_app.device.data import OwnData, device_population
 from fl_app.device.node_settings import DeviceError, OwnerSettings
 from murmur.learning.data.datasets import DataError
-from murmur.learning.features import fit, pca
+from murmur.learning.features import pca
+from murmur.learning.features.components import fit
 
 TERMS = DeviceTerms([1, 2, 2], 3)
 

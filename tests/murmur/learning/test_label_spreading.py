@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from murmur.learning.data.datasets import digits
-from murmur.learning.features import fit, scattering
+from murmur.learning.features import scattering
+from murmur.learning.features.components import fit
 from murmur.learning.linear_model import centred, ridge, to_parameters, weights_of
 from murmur.learning.models import mlp
 from murmur.learning.public_labels import LabelSpreading, seeds_of, spread

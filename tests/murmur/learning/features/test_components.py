@@ -6,8 +6,9 @@ from threadpoolctl import threadpool_limits
 
 from murmur.learning.data.datasets import digits
 from murmur.learning.data.examples import DataError
-from murmur.learning.features import Components, backbone, featured, fit, pca, scattering
+from murmur.learning.features import backbone, pca, scattering
 from murmur.learning.features import components as caching
+from murmur.learning.features.components import Components, featured, fit
 
 
 @pytest.fixture(scope="module")
