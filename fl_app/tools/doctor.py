@@ -1,19 +1,19 @@
 """``murmur doctor device|guard|server ...``: what is missing on this machine, and what to do.
 
 A device is asked about with the words with which its two processes are started; ``guard`` is one
-that runs foreign apps (``guard_check``). ``murmur doctor run
-KEY=VALUE ... --policy FILE`` tells before a run whether devices' policies would refuse it
-(``policy_check``). The exit status is 1 where anything fails.
+that runs foreign apps. ``murmur doctor run KEY=VALUE ... --policy FILE`` tells before a run whether
+devices' policies would refuse it (``policy_check``). The exit status is 1 where anything fails.
 
 A check is a function that returns a ``Check``; whatever it raises is a failure too (``attempt``).
 First the commands, then what they ask of a device, then checks of a machine, of keys and
-certificates, and of a SuperLink.
+certificates, of a SuperLink, and of what locks foreign apps in.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import ssl
 import stat
@@ -26,7 +26,7 @@ from functools import partial
 from http.client import HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -36,6 +36,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 import fl_app.console
 from fl_app import FLOWER
 from fl_app.config.errors import ConfigError
+from fl_app.device.sandbox import LEAST_LANDLOCK, PARTS, landlock_version, missing
+
+if TYPE_CHECKING:
+    from murmur.privacy.policy import GuardRules
 
 OK = "ok"
 WARN = "warn"
@@ -47,6 +51,12 @@ LEAST_SECRET = 16  # bytes
 CLOCK_SECONDS = 60.0  # how far two clocks may be apart
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO  # any right of anybody but the owner
 _ISOLATED = "murmur supernode, and murmur device beside it: deploy/README.md"
+_TO_GET = {
+    "landlock": "Linux 6.2 or later, with landlock among the kernel's lsm=",
+    "seccomp": "x86-64 or arm64, and a kernel with CONFIG_SECCOMP_FILTER",
+    "namespaces": "let this account make user namespaces, which containers' profiles often forbid "
+    "(sysctl kernel.apparmor_restrict_unprivileged_userns=0)",
+}
 
 
 @dataclass(frozen=True)
@@ -199,12 +209,10 @@ def _device(arguments: argparse.Namespace) -> Iterator[Check]:
 
 def _guard(arguments: argparse.Namespace) -> Iterator[Check]:
     """Checks of a device that runs foreign apps: what locks them in, its policy, its SuperNode."""
-    from fl_app.tools.guard_check import checks
-
     folder = arguments.device.expanduser().absolute()
     yield python_version()
     yield package("flwr", FLOWER)
-    yield from checks(folder)
+    yield from guard_checks(folder)
     yield attempt("ledger", partial(ledger, folder), "nothing leaves until it is whole again")
     yield disk(folder)
     yield _secret(arguments.superexec_auth_secret_file)
@@ -607,3 +615,78 @@ def _clock(apart: float) -> Check:
         advice = "set the clock (NTP): policies and certificates expire by it"
         return Check("clock", FAIL, found, advice)
     return Check("clock", OK, found)
+
+
+def guard_checks(folder: Path) -> Iterator[Check]:
+    """What holds a foreign app on this machine, and what its owner has said of it.
+
+    One line for each part of the isolation (``fl_app.device.sandbox``), one for what the kernel
+    counts. A part that is lacking fails, unless the policy does without it.
+
+    Args:
+        folder: the device's, as given to ``murmur guard``.
+    """
+    from murmur.privacy.policy import Policy
+
+    path = folder / "policy.yaml"
+    yield attempt("policy", partial(policy_file, path), "see docs/any-flower-app.md")
+    rules = Policy.load(path).guard
+    without: tuple[str, ...] = ()
+    if rules is None:
+        yield Check("guard", FAIL, f"{path} has no `guard`", "see docs/any-flower-app.md")
+    else:
+        without = rules.without
+    lacking = missing()
+    for part in PARTS:
+        yield isolation(part, part in lacking, part in without)
+    yield limits(os.geteuid())
+    if rules is not None:
+        yield attempt("apps' data", partial(_apps_data, folder, rules), "correct guard.data")
+
+
+def isolation(part: str, lacking: bool, without: bool) -> Check:
+    """Whether this machine gives a part of the isolation.
+
+    Args:
+        part: of ``PARTS``.
+        lacking: whether it does not.
+        without: whether the policy does without it.
+    """
+    found = {
+        "landlock": f"ABI {landlock_version()}, at least {LEAST_LANDLOCK} is needed",
+        "seccomp": platform.machine(),
+        "namespaces": "user, mount, network, IPC and process",
+    }[part]
+    if not lacking:
+        if without:
+            advice = f"take {part} out of guard.without"
+            return Check(part, WARN, f"{found}; not used", advice)
+        return Check(part, OK, found)
+    advice = f"{_TO_GET[part]}; or guard.without: [{part}]"
+    if without:
+        return Check(part, WARN, f"not here ({found}); the policy does without", advice)
+    return Check(part, FAIL, f"not here ({found})", advice)
+
+
+def limits(user: int) -> Check:
+    """Who counts an app's processes: the kernel at once, or the Guard from time to time.
+
+    ``user``: the effective id of the account that runs the Guard.
+    """
+    from fl_app.device.guard import LOOK_SECONDS
+
+    if user == 0:
+        found = f"root: the Guard counts processes every {LOOK_SECONDS:g} s, the kernel does not"
+        return Check("limits", WARN, found, "run it under an account of its own")
+    return Check("limits", OK, "of the kernel, for each process and for all of this account")
+
+
+def _apps_data(folder: Path, rules: GuardRules) -> Check:
+    """Whether what an app may read is there, and the device's own folder is no part of it.
+
+    DeviceError where not.
+    """
+    from fl_app.device.guard import require_apart
+
+    require_apart(folder, rules)
+    return Check("apps' data", OK, ", ".join(map(str, rules.data)) or "none")
