@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from murmur.learning.codec import Codec, GridCodec, Integers
 from murmur.learning.metrics import CLUSTERINGS, judge, rank_correlation
 from murmur.papers import protected_results
-from murmur.papers.protected_results import CLEAN_TOTAL, Decoded, ProtectedCounts, ResultSettings
 from murmur.privacy.accounting import Unit
 from murmur.privacy.events import Event
 from murmur.privacy.noise import NoiseGenerator
@@ -85,7 +84,7 @@ class ProtectedClustering(ClientEvaluation):
         if postprocess not in POSTPROCESSING:
             raise ValueError(f"postprocess={postprocess}: must be one of none, project")
         self.metric, self.postprocess = metric, postprocess
-        self.result = ResultSettings.of(result, setup.client_sizes)
+        self.result = protected_results.ResultSettings.of(result, setup.client_sizes)
         self.unit = Unit(self.result.unit)
         self.classes = setup.trainer.num_classes
         self.history = np.zeros((0, 3))  # round, protected score, clean score
@@ -125,7 +124,7 @@ class ProtectedClustering(ClientEvaluation):
         if clean is not None:
             # Compared over the clients that sent both, which are all unless some failed.
             paired = self._decode(clean[0])
-            vectors = clean[1] / CLEAN_TOTAL
+            vectors = clean[1] / protected_results.CLEAN_TOTAL
             verdict = judge(self.metric, paired.vectors, paired.labels, nulls, vectors)
             truth = verdict.clean
             scores |= {
@@ -139,7 +138,7 @@ class ProtectedClustering(ClientEvaluation):
         scores["rank_correlation"] = rank_correlation(self.history[:, 1], self.history[:, 2])
         return scores
 
-    def _decode(self, rows: Integers) -> Decoded:
+    def _decode(self, rows: Integers) -> protected_results.Decoded:
         """What rows (n, width) stand for, after the post-processing."""
         decoded = self.protection.decode(np.asarray(rows))
         return protected_results.project(decoded) if self.postprocess == "project" else decoded
@@ -206,7 +205,7 @@ class ProtectedAccuracy(ClientEvaluation):
         show_clean: bool,
         counts: Mapping[str, Any],
     ) -> None:
-        self.counts = ProtectedCounts.of(counts, setup.budget)
+        self.counts = protected_results.ProtectedCounts.of(counts, setup.budget)
         self.summed, self.row = self.counts.is_summed, self.counts.codec
         super().__init__(setup, clients=clients, every=every, show_clean=show_clean)
         self.unit = Unit(self.counts.unit)

@@ -20,16 +20,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fl_app import DISTRIBUTION
 from fl_app.report.reading import Run
+from murmur.privacy import statement as wording
 from murmur.privacy.accounting import Adjacency, Threat
-from murmur.privacy.statement import (
-    NEIGHBOURS,
-    UNITS,
-    Guarantee,
-    Statement,
-    against,
-    canary_finding,
-    odds,
-)
+from murmur.privacy.statement import Guarantee, Statement
 
 _MODELS = {
     Threat.LOCAL: "Local",
@@ -123,7 +116,7 @@ def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **
     )
     environment.filters |= {"figures": _figures, "measured": _measured, "number": _number}
     environment.filters["odds"] = _odds
-    environment.globals |= {"against": against, "trust": _trust, "infinity": math.inf}
+    environment.globals |= {"against": wording.against, "trust": _trust, "infinity": math.inf}
     rounds = f"{run.last_round} round" + "s" * (run.last_round != 1)
     versions = run.provenance.get("versions", {})
     commit = run.provenance.get("commit") or ""
@@ -140,8 +133,8 @@ def _filled(name: str, run: Run, statement: Statement, mechanisms: list[str], **
         s=statement,
         main=main,
         mechanisms=mechanisms,
-        protected=UNITS[statement.unit],
-        unit=f"{UNITS[statement.unit]}, {NEIGHBOURS[statement.adjacency]}",
+        protected=wording.UNITS[statement.unit],
+        unit=f"{wording.UNITS[statement.unit]}, {wording.NEIGHBOURS[statement.adjacency]}",
         variant=_variant(statement, main),
         model=_MODELS[main.threat],
         what=_what(run, statement),
@@ -160,7 +153,7 @@ def _figures(g: Guarantee) -> str:
     claimed = ""
     if g.claimed_total is not None:
         claimed = f"; the paper claims {_number(g.claimed_total)}"
-    adversary = against(g.adversary, g.assumptions)
+    adversary = wording.against(g.adversary, g.assumptions)
     return f"Against {adversary}: ε {_number(g.stated)}{claimed}; measured: {_measured(g)}."
 
 
@@ -177,7 +170,7 @@ def _measured(g: Guarantee) -> str:
     if g.measured is not None:
         found.append(f"at least {_number(g.measured)} per round")
     if g.canaries is not None:
-        found.append(canary_finding(g.canaries))
+        found.append(wording.canary_finding(g.canaries))
     return "; ".join(found) or "not attacked"
 
 
@@ -185,7 +178,7 @@ def _odds(epsilon: float) -> str:
     """What ε means for one person, in odds; not at all where it is infinite."""
     if math.isinf(epsilon):
         return "not at all"
-    return f"ε {_number(epsilon)}: {odds(epsilon)}"
+    return f"ε {_number(epsilon)}: {wording.odds(epsilon)}"
 
 
 def _number(value: float | None) -> str:

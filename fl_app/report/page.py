@@ -27,7 +27,6 @@ import fl_app
 from fl_app.config.overrides import flat_texts
 from fl_app.report import figures
 from fl_app.report.additive import additive_figure
-from fl_app.report.figures import Figure
 from fl_app.report.reading import Run, Source
 from fl_app.report.settings import Grouping, group, score_names, total_bytes
 from fl_app.report.tables import budget_records, references
@@ -126,7 +125,7 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _drawn(shown: Sequence[Figure]) -> dict[str, Any]:
+def _drawn(shown: Sequence[figures.Figure]) -> dict[str, Any]:
     """What the page's script reads.
 
     Returns:
@@ -192,7 +191,7 @@ def _statements(grouping: Grouping) -> list[tuple[str, str]]:
     return found
 
 
-def _partitions(grouping: Grouping) -> list[Figure]:
+def _partitions(grouping: Grouping) -> list[figures.Figure]:
     """A figure of each distinct partition, named by the first setting that has it.
 
     At most ``_MOST_PARTITIONS`` are drawn, each by the first repetition of a setting.
@@ -212,9 +211,9 @@ def _partitions(grouping: Grouping) -> list[Figure]:
     return drawn
 
 
-def _additive(grouping: Grouping) -> list[Figure]:
+def _additive(grouping: Grouping) -> list[figures.Figure]:
     """The fitted model of each setting's first finished run that has one of bins."""
-    drawn: list[Figure] = []
+    drawn: list[figures.Figure] = []
     for setting in grouping.settings:
         for run in [r for r in setting.runs if r.layer is not None][:1]:
             label = f"{setting.label}, seed {run.seed}"

@@ -34,7 +34,6 @@ from fl_app.run import results
 from fl_app.run.hosts import build_trainer, require_usable
 from fl_app.run.model_file import describe
 from fl_app.run.population import Population, population
-from fl_app.run.results import Checkpoint, RunFolder
 from fl_app.run.server import build_strategy, require_scored, start_of
 from fl_app.tracking import RunHealth, Tracker
 from murmur.learning.metrics import is_at_chance
@@ -87,7 +86,7 @@ class Experiment:
         """Against whom rows state ε, in words: the adversary that the budget is meant for."""
         return THREATS[Threat(self.strategy.setup.budget.threat)]
 
-    def run(self, grid: Grid, folder: RunFolder) -> dict[str, Any]:
+    def run(self, grid: Grid, folder: results.RunFolder) -> dict[str, Any]:
         """Do all rounds from the last checkpoint on, and fill the folder.
 
         Where all rounds were done before, none is asked for, and the final files are written again.
@@ -154,7 +153,7 @@ class Experiment:
         strategy.resume(checkpoint.state)
         return checkpoint.model
 
-    def checkpoint(self, folder: RunFolder) -> Checkpoint | None:
+    def checkpoint(self, folder: results.RunFolder) -> results.Checkpoint | None:
         """Where the run in ``folder`` goes on, None: at its beginning.
 
         ``murmur`` asks before it starts an engine, and ``run`` once more on the server. Nothing is
@@ -295,9 +294,9 @@ class Experiment:
         checkpoint = self._checkpoint(done.number - 1, model)
         self.folder.save_checkpoint(replace(checkpoint, trained=done.facts()))
 
-    def _checkpoint(self, number: int, model: np.ndarray) -> Checkpoint:
+    def _checkpoint(self, number: int, model: np.ndarray) -> results.Checkpoint:
         strategy = self.strategy
-        return Checkpoint(
+        return results.Checkpoint(
             number,
             model,
             strategy.snapshot(),

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from murmur.learning.models import Flatten
 from murmur.learning.training.backends import AutogradBackend
@@ -48,7 +47,7 @@ class ClusteringBackend(AutogradBackend):
         gradient = self._flat.gradient.zero_()
         with torch.enable_grad():
             latent = self._model.encoder(x)
-            loss = functional.mse_loss(self._model.decoder(latent), x.flatten(1))
+            loss = nn.functional.mse_loss(self._model.decoder(latent), x.flatten(1))
             if self._model.clustering_weight:
                 kept = (y * self._model.assign(latent)).sum(1).mean()
                 loss = loss - self._model.clustering_weight * kept
@@ -88,7 +87,7 @@ class ClusteringAutoencoder(nn.Module):
         """Logarithms of q (N, clusters) for latents (N, latent)."""
         # Not cdist, whose gradient is infinite where a latent meets its centroid.
         squares = (latent[:, None] - self.centroids).square().sum(2)
-        return functional.log_softmax(-torch.log1p(squares), dim=1)
+        return nn.functional.log_softmax(-torch.log1p(squares), dim=1)
 
     def initialise(self, rng: np.random.Generator) -> None:
         """Draw the centroids, standard normal."""

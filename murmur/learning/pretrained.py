@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 InputShape = tuple[int, int, int]
 
@@ -62,7 +61,7 @@ class Headless(nn.Module):
         """Features (N, width) of images (N, 1 or 3, H, W) in [0, 1]."""
         if images.shape[1] == 1:
             images = images.expand(-1, 3, -1, -1)
-        scaled = functional.interpolate(images, (self.size, self.size), mode="bilinear")
+        scaled = nn.functional.interpolate(images, (self.size, self.size), mode="bilinear")
         mean, deviation = scaled.new_tensor(_MEAN), scaled.new_tensor(_DEVIATION)
         return self.network((scaled - mean[:, None, None]) / deviation[:, None, None])
 

@@ -21,12 +21,10 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from murmur.learning.kernels import stages
 from murmur.learning.kernels.fused import FusedBlock, FusedStage
 from murmur.learning.kernels.lockstep import Alone, Lockstep, can_lock
-from murmur.learning.kernels.stages import Stage
 from murmur.learning.models import Dropout, Flatten
 from murmur.learning.training.backends import Backend
 from murmur.learning.training.parameters import FlatModel
@@ -81,7 +79,7 @@ class Plan:
             several times faster.
     """
 
-    def __init__(self, built: list[Stage], logits: Tensor) -> None:
+    def __init__(self, built: list[stages.Stage], logits: Tensor) -> None:
         self._forward = [stage.forward for stage in built]
         self._backward = [stage.backward for stage in reversed(built)]
         self._logits = logits.t()
@@ -281,7 +279,7 @@ class ManualBackend(StagedBackend):
         if not descend:
             targets = stages.stored_views(self._flat, self._gradient)
         logits = self._vector.new_empty(self._num_classes, batch).t()
-        built: list[Stage] = []
+        built: list[stages.Stage] = []
         out: Tensor | None = logits
         # From the last layer to the first, since each says where it wants its input.
         for index in reversed(range(len(self._layers))):
@@ -291,7 +289,7 @@ class ManualBackend(StagedBackend):
 
     def _stages(
         self, index: int, batch: int, targets: dict[str, Tensor], out: Tensor | None
-    ) -> list[Stage]:
+    ) -> list[stages.Stage]:
         """Those of one layer: pooling is two where it is followed by a convolution's bias.
 
         Args:
@@ -327,7 +325,7 @@ class ManualBackend(StagedBackend):
 
     def _affine_stage(
         self, index: int, size: tuple[int, ...], moved: stages.Affine, out: Tensor | None
-    ) -> Stage:
+    ) -> stages.Stage:
         """That of a layer with weights.
 
         Args:
@@ -372,7 +370,7 @@ def _reading(
 
     def read(x: Tensor) -> Tensor:
         if isinstance(layer, nn.Linear):
-            return functional.linear(x, weight, bias)
+            return nn.functional.linear(x, weight, bias)
         return layer._conv_forward(x, weight, bias)
 
     if half:

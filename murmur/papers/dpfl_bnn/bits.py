@@ -28,7 +28,6 @@ from murmur.privacy.accounting import Threat
 from murmur.privacy.accounting.bits import epsilon_of_bit, log_moment
 from murmur.privacy.accounting.calibrate import bits_gamma
 from murmur.privacy.budget import Budget
-from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.randomized_bits import BinaryRandomizedResponse, StochasticBits
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.search import decreasing_root
@@ -86,7 +85,7 @@ class WeightBits:
             return self.uploaded
         return min(2 * self.hamming, self.uploaded)
 
-    def event(self) -> Event:
+    def event(self) -> events.Event:
         """What one release does, to whoever reads it.
 
         In a sum the other clients' bits hide it as well, since all upload the same coordinates.
@@ -96,7 +95,7 @@ class WeightBits:
         bits = events.RandomizedBitsEvent(self.gamma, self.uploaded, self.sensitivity)
         # All clients of a sum upload the same coordinates.
         return events.Release(
-            bits, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=events.Hiding.REPORTS
+            bits, events.Unit.CLIENT, events.Adjacency.REPLACE_ONE, hiding=events.Hiding.REPORTS
         )
 
     def coordinates(self, seed: int, number: int) -> NDArray[np.int64] | None:

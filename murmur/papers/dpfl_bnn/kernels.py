@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from murmur.learning.kernels import stages
 from murmur.learning.kernels.sequences import Plan, StagedBackend
-from murmur.learning.kernels.stages import Stage
 from murmur.learning.models import Flatten
 from murmur.learning.training.optimiser import Optimisation
 from murmur.learning.training.parameters import FlatModel
@@ -27,7 +26,7 @@ _aten = torch.ops.aten
 _PLANS_KEPT = 8
 
 
-class SignStage(Stage):
+class SignStage(stages.Stage):
     """``Sign``: signs forwards, the identity backwards; never in place.
 
     Args:
@@ -52,7 +51,7 @@ class SignStage(Stage):
         return dy
 
 
-class ScaleStage(Stage):
+class ScaleStage(stages.Stage):
     """``Scale``.
 
     Args:
@@ -73,7 +72,7 @@ class ScaleStage(Stage):
         return dy.mul_(self._factor)
 
 
-class BatchNormStage(Stage):
+class BatchNormStage(stages.Stage):
     """``BatchNorm`` in training mode, over (B, C) or (B, H, W, C).
 
     Args:
@@ -194,7 +193,7 @@ class BinaryBackend(StagedBackend):
         norms = dict(zip(self.local.norms, self.local.views(self.local.gradient), strict=True))
         logits = self._signs.new_empty(self._shapes[-1][0], batch).t()
         out: Tensor | None = logits
-        built: list[Stage] = []
+        built: list[stages.Stage] = []
         layers = list(self._flat.module.named_children())
         # From the last layer to the first, since each says where it wants its input.
         for index, (name, layer) in reversed(list(enumerate(layers))):
@@ -215,7 +214,7 @@ class BinaryBackend(StagedBackend):
         out: Tensor | None,
         norms: dict[network.BatchNorm, Tensor],
         first: bool,
-    ) -> Stage:
+    ) -> stages.Stage:
         match layer:
             case network.BinaryConv2d():
                 return stages.ConvolutionStage(layer, own, moved, first)

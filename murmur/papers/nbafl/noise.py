@@ -32,7 +32,6 @@ from typing import Literal
 from murmur.privacy import events
 from murmur.privacy.accounting import gaussian
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
-from murmur.privacy.accounting.gaussian import classical_constant
 from murmur.privacy.budget import Budget
 from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -70,7 +69,7 @@ def upload_sigma(
         clip: C.
         smallest_dataset: m.
     """
-    return classical_constant(delta) * exposures * 2 * clip / smallest_dataset / epsilon
+    return gaussian.classical_constant(delta) * exposures * 2 * clip / smallest_dataset / epsilon
 
 
 def broadcast_sigma(
@@ -98,7 +97,7 @@ def broadcast_sigma(
         weights: p_i of those who answered; they sum to 1.
         b: of K-random scheduling, 1 without; an infinite one needs no noise.
     """
-    unit = classical_constant(delta) * 2 * clip / (smallest_dataset * epsilon)
+    unit = gaussian.classical_constant(delta) * 2 * clip / (smallest_dataset * epsilon)
     needed = (rounds / b * max(weights)) ** 2
     present = exposures**2 * sum(weight**2 for weight in weights)
     return unit * math.sqrt(max(0.0, needed - present))

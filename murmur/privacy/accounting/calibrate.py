@@ -20,7 +20,6 @@ from murmur.privacy import events
 from murmur.privacy.accounting import gaussian, rdp
 from murmur.privacy.accounting.compose import epsilon as epsilon_of
 from murmur.privacy.accounting.flatten import Threat, View, flatten
-from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.search import decreasing_root, least_noise, require_budget
 
 # The accountant searches Rényi orders on a lattice, which costs it less than this.
@@ -87,7 +86,7 @@ def sampled_noise_multiplier(
         raise ValueError(f"rate={rate}: must lie in (0, 1]")
     require_count("steps", steps)
 
-    def one(multiplier: float) -> Event:
+    def one(multiplier: float) -> events.Event:
         return events.PoissonSampledEvent(
             rate, events.DiscreteGaussianEvent(multiplier * sensitivity, sensitivity)
         )
@@ -166,7 +165,7 @@ def bits_gamma(
     def cost(noise: float) -> float:
         vector = events.RandomizedBitsEvent(_gamma(noise), bits, differing)
         release = events.Release(
-            vector, Unit.CLIENT, Adjacency.REPLACE_ONE, hiding=events.Hiding.REPORTS
+            vector, events.Unit.CLIENT, events.Adjacency.REPLACE_ONE, hiding=events.Hiding.REPORTS
         )
         event = events.RepeatedEvent(events.SummedEvent(release, honest_clients), rounds)
         if conversion is None:

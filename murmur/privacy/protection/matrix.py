@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from murmur.privacy import events
 from murmur.privacy.accounting.calibrate import discrete_noise_multiplier
 from murmur.privacy.budget import Budget, Cohorts
-from murmur.privacy.events import Adjacency, Event, Unit
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS
 from murmur.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from murmur.privacy.noise import NoiseGenerator
@@ -170,26 +169,26 @@ class MatrixFactorization(ServerNoise):
         """σ of a round by itself; what later rounds cancel of it is not taken off."""
         return float(self.sigma) / (int(self.coefficients[0]) * CLIP_STEPS)
 
-    def _event(self, rounds: int) -> Event:
+    def _event(self, rounds: int) -> events.Event:
         """The first ``rounds`` rounds: one Gaussian release, cut into rounds for its length."""
         if not self.noise_multiplier:
             return events.NonPrivateEvent()
         each = max(self.sensitivity(rounds), 1.0) / math.sqrt(rounds)
         noise = events.RepeatedEvent(events.DiscreteGaussianEvent(float(self.sigma), each), rounds)
-        return events.Release(noise, Unit.CLIENT, Adjacency.ADD_REMOVE)
+        return events.Release(noise, events.Unit.CLIENT, events.Adjacency.ADD_REMOVE)
 
     def published(self, participations: Mapping[int, int]) -> list[Exposure]:
         """The models, to whoever knows all cohorts."""
-        done: Event = events.ComposedEvent(())
+        done: events.Event = events.ComposedEvent(())
         if self.rounds_published:
             done = self._event(self.rounds_published)
         return [self.exposure(self._event(1), {"each client": done})]
 
-    def spent(self, participations: Mapping[int, int]) -> Event:
+    def spent(self, participations: Mapping[int, int]) -> events.Event:
         """All rounds so far, for the most exposed client."""
         return self._event(max(1, self.rounds_published))
 
-    def planned(self) -> Event:
+    def planned(self) -> events.Event:
         """All rounds."""
         return self._event(self.budget.rounds)
 
