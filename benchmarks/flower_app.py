@@ -217,7 +217,7 @@ def found(lines: Iterable[str], spent: Callable[[], float] = lambda: math.nan) -
 def answer(arguments: argparse.Namespace) -> None:
     """Be a device that answers with the ClientApp in a folder, whatever code a server sends."""
     from fl_app.device.flower_runtime import Runtime, Task, TaskInput
-    from fl_app.device.serving import Device
+    from fl_app.device.resident import Device
 
     sys.path.insert(0, str(arguments.app))
     client = importlib.import_module("plain_app.client_app").app

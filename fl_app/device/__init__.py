@@ -2,7 +2,7 @@
 
 ``node_settings`` are the owner's words and ``agreement`` what a server may set beside them;
 ``data`` opens what the owner has named. ``resident`` takes messages from the SuperNode by
-``flower_runtime``; ``serving`` answers them with what is installed here, and ``health`` says how it
-goes. ``guard`` answers with anybody's app, which runs in ``guarded``, locked in by ``sandbox``.
+``flower_runtime`` and answers them with what is installed here; ``health`` says how it goes.
+``guard`` answers with anybody's app, which runs in ``guarded``, locked in by ``sandbox``.
 What a run asks of such data: ``fl_app.config.settings.DeviceTerms``.
 """

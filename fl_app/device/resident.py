@@ -4,8 +4,9 @@ The fork has imported everything and computes nothing before. So messages share 
 a leak ends with its process, and nothing is imported twice.
 
 ``murmur device`` and ``murmur guard`` call ``Resident.serve``; from there a task goes through
-``_attend`` here, and ``work`` and ``answer`` in its fork. What answers is ``reply``
-(``fl_app.device.serving``, ``fl_app.device.guard``).
+``_attend`` here, and ``work`` and ``answer`` in its fork. What answers is ``reply``: a ``Device``
+answers runs of this Murmur with the ClientApp that is installed here, ``fl_app.device.guard``
+anybody's with the app that they send.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import multiprocessing
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from importlib import import_module
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ from typing import Any
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
+import fl_app
 from fl_app.device.flower_runtime import Runtime, Task, TaskInput
-from fl_app.device.node_settings import DeviceError
+from fl_app.device.node_settings import DeviceError, device_folder
 from murmur.round.task import REFUSED, log_error
 
 POLL_SECONDS = 0.5
@@ -153,3 +156,46 @@ class Resident(ABC):
             # The code says that no client was touched.
             refusal = Error(code=ErrorCode.LOAD_CLIENT_APP_EXCEPTION, reason=REFUSED)
             return Message(refusal, reply_to=task_input.message)
+
+
+class Device(Resident):
+    """Answers tasks of runs of this Murmur with the ClientApp that is installed here.
+
+    The code that a server sends along with its run (Flower's bundle) is neither unpacked nor
+    imported. Policy, clients and data are those that the owner has named to this process; what the
+    SuperNode says about them is ignored. So nothing rests on a server's bundle being honest.
+
+    Args:
+        owner: the node-config, as the owner has given it to this process.
+        bundles: SHA-256, in lower-case hex, of the bundles whose runs may ask; none: any.
+    """
+
+    def __init__(self, owner: Mapping[str, Any], bundles: Collection[str] = ()) -> None:
+        for name in ("fl_app.client_app", "fl_app.device.health", "fl_app.device.hosts"):
+            import_module(name)  # so that forks need not
+        super().__init__(owner, device_folder(owner), bundles)
+
+    def reply(self, task_input: TaskInput, context: Context) -> Message:
+        """What the ClientApp answers."""
+        from fl_app.client_app import app
+
+        return app(task_input.message, context)
+
+    def require_answerable(self, task: Task, task_input: TaskInput) -> None:
+        """DeviceError where a task is not for the ClientApp that is installed here.
+
+        It must be a ClientApp's, of this app and minor version, and of a bundle that the owner has
+        named, if the owner has named any.
+        """
+        super().require_answerable(task, task_input)
+        if task_input.app.rpartition("/")[2] != fl_app.DISTRIBUTION:
+            raise DeviceError(
+                "this device runs no code that is sent to it; it answers runs of "
+                f"{fl_app.DISTRIBUTION} only"
+            )
+        mine = fl_app.version()
+        if mine.split(".")[:2] != task_input.version.split(".")[:2]:
+            raise DeviceError(
+                f"this device has {fl_app.DISTRIBUTION} {mine}, the run is of version "
+                f"{task_input.version:.20}; both must be of one minor version"
+            )

@@ -2,7 +2,7 @@
 
 They run beside each other on one machine, each under an account of its own: the SuperNode holds the
 node's key and speaks to the server, ``murmur device`` holds the data and speaks to the SuperNode.
-The code that a server sends is not run. What answers is ``fl_app.device.serving.Device``, over
+The code that a server sends is not run. What answers is ``fl_app.device.resident.Device``, over
 Flower's runtime API (``fl_app.device.flower_runtime``); the words here are the owner's, and the
 only settings that no server chooses.
 
@@ -99,7 +99,7 @@ def main(argv: list[str]) -> int:
     except (ImportError, OSError, ValueError) as error:
         print(f"murmur device: {error}", file=sys.stderr)
         return 2
-    from fl_app.device.serving import Device
+    from fl_app.device.resident import Device
 
     try:
         runtime = Runtime(arguments.runtime_api_address, secret)

@@ -14,7 +14,7 @@ import pytest
 import fl_app.device.flower_runtime
 from fl_app.config.overrides import to_run_config
 from fl_app.device.flower_runtime import PATH, NotProvenError, Runtime, RuntimeApiError, proof
-from fl_app.device.serving import Device
+from fl_app.device.resident import Device
 from tests.federation.loopback import free_port, wait_for
 from tests.federation.supernode import SECRET, SuperNode
 from tests.fl_app.device_under_test import Device as Files

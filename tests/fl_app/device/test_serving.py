@@ -17,7 +17,7 @@ from fl_app.cli import main
 from fl_app.config.overrides import to_run_config
 from fl_app.device import flower_runtime
 from fl_app.device.flower_runtime import Runtime, RuntimeApiError
-from fl_app.device.serving import Device
+from fl_app.device.resident import Device
 from murmur.round.task import REFUSED
 from tests.federation.loopback import wait_for
 from tests.federation.supernode import BUNDLE, SECRET, SuperNode
