@@ -29,7 +29,6 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from murmur.learning import codec as forms
-from murmur.learning.codec import Codec, MalformedError, array_from_bytes
 from murmur.round.cohorts import Weights, require_weight
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Plain:
 
     def __init__(
         self,
-        codec: Codec,
+        codec: forms.Codec,
         weights: Weights,
         groups: Callable[[Sequence[int]], Sequence[Sequence[int]]],
     ) -> None:
@@ -114,14 +113,14 @@ class Plain:
         compared with the public ones.
         """
         report = content.config_records["report"]
-        array = array_from_bytes(content.array_records["contribution"]["sum"].data)
+        array = forms.array_from_bytes(content.array_records["contribution"]["sum"].data)
         weight = require_weight(report["weight"], clients, self.weights.of)
         if not report["packed"]:
             self.added.add_total(clients, array, weight)
         elif len(clients) == 1:
             self.added.add(clients[0], array, weight)
         else:
-            raise MalformedError("a packed contribution comes from exactly one client")
+            raise forms.MalformedError("a packed contribution comes from exactly one client")
 
     def finish(self, outcome: Outcome) -> None:
         """Nothing is missing but how many of each group have answered."""
@@ -136,7 +135,7 @@ class Rows:
     It reads each of them, so only what a client's own noise hides is hidden.
     """
 
-    def __init__(self, codec: Codec, weights: Weights) -> None:
+    def __init__(self, codec: forms.Codec, weights: Weights) -> None:
         self.added = forms.Rows(codec)
         self.weights = weights
 
@@ -153,7 +152,7 @@ class Rows:
 
     def accept(self, clients: list[int], content: RecordDict) -> None:
         """Take a row for each of ``clients``."""
-        rows = array_from_bytes(content.array_records["contribution"]["rows"].data)
+        rows = forms.array_from_bytes(content.array_records["contribution"]["rows"].data)
         self.added.add_all(clients, rows, sum(map(self.weights.of, clients)))
 
     def finish(self, outcome: Outcome) -> None:
