@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import experiment_rng
+from murmur.common import experiment_rng, is_finite
 from murmur.learning.codec import Codec
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.budget import Budget, Cohorts
@@ -188,8 +188,8 @@ class Client(ABC):
     def privatize(self, update: NDArray, task: Task, noise: NoiseGenerator) -> NDArray:
         """The release: what may leave the client, in the form that ``codec(task).pack`` takes.
 
-        ``update``: what ``train`` returned, or what ``answer`` gives it. Each call draws fresh
-        noise.
+        ``update``: what ``train`` returned, or what ``answer`` gives it; it may be overwritten.
+        Each call draws fresh noise.
         """
 
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]]) -> None:  # noqa: B027
@@ -268,7 +268,7 @@ class Client(ABC):
             raise TaskError(
                 f"model={model.dtype}{list(model.shape)}: this client's model has float32[{size}]"
             )
-        if not np.all(np.isfinite(model)):
+        if not is_finite(model):
             raise TaskError("model: holds NaN or infinite values")
         return model
 

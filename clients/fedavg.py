@@ -65,7 +65,7 @@ class ProtectedClient(Client):
         """What the protection leaves of it.
 
         Noise is in units of the clipping norm, so that a server that states another norm changes
-        the update's scale, not what is proven.
+        the update's scale, not what is proven. ``update`` may be overwritten.
         """
         return self.protection.release(update, self._clip(task), noise)
 

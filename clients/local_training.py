@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import LocalData, Task
+from murmur.common import is_finite
 from murmur.learning.training.batches import count_steps
 from murmur.learning.training.stack import Share
 from murmur.learning.training.trainer import Trainer
@@ -102,7 +103,7 @@ class LocalTraining:
                 correction=share.correction,
                 **self.how,
             )
-        if not np.isfinite(model).all():
+        if not is_finite(model):
             return share.start
         return model
 

@@ -56,10 +56,16 @@ def require_probability(name: str, value: float) -> None:
 
 def require_finite(name: str, x: NDArray[Any]) -> None:
     """Raise ValueError if ``x`` holds NaN or infinities."""
+    if not is_finite(x):
+        raise ValueError(f"{name}: holds NaN or infinities, which no clipping can bound")
+
+
+def is_finite(x: NDArray[Any]) -> bool:
+    """Whether ``x`` holds neither NaN nor infinities."""
     import numpy as np  # a ledger, whose events are checked here, does without
 
-    if not np.isfinite(x).all():
-        raise ValueError(f"{name}: holds NaN or infinities, which no clipping can bound")
+    flat = x.reshape(-1)
+    return all(np.isfinite(flat[block]).all() for block in blocks(flat.size))
 
 
 def require_integer(name: str, value: object, least: int) -> None:
@@ -124,28 +130,28 @@ def private_folder(path: Path) -> None:
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def replace_durably(path: Path, content: bytes) -> None:
+def replace_durably(path: Path, *content: bytes | memoryview) -> None:
     """Replace ``path`` by ``content``, whole or not at all; the caller syncs the folder.
 
     The file can be read by its owner only. One at a time: where others may write the same file, in
-    ``locked``.
+    ``locked``. ``content``: in pieces that follow each other.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)  # a kill may have left one that others can read
     with open(draft, "wb", opener=private) as file:
-        file.write(content)
+        file.writelines(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, *content: bytes | memoryview) -> None:
     """``replace_durably``, on disk when this returns; the folder must exist.
 
     Raises:
         OSError: it cannot be written; the old one is still there.
     """
-    replace_durably(path, content)
+    replace_durably(path, *content)
     sync_folder(path.parent)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from murmur.common import experiment_rng
-from murmur.learning.codec import Codec, Integers
+from murmur.learning.codec import Codec, Integers, array_from_bytes
 from murmur.learning.metrics import area_under_curve, evaluate_logits
 from murmur.privacy.accounting import Adjacency, Unit
 from murmur.privacy.events import Event
@@ -103,9 +104,9 @@ class CohortStrategy(Strategy, ABC):
     round : Outcome
         The last round's training, and what its evaluation and stages add to the round's row.
     phase : Phase or None
-        The training that is under way or was the last; None before the first.
+        The training that is under way; None between two.
     model : float32 array (d,)
-        The global model that the present round began with.
+        The global model that the present round began with, read-only.
     keep : callable
         Called with each new model before it leaves; does nothing unless the run keeps checkpoints.
     drawn : tuple
@@ -343,8 +344,11 @@ class CohortStrategy(Strategy, ABC):
         number = self.first_round + server_round
         if self.round.counted and self.round.number == number:
             return []
-        self.model = arrays["model"].numpy()
+        sent = arrays["model"]
+        self.model = array_from_bytes(sent.data)
         question = self.training(number, self.model)
+        if question.model is self.model:
+            question = replace(question, sent=sent)
         self.phase = Phase(question, self.sums, self.setup, self.quorum(), self.canaries)
         self.round = self.phase.outcome
         return self.phase.ask(grid)
@@ -365,6 +369,7 @@ class CohortStrategy(Strategy, ABC):
         if not outcome.counted:
             return None, None
         model = self.update(outcome.number, self.model, outcome.total, outcome.weight)
+        self._forget_round()
         self.keep(model)
         return ArrayRecord({"model": Array(model)}), None
 
@@ -505,6 +510,11 @@ class CohortStrategy(Strategy, ABC):
             return {}
         number = self.round.number + 1
         return {_COHORT: np.array([number, *self.cohort(number)], np.int64)}
+
+    def _forget_round(self) -> None:
+        """Let go of what is as large as the model: question and sum."""
+        self.phase = None
+        self.round.total = np.zeros(0, np.int64)
 
     def _give_up_when_nobody_answers(self) -> None:
         # Whoever is accused now is not asked again, so that the next round is better off.

@@ -90,7 +90,8 @@ class FedAvg(CohortStrategy):
         published, and all that follows is post-processing. Canaries of an audit see it as well.
         """
         noise = self.setup.noise("update", number)
-        mean = self.protection.mean(number, total, weight, noise) * self.codec().grid
+        mean = self.protection.mean(number, total, weight, noise)
+        mean *= self.codec().grid
         if self.canaries is not None:
             self.canaries.look(mean)
         return self.apply(number, model, self.parts.split(mean))

@@ -36,6 +36,7 @@ from fl_app.run.model_file import describe
 from fl_app.run.population import Population, population
 from fl_app.run.server import build_strategy, require_scored, start_of
 from fl_app.tracking import RunHealth, Tracker
+from murmur.learning.codec import array_from_bytes
 from murmur.learning.metrics import is_at_chance
 from murmur.privacy.accounting import Threat, epsilon
 from murmur.privacy.events import assumptions_of
@@ -77,6 +78,7 @@ class Experiment:
         # The server computes while its clients wait.
         self.trainer = build_trainer(config, dataset, inference_threads=_cores())
         require_usable(self.trainer)
+        self.trainer.rest()
         self.strategy = build_strategy(config, self.population, self.trainer)
         require_scored(self.strategy)
         self.start = start_of(config, self.trainer, self.population)
@@ -104,7 +106,7 @@ class Experiment:
             RunError: too few clients answered before the rounds, or nobody in several rounds.
         """
         self.folder, self.shares = folder, len(list(grid.get_node_ids()))
-        model = self._begin()
+        arrays = ArrayRecord({"model": Array(self._begin())})
         self.tracker.begin(folder.path, self._settings, folder.rows())
         self.health.begin(folder.path, self._settings, folder.rows())
         self.last = time.monotonic()
@@ -114,14 +116,14 @@ class Experiment:
             folder.metrics_path.unlink(missing_ok=True)  # of a finished run that is extended
             result = self.strategy.start(
                 grid,
-                initial_arrays=ArrayRecord({"model": Array(model)}),
+                initial_arrays=arrays,
                 num_rounds=rounds,
                 timeout=self.federation.round_timeout,
                 evaluate_fn=self._after_round,
             )
             if result.arrays:
-                model = result.arrays["model"].numpy()
-        return self._finish(model)
+                arrays = result.arrays
+        return self._finish(array_from_bytes(arrays["model"].data))
 
     def _begin(self) -> np.ndarray:
         folder, strategy = self.folder, self.strategy
@@ -254,7 +256,7 @@ class Experiment:
             return None  # resumed: this round's row is already there
         if server_round and isinstance(strategy.setup.placement, SimulatedPlacement):
             strategy.setup.placement.shares = None  # what was interrupted is done
-        model = arrays["model"].numpy()
+        model = array_from_bytes(arrays["model"].data)
         scores = {k: v for k, v in strategy.evaluate(model).items() if math.isfinite(v)}
         if (evaluation := strategy.evaluation) is not None:
             scores |= {k: v for k, v in evaluation.scores.items() if math.isfinite(v)}

@@ -338,12 +338,12 @@ def non_negative(name: str, values: NDArray) -> NDArray:
 
 
 def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:
-    """The arrays of a record, which may be hostile, by name; nothing is unpickled.
+    """Copies of the arrays of a record, which may be hostile, by name; nothing is unpickled.
 
     Raises:
         MalformedError: an array's bytes are none of NumPy's format.
     """
-    return {name: array_from_bytes(array.data) for name, array in record.items()}
+    return {name: array_from_bytes(array.data).copy() for name, array in record.items()}
 
 
 def array_record(content: RecordDict) -> tuple[str, ArrayRecord]:

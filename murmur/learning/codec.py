@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -46,7 +47,7 @@ def array_from_bytes(data: bytes) -> NDArray:
             known.
 
     Returns:
-        A copy, C-contiguous.
+        C-contiguous, read-only: it lies in ``data`` where that has it in this order.
 
     Raises:
         MalformedError: it is anything else.
@@ -74,7 +75,7 @@ def array_from_bytes(data: bytes) -> NDArray:
         values = np.frombuffer(data, dtype, offset=header.end()).reshape(shape, order=order)
     except ValueError as error:  # nothing along one axis, and too much along another
         raise MalformedError(f"an array of shape {shape}") from error
-    return values.copy(order="C")
+    return np.ascontiguousarray(values).reshape(shape)
 
 
 class Codec(Protocol):
@@ -95,11 +96,25 @@ class Codec(Protocol):
     def pack(self, release: NDArray) -> NDArray:
         """One client's release as it travels."""
 
+    def check(self, packed: NDArray) -> None:
+        """See whether it can be one client's packed release.
+
+        Raises:
+            MalformedError: ``packed`` has a wrong type, shape or value.
+        """
+
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The integers that one client's packed release adds to the sum.
 
         Raises:
-            MalformedError: ``packed`` has a wrong type, shape or value.
+            MalformedError: as ``check``.
+        """
+
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """Add what ``expand`` gives to ``total``, in place.
+
+        Raises:
+            MalformedError: as ``check``; nothing is added then.
         """
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
@@ -143,14 +158,22 @@ class LabelCodec:
         """Labels (count,) as bytes."""
         return np.ascontiguousarray(release, dtype=np.uint8)
 
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """A one-hot row for each label, times ``weight``."""
+    def check(self, packed: NDArray) -> None:
+        """All labels are below the number of categories."""
         require_array(packed, np.uint8, (self.count,))
         if packed.size and packed.max() >= self.categories:
             raise MalformedError(f"label {packed.max()} is outside 0..{self.categories - 1}")
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """A one-hot row for each label, times ``weight``."""
         total = np.zeros(self.shape, np.int64)
-        total[np.arange(self.count), packed] = weight
+        self.add_to(total, packed, weight)
         return total
+
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """``weight`` in each row."""
+        self.check(packed)
+        total[np.arange(self.count), packed] += weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every row counts every client exactly once."""
@@ -193,10 +216,18 @@ class BitCodec:
         """Bits (size,) as bool or 0/1, packed 8 per byte, zero-padded at the end."""
         return np.packbits(np.asarray(release, dtype=bool))
 
+    def check(self, packed: NDArray) -> None:
+        """Any bytes of the right number."""
+        require_array(packed, np.uint8, (self.packed_bytes,))
+
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The bits as integers, times ``weight``."""
-        require_array(packed, np.uint8, (self.packed_bytes,))
+        self.check(packed)
         return np.unpackbits(packed, count=self.size).astype(np.int64) * weight
+
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """``weight`` to the count of each one."""
+        total += self.expand(packed, weight)
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every count lies between 0 and the total weight."""
@@ -251,21 +282,28 @@ class WeightCodec:
             packed[block] = values
         return packed
 
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """round(value · 2^fraction_bits) · weight."""
+    def check(self, packed: NDArray) -> None:
+        """All values are finite and within the bound."""
         require_array(packed, np.float32, self.shape)
         # NaN comes out of min and max and fails both comparisons.
         if packed.size and not (packed.min() >= -self.bound and packed.max() <= self.bound):
             if not np.all(np.isfinite(packed)):
                 raise MalformedError("a weight is not finite")
             raise MalformedError(f"a weight exceeds {self.bound:g} in absolute value")
-        fixed = np.empty(packed.shape, np.int64)
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """round(value · 2^fraction_bits) · weight."""
+        total = np.zeros(self.shape, np.int64)
+        self.add_to(total, packed, weight)
+        return total
+
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """In blocks."""
+        self.check(packed)
         for block in blocks(packed.size):
             # A product with a power of two is exact, and several times faster than ldexp.
             scaled = np.multiply(packed[block], 2.0**self.fraction_bits, dtype=np.float64)
-            fixed[block] = np.rint(scaled, out=scaled)
-        fixed *= weight
-        return fixed
+            total[block] += np.rint(scaled, out=scaled).astype(np.int64) * weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
@@ -292,7 +330,10 @@ class WeightCodec:
 
     def mean(self, total: Integers, weight: int) -> NDArray[np.float64]:
         """The weighted mean that ``total`` stands for."""
-        return np.ldexp(total.astype(np.float64), -self.fraction_bits) / weight
+        mean = total.astype(np.float64)
+        np.ldexp(mean, -self.fraction_bits, out=mean)
+        mean /= weight
+        return mean
 
 
 class Parts:
@@ -335,18 +376,21 @@ class Sum:
 
     Attributes:
         codec: of the contributions.
-        total: the integers, of the codec's shape.
         weight: of all clients together.
         clients: who is in it.
     """
 
     codec: Codec
-    total: Integers = field(init=False)
     weight: int = 0
     clients: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.total = np.zeros(self.codec.shape, np.int64)
+    @cached_property
+    def total(self) -> Integers:
+        """The integers, of the codec's shape.
+
+        Made when they are first needed: a server waits for its clients without them.
+        """
+        return np.zeros(self.codec.shape, np.int64)
 
     def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
         """Add one client's packed release.
@@ -355,7 +399,7 @@ class Sum:
             MalformedError: no honest client could have sent it; nothing is added then.
         """
         self._require_weight(weight, 1)
-        self.total += self.codec.expand(packed, weight)
+        self.codec.add_to(self.total, packed, weight)
         self.weight += weight
         self.clients.append(client)
 
@@ -435,15 +479,28 @@ class GridCodec:
             packed[block] = np.clip(release[block], -self.bound, self.bound)
         return packed
 
+    def check(self, packed: NDArray) -> None:
+        """All integers are within the bound."""
+        require_array(packed, np.int32, self.shape)
+        self._within(packed, 1)
+
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The integers, times ``weight``."""
-        require_array(packed, np.int32, self.shape)
-        return self._within(packed.astype(np.int64), 1) * weight
+        total = np.zeros(self.shape, np.int64)
+        self.add_to(total, packed, weight)
+        return total
+
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """In blocks."""
+        self.check(packed)
+        for block in blocks(packed.size):
+            total[block] += packed[block].astype(np.int64) * weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every sum lies within weight · bound."""
         require_array(total, np.int64, self.shape)
-        return self._within(total, weight)
+        self._within(total, weight)
+        return total
 
     def limits(self, weight: int) -> tuple[int, int]:
         """± weight · bound, of which noise grows by the root of the weight."""
@@ -462,14 +519,13 @@ class GridCodec:
         """What ``total`` stands for, divided by ``weight``."""
         return total * (self.grid / weight)
 
-    def _within(self, values: Integers, weight: int) -> Integers:
-        """``values`` if a sum of ``weight`` can be these; else MalformedError."""
+    def _within(self, values: NDArray, weight: int) -> None:
+        """MalformedError unless a sum of ``weight`` can be ``values``."""
         least, greatest = self.limits(weight)
         if values.size and not least <= int(values.min()) <= int(values.max()) <= greatest:
             raise MalformedError(
                 f"an integer exceeds what a weight of {weight} can sum to, {greatest} grid steps"
             )
-        return values
 
 
 def vector_codec(size: int, bound: int | None) -> WeightCodec | GridCodec:
@@ -496,7 +552,7 @@ class Rows:
 
     def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
         """Take one client's packed release; MalformedError if no honest client sends it."""
-        self.codec.expand(packed, 1)
+        self.codec.check(packed)
         self._packed.append(packed)
         self.weight += weight
         self.clients.append(client)
@@ -515,14 +571,14 @@ class Rows:
         if packed.ndim < 1 or len(packed) != len(clients):
             raise MalformedError(f"{list(packed.shape)} for {len(clients)} clients: a row for each")
         for row in packed:
-            self.codec.expand(row, 1)
+            self.codec.check(row)
         self._packed.extend(packed)
         self.weight += weight
         self.clients.extend(clients)
 
-    def packed(self) -> NDArray:
-        """The rows as they travel (clients, ...), at least one."""
-        return np.stack(self._packed)
+    def packed(self) -> list[NDArray]:
+        """The rows as they travel."""
+        return self._packed
 
     @property
     def total(self) -> Integers:

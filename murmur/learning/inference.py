@@ -22,7 +22,8 @@ class Inference:
 
     Args:
         module: the model.
-        reader: makes what computes the model for B images at a time, in one thread.
+        reading: gives what makes, for the parameters of now, what computes the model for B images
+            at a time, in one thread.
         num_classes: number of logits.
         device: where the module lives.
         threads: CPU threads of PyTorch for each batch.
@@ -32,14 +33,14 @@ class Inference:
     def __init__(
         self,
         module: nn.Module,
-        reader: Callable[[int], Reader],
+        reading: Callable[[], Callable[[int], Reader]],
         num_classes: int,
         device: torch.device,
         threads: int,
         readers: int,
     ) -> None:
         self._module = module
-        self._reader = reader
+        self._reading = reading
         self._num_classes = num_classes
         self._device = device
         self._threads = threads
@@ -59,28 +60,37 @@ class Inference:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: must be at least 1")
         self._module.eval()
+        with torch.inference_mode():
+            make = self._reading()
         source = as_tensor(images)
         result = torch.empty(len(images), self._num_classes)
         starts = range(0, len(images), batch_size)
         readers = min(self._readers, len(starts))
         if readers < 2:
-            self._read(source, result, starts, batch_size)
+            self._read(make, source, result, starts, batch_size)
             return result.numpy()
         # PyTorch keeps the number of threads for each thread that calls it.
         limit = (torch.set_num_threads, (self._threads,))
         with ThreadPoolExecutor(readers, "inference", *limit) as pool:
             shares = [starts[first::readers] for first in range(readers)]
-            list(pool.map(lambda share: self._read(source, result, share, batch_size), shares))
+            list(pool.map(lambda own: self._read(make, source, result, own, batch_size), shares))
         return result.numpy()
 
-    def _read(self, source: Tensor, result: Tensor, starts: range, batch_size: int) -> None:
+    def _read(
+        self,
+        make: Callable[[int], Reader],
+        source: Tensor,
+        result: Tensor,
+        starts: range,
+        batch_size: int,
+    ) -> None:
         """Fill the rows of ``result`` that begin at ``starts``."""
         count, channels, height, width = source.shape
         # A copy, channels-last and aligned: results must not depend on the caller's memory.
         room = (min(batch_size, count), height, width, channels)
         buffer = torch.empty(room, device=self._device)
         with torch.inference_mode():
-            reader = lru_cache(self._reader)
+            reader = lru_cache(make)
             for start in starts:
                 part = source[start : start + batch_size]
                 batch = buffer[: len(part)].permute(0, 3, 1, 2).copy_(part)

@@ -346,8 +346,8 @@ class OwnLabelCodec:
         """Cells (count,) as int32."""
         return np.ascontiguousarray(release, dtype=np.int32)
 
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """``weight`` in each of one client's cells; MalformedError unless all are of its images."""
+    def check(self, packed: NDArray) -> None:
+        """MalformedError unless all cells are of one client's images."""
         forms.require_array(packed, np.int32, (self.count,))
         images = packed.astype(np.int64) // self.categories
         first = images[0] - images[0] % self.count
@@ -355,9 +355,17 @@ class OwnLabelCodec:
             raise forms.MalformedError("cells are not those of one client's images")
         if images[-1] >= self.shape[0]:
             raise forms.MalformedError(f"image {images[-1]} was not asked about")
+
+    def expand(self, packed: NDArray, weight: int) -> Integers:
+        """``weight`` in each of one client's cells."""
         total = np.zeros(self.shape, np.int64)
-        total[images, packed % self.categories] = weight
+        self.add_to(total, packed, weight)
         return total
+
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """``weight`` to each of one client's cells."""
+        self.check(packed)
+        total[packed // self.categories, packed % self.categories] += weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """MalformedError unless images have one label at most, and clients ``count`` of them."""

@@ -33,10 +33,12 @@ it from a configuration; a device and a simulation differ in their ``Home`` and 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -45,14 +47,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.common.constant import SType
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 
 from murmur.common import framed
 from murmur.learning.codec import Codec, Rows, Sum
 from murmur.learning.data.examples import LocalData
 from murmur.privacy.events import ComposedEvent, Event, NonPrivateEvent, SummedEvent
-from murmur.privacy.ledger import Charge, Ledger, LedgerError
+from murmur.privacy.ledger import Charge, Ledger, LedgerError, Reply
 from murmur.privacy.noise import NoiseGenerator
 from murmur.privacy.policy import Policy, Refusal
 from murmur.round.task import (
@@ -378,8 +380,7 @@ class Host:
                 self._release_all(admitted, collector, refused)
                 collector.keep()
                 reply = sealed(collector, refused)
-                del collector  # as large as the reply
-                stored = self.ledger.store_reply(request, reply, self._allow)
+                return unsealed(self.ledger.store_reply(request, reply, self._allow))
             return unsealed(stored)
         except (Refusal, LedgerError, SecureSumError) as refusal:
             # An invalid policy, a ledger that cannot be trusted, or a sum's state that another
@@ -550,7 +551,9 @@ class Host:
                 raise
             log_error(self.home.folder, f"round {task.round}, client {task.client}", error)
             release = train(task, blank, self.noise(task))
-        collector.add(task.client, codec, codec.pack(release), half.weight(task.client))
+        packed = codec.pack(release)
+        del release  # before what is made of it: a model may have 10⁷ parameters
+        collector.add(task.client, codec, packed, half.weight(task.client))
 
     def _reason(self, task: Task, error: Exception) -> str:
         return self.home.reason(f"round {task.round}, client {task.client}", error)
@@ -559,11 +562,17 @@ class Host:
 # Seal ------------------------------------------------------------------------------------------
 
 
-def sealed(collector: Collector, refused: dict[int, str]) -> bytes:
-    """A reply as the ledger stores it: bytes that need no unpickling.
+# What replies hold, by the names that safetensors gives to types.
+_KINDS = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
+_NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}
+
+
+def sealed(collector: Collector, refused: dict[int, str]) -> Reply:
+    """A reply as the ledger stores it: bytes that need no unpickling, in pieces.
 
     Who answered, who refused and why is the record ``report``, as JSON in the metadata of
-    safetensors; they hold the arrays of ``contribution``, which is that of those who answered.
+    safetensors; they hold the arrays of ``contribution``, which is that of those who answered. The
+    pieces are their header, and then the collector's own memory.
     """
     report: dict[str, Any] = {
         "clients": collector.clients,
@@ -571,19 +580,53 @@ def sealed(collector: Collector, refused: dict[int, str]) -> bytes:
         "reasons": list(refused.values()),
         **collector.report(),
     }
-    arrays = {name: np.ascontiguousarray(values) for name, values in collector.arrays.items()}
-    return save(arrays, metadata={"report": json.dumps(report)})
+    header: dict[str, Any] = {"__metadata__": {"report": json.dumps(report)}}
+    pieces: list[memoryview] = []
+    end = 0
+    for name, contribution in collector.arrays.items():
+        if isinstance(contribution, list):
+            rows, shape = contribution, (len(contribution), *contribution[0].shape)
+        else:
+            rows, shape = [contribution], contribution.shape
+        begin = end
+        end += sum(row.nbytes for row in rows)
+        kind = _NAMES[rows[0].dtype]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+        pieces += [np.ascontiguousarray(row).reshape(-1).view(np.uint8).data for row in rows]
+    text = json.dumps(header).encode()
+    return [memoryview(len(text).to_bytes(8, "little") + text), *pieces]
 
 
-def unsealed(stored: bytes) -> RecordDict:
-    """The reply to send, from bytes that this device has stored itself."""
-    header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
-    report = json.loads(header["__metadata__"]["report"])
+def unsealed(stored: Reply) -> RecordDict:
+    """The reply to send, from what this device has stored itself."""
+    pieces = [memoryview(stored)] if isinstance(stored, bytes) else stored
+    start = 8 + int.from_bytes(pieces[0][:8], "little")
+    header = json.loads(bytes(pieces[0][8:start]))
+    report = json.loads(header.pop("__metadata__")["report"])
     content = RecordDict({"report": ConfigRecord(report)})
-    arrays = load(stored)
+    arrays = {}
+    for name, about in header.items():
+        begin, end = about["data_offsets"]
+        values = _between(pieces, start + begin, start + end)
+        # As Flower's ``Array(array)`` has it, but that the values are copied once.
+        kind, shape = np.dtype(_KINDS[about["dtype"]]), tuple(about["shape"])
+        start_of = {"descr": kind.str, "fortran_order": False, "shape": shape}
+        file = io.BytesIO()
+        np.lib.format.write_array_header_1_0(file, start_of)
+        data = b"".join([file.getvalue(), *values])
+        arrays[name] = Array(str(kind), shape, SType.NUMPY, data)
     if arrays:
-        content["contribution"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
+        content["contribution"] = ArrayRecord(arrays)
     return content
+
+
+def _between(pieces: Iterable[memoryview], begin: int, end: int) -> Iterator[memoryview]:
+    """The bytes from ``begin`` to ``end`` of ``pieces`` that follow each other."""
+    for piece in pieces:
+        if begin < len(piece) and end > 0:
+            yield piece[max(begin, 0) : end]
+        begin -= len(piece)
+        end -= len(piece)
 
 
 # Collect: the node halves of ``murmur.round.summation`` -----------------------------------------
@@ -644,37 +687,38 @@ class Collector(Protocol):
         """What the server must know to read the contribution."""
 
     @property
-    def arrays(self) -> dict[str, NDArray]:
-        """The contribution by name of array; none where nobody has answered."""
+    def arrays(self) -> Mapping[str, NDArray | list[NDArray]]:
+        """The contribution by name of array; none where nobody has answered.
+
+        A list is the rows of an array, which need not lie side by side in memory.
+        """
 
 
 class PlainSum:
     """The node's sum (int64); the release of a single client stays in its compact form.
 
     A server reads it: it hides no client from whoever reads messages, and is charged so.
-
-    Attributes
-    ----------
-    arrays : dict
-        ``sum``: int64 of the codec's shape, or the one client's packed release.
     """
 
     def __init__(self) -> None:
         self._sum: Sum | None = None
-        self.arrays: dict[str, NDArray] = {}
+        self._alone: tuple[int, NDArray, int] | None = None  # who is in no sum yet
 
     def event(self, client: int, planned: Planned) -> Event:
         """The server may be told of a single client: nothing is hidden."""
         return planned.event
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
-        """Add to the sum."""
+        """Add to the sum, which begins with the second client."""
         if self._sum is None:
             self._sum = Sum(codec)
+            codec.check(packed)
+            self._alone = client, packed, weight
+            return
+        if self._alone is not None:
+            self._sum.add(*self._alone)
+            self._alone = None
         self._sum.add(client, packed, weight)
-        self.arrays = {"sum": self._sum.total}
-        if len(self._sum.clients) == 1:
-            self.arrays = {"sum": packed}
 
     def keep(self) -> None:
         """Nothing."""
@@ -682,6 +726,8 @@ class PlainSum:
     @property
     def clients(self) -> list[int]:
         """Whose releases are in the sum."""
+        if self._alone is not None:
+            return [self._alone[0]]
         if self._sum is None:
             return []
         return self._sum.clients
@@ -689,9 +735,20 @@ class PlainSum:
     def report(self) -> dict[str, Any]:
         """The sum's weight, and whether it is one client's packed release."""
         weight = 0
-        if self._sum is not None:
+        if self._alone is not None:
+            weight = self._alone[2]
+        elif self._sum is not None:
             weight = self._sum.weight
-        return {"weight": weight, "packed": len(self.clients) == 1}
+        return {"weight": weight, "packed": self._alone is not None}
+
+    @property
+    def arrays(self) -> dict[str, NDArray]:
+        """``sum``: int64 of the codec's shape, or the one client's packed release."""
+        if self._alone is not None:
+            return {"sum": self._alone[1]}
+        if self._sum is None:
+            return {}
+        return {"sum": self._sum.total}
 
 
 class SideBySide:
@@ -725,7 +782,7 @@ class SideBySide:
         return {}
 
     @property
-    def arrays(self) -> dict[str, NDArray]:
+    def arrays(self) -> dict[str, list[NDArray]]:
         """``rows``: (clients, ...), each as its codec packs it."""
         if self._rows is None:
             return {}
@@ -792,8 +849,9 @@ class MaskedVectors:
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
         """Mask one client's integers and its weight; whatever happens, it masks once in a sum."""
         party = self._load(client)
-        integers = codec.expand(packed, weight).reshape(-1)
-        vector = np.append(integers, np.int64(weight))
+        vector = np.zeros(math.prod(codec.shape) + 1, np.int64)
+        codec.add_to(vector[:-1].reshape(codec.shape), packed, weight)
+        vector[-1] = weight
         try:
             self._rows[client] = party.add_masks(vector, self.request.messages[client], self.asked)
         finally:
@@ -813,12 +871,12 @@ class MaskedVectors:
         return {}
 
     @property
-    def arrays(self) -> dict[str, NDArray]:
+    def arrays(self) -> dict[str, list[NDArray]]:
         """``masked``: a row of bytes for each client, (clients, bytes)."""
         rows = [np.frombuffer(row, np.uint8) for row in self._rows.values()]
         if not rows:
             return {}
-        return {"masked": np.stack(rows)}
+        return {"masked": rows}
 
     def _load(self, client: int) -> SecureClient:
         if client not in self.request.messages:

@@ -77,6 +77,8 @@ class Question:
         Whether each client gets a message of its own, which then does not depend on how many nodes
         there are. After a crash the same message goes out again, and its ledger answers with what
         it stored.
+    sent : Array or None
+        ``model`` as it travels, where it is at hand; else it is made of ``model``.
     """
 
     purpose: str
@@ -90,6 +92,7 @@ class Question:
     weights: Weights = ALIKE
     kind: str = "query"
     alone: bool = False
+    sent: Array | None = None
 
     def content(self, clients: Sequence[int]) -> RecordDict:
         """The message to a node for its ``clients``.
@@ -106,8 +109,9 @@ class Question:
     @cached_property
     def _record(self) -> ArrayRecord:
         """The same for all nodes: a model is made into bytes once."""
-        arrays = {"model": self.model, **self.arrays}
-        return ArrayRecord({name: Array(values) for name, values in arrays.items()})
+        model = self.sent or Array(self.model)
+        others = {name: Array(values) for name, values in self.arrays.items()}
+        return ArrayRecord({"model": model, **others})
 
     def task(self, client: int) -> Task:
         """The same as ``client`` reads it, for guests in the server's own process."""
@@ -363,6 +367,9 @@ class Phase:
             outcome.bytes_up += reply_size(
                 reply.content, "report", question.codec, question.weights.of
             )
+            # As large as the model, and in the sum; Flower's views of the records live on.
+            for record in reply.content.array_records.values():
+                record.clear()
         except (MalformedError, KeyError, TypeError, ValueError) as error:
             outcome.fail(clients, f"rejected: {printable_line(error)}")
             outcome.possibly_released += clients

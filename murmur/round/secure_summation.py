@@ -327,7 +327,7 @@ class SecureSummation:
         if masked.dtype != np.uint8 or masked.ndim != 2 or len(masked) != len(clients):
             raise MalformedError("masked contributions must be uint8[clients, bytes]")
         for client, row in zip(clients, masked, strict=True):
-            self._sum_of[client].add(client, row.tobytes())
+            self._sum_of[client].add(client, row)
 
     def finish(self, outcome: Outcome) -> None:
         """Phases CONFIRM and REVEAL: add every group's sum to the total.

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_positive
+from murmur.common import blocks, require_positive
 
 Parameters = NDArray[np.float32]
 Moment = NDArray[np.float64]
@@ -43,7 +43,11 @@ class Sgd:
 
         Called once for each round that counts: moments move with it.
         """
-        return (model + self.learning_rate * self.direction(update)).astype(np.float32)
+        direction = self.direction(update)
+        moved = np.empty(len(model), np.float32)
+        for block in blocks(len(model)):
+            moved[block] = model[block] + self.learning_rate * direction[block]
+        return moved
 
     def direction(self, update: Moment) -> Moment:
         """Where to go for a step of η, (d,), from the mean update Δ (d,); moves the moments."""

@@ -223,16 +223,13 @@ class SecureClient:
         self.asked = asked
         me = self._party(self.me)
         own = self_mask_key(self.seed, terms, me)
-        total = masks.to_words(vector, terms.bits) + masks.expand(own, terms.length, terms.bits)
+        total = masks.to_words(vector, terms.bits)
+        masks.add_mask(total, own)
         mask = private_key(self.mask)
         for v in self._known(included):
             agreed = agree(mask, self._advertised(v).mask)
             key = mask_key(agreed, terms, me, self._party(v), asked, message)
-            pairwise = masks.expand(key, terms.length, terms.bits)
-            if v > self.me:
-                total += pairwise
-            else:
-                total -= pairwise
+            masks.add_mask(total, key, 1 if v > self.me else -1)
         return masks.pack(total, terms.bits)
 
     @_once(Phase.CONFIRM)

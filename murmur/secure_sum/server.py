@@ -159,7 +159,7 @@ class SecureServer:
         self._require(len(included), Phase.CHECK)
         return dict.fromkeys(sorted(included), join_ids(included, self.terms.clients))
 
-    def add(self, client: int, packed: bytes) -> None:
+    def add(self, client: int, packed: bytes | NDArray[np.uint8]) -> None:
         """During MASK: add one client's masked vector, as it was packed, to the total.
 
         SecureSumError for a client that was not asked or has sent one before; one whose bytes are
@@ -168,7 +168,7 @@ class SecureServer:
         if client not in self.included or client in self._masked:
             raise SecureSumError(f"client {client} was not asked for a vector, or sent two")
         with self._blaming(client):
-            self._total += masks.unpack(packed, self.terms.length, self.terms.bits)
+            masks.add_packed(self._total, packed, self.terms.bits)
             self._masked.add(client)
 
     @property
@@ -257,18 +257,15 @@ class SecureServer:
         secret = self._restored(owner, held)
         if self._due(owner) == SEED:
             own = self_mask_key(secret, self.terms, self._party(owner))
-            self._total -= masks.expand(own, self.terms.length, self.terms.bits)
+            masks.add_mask(self._total, own, -1)
             return
         private = private_key(secret)
         for v in self._among(owner, self._masked):
             agreed = agree(private, self._advertised[v].mask)
             parties = (self._party(owner), self._party(v))
             key = mask_key(agreed, self.terms, *parties, self.asked, included)
-            pairwise = masks.expand(key, self.terms.length, self.terms.bits)
-            if v < owner:  # v added it, owner would have subtracted it
-                self._total -= pairwise
-            else:
-                self._total += pairwise
+            # Where v < owner, v has added it, and owner would have taken it off.
+            masks.add_mask(self._total, key, -1 if v < owner else 1)
 
     def _restored(self, owner: int, held: Mapping[int, bytes]) -> bytes:
         """``owner``'s secret that is due; whoever dealt or held a wrong share is accused."""

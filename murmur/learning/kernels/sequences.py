@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -112,17 +112,30 @@ class StagedBackend(Backend):
         input_shape: (channels, height, width).
     """
 
-    def __init__(self, flat: FlatModel, input_shape: tuple[int, int, int]) -> None:
-        super().__init__(flat, input_shape)
-        self._vector = torch.empty_like(flat.vector)
-        self._parameters = stages.stored_views(flat, self._vector)
-        public = flat.views(flat.vector)
-        self._taken = _pairs(public, self._parameters)
-        self._given = _pairs(self._parameters, public)
+    @cached_property
+    def _vector(self) -> Tensor:
+        """The parameters in the backend's own layout."""
+        with torch.inference_mode(False):
+            return torch.empty_like(self._flat.vector)
+
+    @cached_property
+    def _parameters(self) -> dict[str, Tensor]:
+        """Views into it, by name."""
+        return stages.stored_views(self._flat, self._vector)
+
+    @cached_property
+    def _taken(self) -> list[tuple[Tensor, Tensor]]:
+        """What training begins with."""
+        return _pairs(self._flat.views(self._flat.vector), self._parameters)
+
+    @cached_property
+    def _given(self) -> list[tuple[Tensor, Tensor]]:
+        """What training ends with."""
+        return _pairs(self._parameters, self._flat.views(self._flat.vector))
 
     @cached_property
     def _gradient(self) -> Tensor:
-        """Of the backend's own layout; where ``gradient`` leaves it."""
+        """Of the same layout; where ``gradient`` leaves it."""
         return torch.zeros_like(self._vector)
 
     @contextmanager
@@ -140,7 +153,7 @@ class StagedBackend(Backend):
 
     def arrange(self, vector: Tensor) -> Tensor:
         """See ``Backend``."""
-        arranged = torch.empty_like(self._vector)
+        arranged = torch.empty_like(self._flat.vector)
         _copy(_pairs(self._flat.views(vector), stages.stored_views(self._flat, arranged)))
         return arranged
 
@@ -232,7 +245,7 @@ class ManualBackend(StagedBackend):
         if self._width is None:
             return super().room(count)
         channels, height, width = self._input_shape
-        rows = self._vector.new_ones(count, self._width)
+        rows = self._flat.vector.new_ones(count, self._width)
         images = rows[:, : channels * height * width].view(count, height, width, channels)
         return rows, images.permute(0, 3, 1, 2)
 
@@ -243,6 +256,12 @@ class ManualBackend(StagedBackend):
             return None
         return Lockstep(flat, self._num_classes, self.room, alone)
 
+    def rest(self) -> None:
+        """See ``Backend``: the backend's own vectors go, and the plans that point into them."""
+        self._plan.cache_clear()
+        for name in ("_vector", "_parameters", "_taken", "_given", "_gradient"):
+            self.__dict__.pop(name, None)
+
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``Backend``; the mean over the batch, in the backend's own layout."""
         self._plan(len(x), False).run(x, y, 1 / len(x), 0.0)
@@ -252,9 +271,13 @@ class ManualBackend(StagedBackend):
         """See ``Backend``; a step on the backend's own vector, without a gradient in between."""
         self._plan(len(x), True).run(x, y, -lr / len(x), retention)
 
-    def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
+    def reading(self) -> Callable[[int], Callable[[Tensor], Tensor]]:
         """See ``Backend``: layers as they are, but for what is fused or computed in bfloat16."""
         own = stages.stored_views(self._flat, self.arrange(self._flat.vector))
+        return partial(self._reader, own)
+
+    def _reader(self, own: dict[str, Tensor], batch: int) -> Callable[[Tensor], Tensor]:
+        """That of ``batch`` images, with the parameters ``own``."""
         calls: list[Callable[[Tensor], Tensor]] = []
         if self._width is not None:
             calls.append(Flatten())
@@ -262,6 +285,8 @@ class ManualBackend(StagedBackend):
             if isinstance(layer, FusedBlock):
                 parameters = stages.affine(own, name)
                 calls.append(FusedStage(layer, parameters, parameters, batch).infer)
+            elif isinstance(layer, nn.ReLU) and calls:
+                calls.append(torch.relu_)  # what it is given is read by nobody else
             elif isinstance(layer, nn.Linear | nn.Conv2d):
                 calls.append(_reading(layer, stages.affine(own, name), name in self._half))
             else:

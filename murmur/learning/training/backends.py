@@ -97,12 +97,16 @@ class Backend(ABC):
     def after_step(self, how: Optimisation) -> None:  # noqa: B027
         """Whatever a model needs after each step, of either kind. Nothing by default."""
 
-    def reader(self, batch: int) -> Callable[[Tensor], Tensor]:
-        """What computes logits of ``batch`` images (B, C, H, W), channels-last, in inference mode.
+    def reading(self) -> Callable[[int], Callable[[Tensor], Tensor]]:
+        """What makes, for B images at a time and one thread, what computes their logits.
 
-        For one thread, and for the parameters as they are now.
+        Images are (B, C, H, W), channels-last. In inference mode, and for the parameters as they
+        are now.
         """
-        return self._flat.module
+        return lambda batch: self._flat.module
+
+    def rest(self) -> None:  # noqa: B027
+        """Let go of memory as large as the model until the next training. Nothing by default."""
 
 
 class AutogradBackend(Backend):

@@ -113,7 +113,7 @@ class Trainer:
         self._loader = BatchLoader(self._backend.room, self._device)
         self._inference = Inference(
             self._module,
-            self._backend.reader,
+            self._backend.reading,
             num_classes,
             self._device,
             threads,
@@ -169,6 +169,10 @@ class Trainer:
     def parameters(self) -> NDArray[np.float32]:
         """A copy of the parameters, (d,)."""
         return self.flat.vector.cpu().numpy().copy()
+
+    def rest(self) -> None:
+        """Let go of what only training needs, until there is one."""
+        self._backend.rest()
 
     def buffers(self) -> NDArray[np.float32]:
         """A copy of the model's buffers, (num_buffers,); they are no parameters."""

@@ -7,7 +7,6 @@ refused. What ``admit`` (the owner's policy) says is asked while other writers a
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ from murmur.privacy.ledger.entry import (
     require_digest,
 )
 from murmur.privacy.ledger.log import Log
+from murmur.privacy.ledger.replies import Replies, Reply, digest_of
 from murmur.privacy.policy import Refusal
 
 _PAGE = 1_000
@@ -54,7 +54,8 @@ class Ledger:
     may share a ledger, processes open their own.
 
     Args:
-        path: the database; its ``.key``, ``.head`` and ``.lock`` files lie beside it.
+        path: the database; its ``.key``, ``.head`` and ``.lock`` files lie beside it, and the
+            folder ``.replies`` of large ones.
         create: False refuses a ledger that is not there, rather than beginning it.
         expected: the ``id`` that the ledger must have; any other is refused, and so is a new one.
         clock: gives the time that entries carry.
@@ -77,6 +78,7 @@ class Ledger:
         if expected is not None and not self.path.exists():
             raise LedgerError(f"ledger {self.path}: {expected} is missing; {_NO_OTHER}")
         self._log = Log(self.path, create=create, clock=clock, busy_seconds=busy_seconds)
+        self._replies = Replies(self._log)
         if expected not in (None, self.id):
             self.close()
             raise LedgerError(f"ledger {self.path}: is {self.id}, not {expected}; {_NO_OTHER}")
@@ -118,7 +120,7 @@ class Ledger:
         if not charges:
             return []
         with self._log.writing() as transaction:
-            batch = _Batch(self._log, transaction, admit, blocks)
+            batch = _Batch(self._log, self._replies, transaction, admit, blocks)
             outcomes = [batch.decide(charge) for charge in charges]
             batch.append()
             return outcomes
@@ -126,11 +128,11 @@ class Ledger:
     def store_reply(
         self,
         request: str,
-        reply: bytes,
+        reply: Reply,
         admit: Admission | None = None,
         *,
         keep_rounds: int = 1,
-    ) -> bytes:
+    ) -> Reply:
         """Commit the answer to ``request``; returns the bytes that may now leave.
 
         These are ``reply``, or those of another process that answered the same request first, if
@@ -139,7 +141,7 @@ class Ledger:
 
         Args:
             request: hex digest of what the server sent, as in ``Charge``.
-            reply: all that the node is about to send.
+            reply: all that the node is about to send, as one or in pieces.
             admit: the owner's policy.
             keep_rounds: of the same run, only replies of the newest so many rounds are kept; what
                 older ones answered stays answered.
@@ -154,14 +156,16 @@ class Ledger:
         with self._log.writing() as transaction:
             earlier = _answer_to(self._log, request)
             if earlier is not None:
-                kept = _admitted_reply(self._log, request, admit)
+                kept = self._admitted_reply(request, admit)
                 if kept is None:
                     raise Refusal(_reply_dropped(earlier.run, earlier.round), "already-answered")
                 return kept
             charge = _charge_for(self._log, request)
             if charge is not None:
-                _keep_reply(self._log, transaction, charge, reply, keep_rounds)
-            return reply
+                transaction.answer(charge.run, charge.round, request, digest_of(reply))
+                self._replies.put(charge, reply, keep_rounds)
+        self._replies.drop_files()
+        return reply
 
     def reply(self, request: str, admit: Admission | None = None) -> bytes | None:
         """The stored answer of an earlier identical request, byte for byte; None without one.
@@ -170,7 +174,7 @@ class Ledger:
         spent; Refusal where it refuses one. Nothing is charged again.
         """
         with self._log.reading():
-            return _admitted_reply(self._log, request, admit)
+            return self._admitted_reply(request, admit)
 
     def spent(self, client: int | str) -> ComposedEvent:
         """All that ``client`` has released in its life, equal releases counted together.
@@ -236,12 +240,35 @@ class Ledger:
         Raises LedgerError that says which entry is wrong, and how.
         """
         with self._log.verified():
-            for (request,) in self._log.execute("SELECT request FROM replies").fetchall():
-                _kept_reply(self._log, request)
+            for request in self._replies.requests():
+                self._replies.get(request, _answer_to(self._log, request))
 
     def close(self) -> None:
         """Let go of the files."""
         self._log.close()
+
+    def _admitted_reply(self, request: str, admit: Admission | None) -> bytes | None:
+        """The stored reply to ``request``, if there is one; see ``reply``.
+
+        The policy of now is asked about each release in it, as if it were made now: what the owner
+        has withdrawn since does not leave again.
+        """
+        log = self._log
+        answer = _answer_to(log, request)
+        kept = self._replies.get(request, answer)
+        if kept is None or answer is None:
+            return None
+        where = "WHERE kind = 'charge' AND run = ? AND round = ? AND request = ?"
+        for row in log.rows(where, answer.run, answer.round, request):
+            entry = log.authentic(row)
+            asked = set()
+            for client in entry.clients:
+                spent = log.history.spends[client]
+                if spent not in asked:
+                    about = (client, entry.run, entry.round, str(entry.purpose))
+                    _ask(admit, Charge(*about, request, entry.event), spent, entry.body)
+                    asked.add(spent)
+        return kept
 
     def __enter__(self) -> Ledger:
         return self
@@ -257,9 +284,15 @@ class _Batch:
     """
 
     def __init__(
-        self, log: Log, transaction: Transaction, admit: Admission | None, blocks: bool
+        self,
+        log: Log,
+        replies: Replies,
+        transaction: Transaction,
+        admit: Admission | None,
+        blocks: bool,
     ) -> None:
         self._log = log
+        self._replies = replies
         self._transaction = transaction
         self._admit = admit
         self._blocks = blocks
@@ -315,8 +348,7 @@ class _Batch:
                 f"this request was answered as round {answer.round} of run {answer.run}",
                 "other-request",
             )
-        kept = self._log.execute("SELECT 1 FROM replies WHERE request = ?", charge.request)
-        if kept.fetchone() is None:
+        if not self._replies.has(charge.request):
             return _refused(_reply_dropped(charge.run, charge.round), "already-answered")
         return Outcome(Status.ANSWERED)
 
@@ -408,56 +440,6 @@ def _charge_for(log: Log, request: str) -> Entry | None:
     """A charge for ``request``: in practice among the last entries, so found from the end."""
     where = "WHERE kind = 'charge' AND request = ? AND position > ?"
     return log.find(f"{where} ORDER BY position DESC LIMIT 1", request, log.base)
-
-
-def _keep_reply(
-    log: Log, transaction: Transaction, charge: Entry, reply: bytes, keep_rounds: int
-) -> None:
-    """Commit that the request of ``charge`` was answered, and store ``reply`` for a while.
-
-    Older replies of the same run go: only those of its newest ``keep_rounds`` rounds stay.
-    """
-    about = (charge.run, charge.round, charge.request)
-    transaction.answer(*about, hashlib.sha256(reply).hexdigest())
-    oldest = charge.round - keep_rounds
-    log.execute("DELETE FROM replies WHERE run = ? AND round <= ?", charge.run, oldest)
-    log.execute(
-        "INSERT INTO replies (run, round, request, reply) VALUES (?, ?, ?, ?)", *about, reply
-    )
-
-
-def _kept_reply(log: Log, request: str) -> bytes | None:
-    """The stored reply to ``request``, if there is one; LedgerError if it is not the one given."""
-    row = log.execute("SELECT reply FROM replies WHERE request = ?", request).fetchone()
-    if row is None:
-        return None
-    answer = _answer_to(log, request)
-    if answer is None or hashlib.sha256(row[0]).hexdigest() != answer.body:
-        raise LedgerError(f"the stored reply to request {request} is not the one that was given")
-    return row[0]
-
-
-def _admitted_reply(log: Log, request: str, admit: Admission | None) -> bytes | None:
-    """The stored reply to ``request``, if there is one; see ``Ledger.reply``.
-
-    The policy of now is asked about each release in it, as if it were made now: what the owner has
-    withdrawn since does not leave again.
-    """
-    kept = _kept_reply(log, request)
-    answer = _answer_to(log, request)
-    if kept is None or answer is None:
-        return None
-    where = "WHERE kind = 'charge' AND run = ? AND round = ? AND request = ?"
-    for row in log.rows(where, answer.run, answer.round, request):
-        entry = log.authentic(row)
-        asked = set()
-        for client in entry.clients:
-            spent = log.history.spends[client]
-            if spent not in asked:
-                about = (client, entry.run, entry.round, str(entry.purpose))
-                _ask(admit, Charge(*about, request, entry.event), spent, entry.body)
-                asked.add(spent)
-    return kept
 
 
 def _reply_dropped(run: str, round: int) -> str:

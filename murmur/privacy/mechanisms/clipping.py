@@ -11,6 +11,7 @@ size is made but the result.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,20 @@ from numpy.typing import ArrayLike, NDArray
 from murmur.common import blocks, require_finite, require_positive
 
 
-def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
+def clip_l2(x: NDArray[Any], bound: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """``x`` scaled down, where it is longer, to L2 norm ``bound`` (x / max(1, ‖x‖/C)).
 
     The norm is that of the whole array, whatever its shape. Rounding cannot carry the result
     past the bound: its norm, computed in float64, is at most ``bound``.
 
     Args:
-        x: finite floats of any shape; left as they are.
+        x: finite floats of any shape.
         bound: the largest norm allowed, C, finite and above 0.
+        out: where the result goes, of the same shape and dtype; it may be ``x`` itself. A new array
+            by default.
 
     Returns:
-        A new array of the same shape and dtype.
+        ``out``.
 
     Raises:
         ValueError: ``bound`` is out of range, or ``x`` holds NaN, infinities or no floats.
@@ -43,15 +46,19 @@ def clip_l2(x: NDArray[Any], bound: float) -> NDArray[Any]:
     largest = _largest(x)
     # In units of the largest entry, squares neither overflow nor vanish together.
     length = _norm(x, largest)
+    if out is None:
+        out = np.empty(x.shape, x.dtype)
     if float(largest) * length <= bound:
-        return x.copy()
+        if out is not x:
+            out[...] = x
+        return out
     factor = bound / length
     shrink = float(np.finfo(x.dtype).eps)
-    out = _scaled(x, largest, factor)
-    while _length(out) > bound:
+    while _scaled_length(x, largest, factor) > bound:
         factor *= 1 - shrink
         shrink *= 2
-        out = _scaled(x, largest, factor)
+    for given, scaled in zip(_blocks(x), _blocks(out), strict=True):
+        scaled[...] = given / largest * factor
     return out
 
 
@@ -89,29 +96,35 @@ def _largest(x: NDArray[Any]) -> np.float64:
 
 def _norm(x: NDArray[Any], unit: float) -> float:
     """The L2 norm of ``x`` in ``unit``; 0 for a unit of 0."""
+    return _norm_of(_blocks(x), unit)
+
+
+def _norm_of(pieces: Iterable[NDArray[Any]], unit: float) -> float:
     if unit == 0:
         return 0.0
-    flat = x.reshape(-1)
     square = 0.0
-    for block in blocks(flat.size):
-        part = np.divide(flat[block], unit, dtype=np.float64)
+    for piece in pieces:
+        part = np.divide(piece, unit, dtype=np.float64)
         square += float(part @ part)
     return math.sqrt(square)
 
 
-def _length(x: NDArray[Any]) -> float:
-    """The L2 norm, also where squares would overflow or vanish."""
-    largest = _largest(x)
-    return float(largest) * _norm(x, largest)
+def _scaled_length(x: NDArray[Any], unit: np.float64, factor: float) -> float:
+    """The L2 norm of ``x`` / ``unit`` · ``factor``, also where squares would overflow or vanish."""
+    largest = max(_largest(part) for part in _scaled(x, unit, factor))
+    return float(largest) * _norm_of(_scaled(x, unit, factor), largest)
 
 
-def _scaled(x: NDArray[Any], unit: np.float64, factor: float) -> NDArray[Any]:
-    """``x`` / ``unit`` · ``factor``, of its own dtype."""
+def _scaled(x: NDArray[Any], unit: np.float64, factor: float) -> Iterator[NDArray[Any]]:
+    """``x`` / ``unit`` · ``factor``, of its own dtype, in blocks."""
+    for part in _blocks(x):
+        yield (part / unit * factor).astype(x.dtype, copy=False)
+
+
+def _blocks(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Views of ``x``, one after the other."""
     flat = x.reshape(-1)
-    out = np.empty(flat.shape, x.dtype)
-    for block in blocks(flat.size):
-        out[block] = flat[block] / unit * factor
-    return out.reshape(x.shape)
+    return (flat[block] for block in blocks(flat.size))
 
 
 CLIP_STEPS = 1 << 20
@@ -121,8 +134,12 @@ CLIP_STEPS = 1 << 20
 _SAFE = 1 - 2.0**-30
 
 
-def truncate(x: NDArray[Any], clip: float) -> NDArray[np.int64]:
+def truncate(
+    x: NDArray[Any], clip: float, out: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """``x`` of norm at most ``clip`` in steps of clip/2²⁰, towards zero; same shape.
+
+    ``out``: where they go, a new array by default; it may be the memory of ``x``.
 
     Raises:
         ValueError: ``clip`` is out of range, or ``x`` is longer than ``clip`` or not finite.
@@ -132,9 +149,10 @@ def truncate(x: NDArray[Any], clip: float) -> NDArray[np.int64]:
     length = _norm(x, clip)
     if not length <= 1 + 2.0**-40:
         raise ValueError(f"x of norm {length * clip:g}: must be clipped to clip={clip:g} first")
-    flat = x.reshape(-1)
-    steps = np.empty(flat.shape, np.int64)
-    for block in blocks(flat.size):
-        unit = np.divide(flat[block], clip, dtype=np.float64)
-        steps[block] = np.trunc(unit * (CLIP_STEPS * _SAFE))
-    return steps.reshape(x.shape)
+    if out is None:
+        out = np.empty(x.shape, np.int64)
+    for given, steps in zip(_blocks(x), _blocks(out), strict=True):
+        unit = np.divide(given, clip, dtype=np.float64)
+        unit *= CLIP_STEPS * _SAFE
+        steps[...] = np.trunc(unit, out=unit)
+    return out

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from murmur.common import require_positive, require_probability
+from murmur.common import is_finite, require_positive, require_probability
 from murmur.privacy.budget import Budget, Cohorts
 from murmur.privacy.events import Adjacency, Event, NonPrivateEvent
 from murmur.privacy.mechanisms.clipping import CLIP_STEPS, clip_l2, truncate
@@ -94,7 +94,8 @@ class Protection(ABC):
         """What leaves the client of ``vector`` (d,): (d + extra,).
 
         ``clip``: the norm that the server states (``arrays``). ValueError if not finite.
-        ``vector`` may hold anything: what clips it takes NaN for 0.
+        ``vector`` may hold anything: what clips it takes NaN for 0. It may be overwritten, and the
+        result may lie in its memory: a model may have 10⁷ entries.
         """
 
     # Server ---------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Protection(ABC):
     def mean(
         self, number: int, total: Integers, weight: int, noise: NoiseGenerator
     ) -> NDArray[np.float64]:
-        """The mean (d,) that round ``number`` makes public, from the sum (d + extra,).
+        """The mean (d,) that round ``number`` makes public, from the sum (d + extra,); a new array.
 
         Without a ``bound``, in the units of ``total``'s integers.
         """
@@ -287,15 +288,14 @@ class Clipped(Protection):
         ``clip``: the round's norm by the server's word; None for this object's own.
         """
         norm = self.clip if clip is None else clip
-        finite = vector
-        if not np.isfinite(vector).all():
-            finite = np.nan_to_num(vector)
-        clipped = clip_l2(finite, norm)
-        steps = truncate(clipped, norm)
+        own = vector
+        if not vector.flags.writeable or not is_finite(vector):
+            own = np.nan_to_num(vector)
         if not self.clipping.adaptive:
-            return steps
-        bit = CLIP_STEPS if np.array_equal(clipped, finite) else -CLIP_STEPS
-        return np.append(steps, bit)
+            return _in_place(clip_l2(own, norm, out=own), norm)
+        clipped = clip_l2(own, norm)
+        bit = CLIP_STEPS if np.array_equal(clipped, own) else -CLIP_STEPS
+        return np.append(_in_place(clipped, norm), bit)
 
     # Server ---------------------------------------------------------------------------------
 
@@ -342,3 +342,10 @@ class Clipped(Protection):
     def restore(self, state: Mapping[str, NDArray]) -> None:
         """The clipping norm."""
         self.clip = float(state["clip"][0])
+
+
+def _in_place(clipped: NDArray[Any], norm: float) -> Integers:
+    """``truncate`` into the memory of ``clipped``, where its entries have 64 bits too."""
+    if clipped.itemsize != 8:
+        return truncate(clipped, norm)
+    return truncate(clipped, norm, out=clipped.view(np.int64))

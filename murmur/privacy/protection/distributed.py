@@ -89,8 +89,7 @@ class Distributed(Clipped):
         if not self.noise_multiplier:
             return steps
         size = len(vector)
-        shares = self._shares
-        noised = shares["vector"].privatize_integers(steps[:size], noise)
-        if not self.clipping.adaptive:
-            return noised
-        return np.append(noised, shares["bit"].privatize_integers(steps[size:], noise))
+        for name, part in (("vector", steps[:size]), ("bit", steps[size:])):
+            if len(part):
+                self._shares[name].privatize_integers(part, noise, out=part)
+        return steps

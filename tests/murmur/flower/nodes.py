@@ -1,6 +1,7 @@
 """Nodes in this process, and plain apps that know nothing of Murmur."""
 
 import contextlib
+import copy
 import importlib
 import itertools
 import os
@@ -76,7 +77,7 @@ class Nodes(InlineGrid):
             raise SilentError
         self.asked.append(message.metadata.message_type)
         reply = self.app(message, context)
-        self.replies.append(reply)
+        self.replies.append(copy.deepcopy(reply))  # a phase takes what it has read
         return reply
 
     def push_messages(self, messages):

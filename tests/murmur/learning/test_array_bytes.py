@@ -32,7 +32,14 @@ def test_what_numpy_wrote_comes_back_as_it_was(values, fortran):
     found = array_from_bytes(saved(values))
     assert found.dtype == values.dtype and found.shape == values.shape
     np.testing.assert_array_equal(found, values)
-    assert found.flags.c_contiguous and found.flags.writeable
+    assert found.flags.c_contiguous
+
+
+def test_an_array_lies_in_the_bytes_that_were_sent_and_nobody_can_change_them():
+    found = array_from_bytes(saved(np.arange(3.0)))
+    assert not found.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 1
 
 
 @pytest.mark.parametrize(

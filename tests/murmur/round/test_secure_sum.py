@@ -67,21 +67,22 @@ def test_results_with_a_neighbour_graph_are_the_same_too(tmp_path, plain_run):
 
 def test_server_receives_masked_contributions_and_nothing_else_of_the_data(tmp_path, monkeypatch):
     received = []
+    arrays = []
     plainly = InlineGrid.send_and_receive
 
     def recording(self, messages, *, timeout=None):
         replies = list(plainly(self, messages, timeout=timeout))
         received.extend(reply.content for reply in replies)
+        arrays.extend(
+            (name, array.numpy())
+            for reply in replies
+            for record in reply.content.array_records.values()
+            for name, array in record.items()
+        )
         return replies
 
     monkeypatch.setattr(InlineGrid, "send_and_receive", recording)
     run_inline(tmp_path / "run", ON, "federation.num_rounds=1", nodes=6)
-    arrays = [
-        (name, array.numpy())
-        for content in received
-        for record in content.array_records.values()
-        for name, array in record.items()
-    ]
     assert [name for name, _ in arrays] == ["masked"] * 6
     # 3 labels of 10 classes and the weight, for 6 clients: 31 coordinates of 3 bits.
     assert {array.shape for _, array in arrays} == {(1, (31 * 3 + 7) // 8)}

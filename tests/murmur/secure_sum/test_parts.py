@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from murmur.common import BLOCK
 from murmur.secure_sum import (
     Phase,
     PinnedPeers,
@@ -218,8 +219,29 @@ def test_what_is_no_point_of_the_curve_is_refused(wrong):
 def test_masks_are_the_keystream_of_aes_256_in_counter_mode():
     # NIST SP 800-38A's key for AES-256, counter 0.
     key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
-    assert masks.expand(key, 4, 8).tobytes() == masks.expand(key, 1, 32).astype("<u4").tobytes()
-    assert masks.expand(key, 16, 8).tobytes().hex() == "e568f68194cf76d6174d4cc04310a854"
+    assert mask(key, 4, 8).tobytes() == mask(key, 1, 32).astype("<u4").tobytes()
+    assert mask(key, 16, 8).tobytes().hex() == "e568f68194cf76d6174d4cc04310a854"
+
+
+def test_a_long_mask_is_one_keystream():
+    stream = mask(SECRET, 8 * (BLOCK + 3), 8).view("<u8")
+    assert np.array_equal(mask(SECRET, BLOCK + 3, 64), stream)
+
+
+def test_a_mask_that_was_added_can_be_taken_off():
+    total = np.arange(BLOCK + 3, dtype=np.uint16)
+    masks.add_mask(total, SECRET)
+    assert np.array_equal(
+        total, np.arange(BLOCK + 3, dtype=np.uint16) + mask(SECRET, len(total), 16)
+    )
+    masks.add_mask(total, SECRET, -1)
+    assert np.array_equal(total, np.arange(BLOCK + 3, dtype=np.uint16))
+
+
+def mask(key, length, bits):
+    words = np.zeros(length, masks.word(bits))
+    masks.add_mask(words, key)
+    return words
 
 
 @settings(max_examples=100)
@@ -231,6 +253,16 @@ def test_packing_takes_b_bits_and_loses_nothing(bits, length, seed):
     packed = masks.pack(words, bits)
     assert len(packed) == -(-length * bits // 8) == masks.packed_size(length, bits)
     assert np.array_equal(masks.unpack(packed, length, bits), words)
+
+
+@pytest.mark.parametrize("bits", [7, 20, 24, 32, 33, 40])
+def test_long_vectors_are_packed_as_one_string_of_bits(bits):
+    words = np.random.default_rng(bits).integers(0, 2**bits, BLOCK + 5).astype(masks.word(bits))
+    packed = masks.pack(words, bits)
+    digits = "".join(f"{int(word):0{bits}b}" for word in words)
+    digits += "0" * (-len(digits) % 8)
+    assert packed == int(digits, 2).to_bytes(len(digits) // 8, "big")
+    assert np.array_equal(masks.unpack(packed, len(words), bits), words)
 
 
 def test_packing_drops_what_is_above_the_modulus():

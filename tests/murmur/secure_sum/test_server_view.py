@@ -93,7 +93,7 @@ def test_the_running_total_stays_masked_until_the_last_mask_is_gone(monkeypatch)
     agreed = terms(4, length=20_000, bits=6)
     plain = {c: np.zeros(20_000, np.int64) for c in range(4)}
     totals, in_total = [], []
-    plainly, total = masks.expand, SecureServer.total
+    plainly, total = masks.add_mask, SecureServer.total
 
     def watched(*arguments):
         totals.extend(server._total.copy() for server in in_total)
@@ -103,7 +103,7 @@ def test_the_running_total_stays_masked_until_the_last_mask_is_gone(monkeypatch)
         in_total.append(server)
         return total(server, replies, signed)
 
-    monkeypatch.setattr(masks, "expand", watched)
+    monkeypatch.setattr(masks, "add_mask", watched)
     monkeypatch.setattr(SecureServer, "total", watched_total)
     outcome = secure_sum(agreed, plain, {3: Phase.MASK}, entropy="running total")
     assert not outcome.total.any()
@@ -114,10 +114,12 @@ def test_the_running_total_stays_masked_until_the_last_mask_is_gone(monkeypatch)
 
 def keys_used(monkeypatch, agreed, entropy=None, drops=None):
     used = []
-    plainly = masks.expand
-    monkeypatch.setattr(masks, "expand", lambda key, *a: used.append(key) or plainly(key, *a))
+    plainly = masks.add_mask
+    monkeypatch.setattr(
+        masks, "add_mask", lambda total, key, *a: used.append(key) or plainly(total, key, *a)
+    )
     secure_sum(agreed, vectors(agreed), drops, entropy=entropy)
-    monkeypatch.setattr(masks, "expand", plainly)
+    monkeypatch.setattr(masks, "add_mask", plainly)
     return used
 
 
