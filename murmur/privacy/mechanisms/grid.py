@@ -271,7 +271,7 @@ def add_noise(
     given = k.reshape(-1)
     noised = out.reshape(-1)
     for start in range(0, given.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
-        noised[block] = given[block]
-        noised[block] += sampler.sample(len(noised[block]), rng)
+        block = noised[start : start + _BLOCK]
+        block[:] = given[start : start + _BLOCK]
+        block += sampler.sample(block.size, rng)
     return out
