@@ -72,15 +72,16 @@ def messages(
     reply_bytes: int,
     repetitions: int,
     admit: Callable[[Charge, ComposedEvent], None] | None = None,
+    blocks: bool = False,
 ) -> tuple[Timings, Timings]:
     """Charging ``repetitions`` messages, and storing their replies."""
     charging, storing = Timings(), Timings()
-    run = f"{clients} {reply_bytes} {admit}"
+    run = f"{clients} {reply_bytes} {admit} {blocks}"
     reply = os.urandom(reply_bytes)
     for number in range(repetitions):
         charges = charges_of(number, clients, run)
         with charging.measure():
-            outcomes = ledger.charge(charges, admit)
+            outcomes = ledger.charge(charges, admit, blocks=blocks)
         if not all(outcome.may_compute for outcome in outcomes):
             raise RuntimeError(f"a charge was refused: {outcomes}")
         with storing.measure():
@@ -115,6 +116,8 @@ def measure(folder: Path, rounds: int) -> None:
             charging, storing = messages(ledger, clients, 1_000, repetitions)
             print(charging.row(f"charge a message for {clients} clients"))
             print(storing.row(f"store its reply of 1 kB ({clients} clients)"))
+        charging, _ = messages(ledger, 1000, 1_000, 60, blocks=True)
+        print(charging.row("charge a message for 1000 clients in blocks, as a simulation does"))
         charging, _ = messages(ledger, 50, 1_000, 100, lifetime_admission)
         print(charging.row("charge 50 clients, each with its lifetime ε computed first"))
         _, storing = messages(ledger, 50, 4_000_000, 60)

@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +40,12 @@ PROTECTED = {
     "secure": ["protection=distributed", "privacy.secure_aggregation=on"],
 }
 LONG = 1_000, 2_000  # rounds
+TINY, ALL = 10_000, 100_000  # clients of 12 examples asked in a round
+GRADIENT = """import torch
+torch.set_num_threads(1)
+model, images, labels = torch.nn.Linear(4, 10), torch.rand(12, 4), torch.zeros(12, dtype=int)
+parameters, loss = list(model.parameters()), torch.nn.functional.cross_entropy
+for _ in range({}): torch.autograd.grad(loss(model(images), labels), parameters)"""
 COHORTS = 300, 3_000  # of secure sums
 GROUPED, GROUPS = 200, 5  # clients, and into how many groups they are divided
 SCHEDULE = (
@@ -277,6 +285,36 @@ def million(bench: Bench) -> str:
     return f"{each * 1e3:.2f} ms, {two.peak / MIB:.0f} MiB"
 
 
+def step(bench: Bench) -> str:
+    """Processor time of a tiny client with one step of SGD, over PyTorch's for that gradient."""
+    many, few = (_asked(bench, f"step-{rounds}", TINY, rounds).processor for rounds in (6, 1))
+    long, short = (bench.spent("-c", GRADIENT.format(n)).processor for n in (51_000, 1_000))
+    own = (many - few) / 5 / TINY
+    return f"{own * 1e3:.2f} ms, {own / (long - short) * 50_000:.1f}×"
+
+
+def all_asked(bench: Bench) -> str:
+    """Processor time of a round of ``ALL`` tiny clients; the ledger's bytes for each."""
+    spent = [_asked(bench, f"all-{count}", count, 1).processor for count in (100, ALL)]
+    sizes = [_size(bench.folder / f"all-{count}" / "ledger.sqlite") for count in (100, ALL)]
+    return f"{spent[1] - spent[0]:.1f} s; {(sizes[1] - sizes[0]) / (ALL - 100):.1f} B"
+
+
+def _size(ledger: Path) -> int:
+    """Bytes of a database, with what still stood in its log."""
+    with closing(sqlite3.connect(ledger)) as opened:
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return ledger.stat().st_size
+
+
+def _asked(bench: Bench, name: str, count: int, rounds: int) -> Spent:
+    """A run in which ``count`` of ``ALL`` clients take one step in each round."""
+    words = [*bench.tiny_data(), f"federation.num_clients={ALL}"]
+    words += [f"federation.num_rounds={rounds}"]
+    words += [f"federation.clients_per_round={count}", "strategy.local.epochs=1"]
+    return bench.run(name, *words)
+
+
 ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
     "iid": ("10⁶ against 10³ clients, IID: the whole run's CPU", lambda b: set_up(b, "iid")),
     "dirichlet": ("the same, Dirichlet", lambda b: set_up(b, "dirichlet")),
@@ -285,6 +323,8 @@ ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
     "report": ("`murmur report` of it against 10³: CPU, peak", report),
     "schedule": ("1,000 rounds of 10⁴ drawn clients beside 10", schedule),
     "refusal": ("too many clients for MNIST: CPU until the refusal", refusal),
+    "step": ("a tiny client's step: CPU, and over PyTorch's for its gradient", step),
+    "all_asked": ("10⁵ clients all asked in a round: CPU; ledger for each", all_asked),
     "rounds": ("what a round costs beside its clients; dp_fedavg's against fedavg's", rounds),
     **{
         name: (
