@@ -83,17 +83,19 @@ class LocalTraining:
             "steps": sgd.steps,
             "proximal_mu": proximal_mu,
         }
-        self._ahead: dict[tuple[int, int], NDArray[np.float32]] = {}
+        self._ahead: dict[tuple[int, int], tuple[Share, NDArray[np.float32]]] = {}
 
     def train(self, task: Task, data: LocalData, shares: Shares) -> NDArray[np.float32]:
         """The parameters (d,) after training.
 
-        ``shares``: gives this client's part, from its task and data; what it is asked here it must
-        have answered to ``train_ahead`` alike. What was trained ahead is used once and dropped.
+        ``shares``: gives this client's part, from its task and data. What was trained ahead is used
+        once and dropped.
         """
-        share = shares(task, data)
-        model = self._ahead.pop((task.round, task.client), None)
-        if model is None:
+        ahead = self._ahead.pop((task.round, task.client), None)
+        if ahead is not None:
+            share, model = ahead
+        else:
+            share = shares(task, data)
             self.trainer.load(share.start)
             model = self.trainer.train(
                 data.images,
@@ -120,8 +122,8 @@ class LocalTraining:
         data = asked[0][1]
         parts = [shares(task, data) for task, data in asked]
         models = stack.train(data.images, data.labels, parts, **self.how)
-        for (task, _), model in zip(asked, models, strict=True):
-            self._ahead[task.round, task.client] = model
+        for (task, _), share, model in zip(asked, parts, models, strict=True):
+            self._ahead[task.round, task.client] = share, model
 
 
 class PrivateTraining:
