@@ -60,8 +60,8 @@ def bits_of(value: Any) -> Iterator[bytes]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from bits_of(each)
-    elif isinstance(value, bytes):
-        yield value
+    elif isinstance(value, bytes | bytearray | memoryview):
+        yield bytes(value)
     elif isinstance(value, str | int | float | np.generic):
         yield repr(value).encode()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -378,19 +378,25 @@ class Sum:
         codec: of the contributions.
         weight: of all clients together.
         clients: who is in it.
+        alone: the packed release of the only client; None where there is none, or another part.
     """
 
     codec: Codec
     weight: int = 0
     clients: list[int] = field(default_factory=list)
+    alone: NDArray | None = None
 
     @cached_property
     def total(self) -> Integers:
         """The integers, of the codec's shape.
 
-        Made when they are first needed: a server waits for its clients without them.
+        Made when they are first needed: a server waits for its clients without them, and the
+        release of a single client travels as it is.
         """
-        return np.zeros(self.codec.shape, np.int64)
+        total = np.zeros(self.codec.shape, np.int64)
+        if self.alone is not None:
+            self.codec.add_to(total, self.alone, self.weight)
+        return total
 
     def add(self, client: int, packed: NDArray, weight: int = 1) -> None:
         """Add one client's packed release.
@@ -399,7 +405,12 @@ class Sum:
             MalformedError: no honest client could have sent it; nothing is added then.
         """
         self._require_weight(weight, 1)
-        self.codec.add_to(self.total, packed, weight)
+        if self.clients:
+            self.codec.add_to(self.total, packed, weight)
+            self.alone = None
+        else:
+            self.codec.check(packed)
+            self.alone = packed
         self.weight += weight
         self.clients.append(client)
 
@@ -416,6 +427,7 @@ class Sum:
         """
         self._require_weight(weight, len(clients))
         self.total += self.codec.check_total(total, weight)
+        self.alone = None
         self.weight += weight
         self.clients.extend(clients)
 

@@ -38,10 +38,11 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -604,10 +605,14 @@ def unsealed(stored: Reply) -> RecordDict:
     header = json.loads(bytes(pieces[0][8:start]))
     report = json.loads(header.pop("__metadata__")["report"])
     content = RecordDict({"report": ConfigRecord(report)})
+    places = list(accumulate(map(len, pieces), initial=-start))  # where each piece begins
     arrays = {}
     for name, about in header.items():
         begin, end = about["data_offsets"]
-        values = _between(pieces, start + begin, start + end)
+        values = (
+            piece[max(begin - place, 0) : max(end - place, 0)]
+            for place, piece in zip(places, pieces, strict=False)
+        )
         # As Flower's ``Array(array)`` has it, but that the values are copied once.
         kind, shape = np.dtype(_KINDS[about["dtype"]]), tuple(about["shape"])
         start_of = {"descr": kind.str, "fortran_order": False, "shape": shape}
@@ -618,15 +623,6 @@ def unsealed(stored: Reply) -> RecordDict:
     if arrays:
         content["contribution"] = ArrayRecord(arrays)
     return content
-
-
-def _between(pieces: Iterable[memoryview], begin: int, end: int) -> Iterator[memoryview]:
-    """The bytes from ``begin`` to ``end`` of ``pieces`` that follow each other."""
-    for piece in pieces:
-        if begin < len(piece) and end > 0:
-            yield piece[max(begin, 0) : end]
-        begin -= len(piece)
-        end -= len(piece)
 
 
 # Collect: the node halves of ``murmur.round.summation`` -----------------------------------------
@@ -698,27 +694,29 @@ class PlainSum:
     """The node's sum (int64); the release of a single client stays in its compact form.
 
     A server reads it: it hides no client from whoever reads messages, and is charged so.
+
+    Attributes
+    ----------
+    arrays : dict
+        ``sum``: int64 of the codec's shape, or the one client's packed release.
     """
 
     def __init__(self) -> None:
         self._sum: Sum | None = None
-        self._alone: tuple[int, NDArray, int] | None = None  # who is in no sum yet
+        self.arrays: dict[str, NDArray] = {}
 
     def event(self, client: int, planned: Planned) -> Event:
         """The server may be told of a single client: nothing is hidden."""
         return planned.event
 
     def add(self, client: int, codec: Codec, packed: NDArray, weight: int) -> None:
-        """Add to the sum, which begins with the second client."""
+        """Add to the sum."""
         if self._sum is None:
             self._sum = Sum(codec)
-            codec.check(packed)
-            self._alone = client, packed, weight
-            return
-        if self._alone is not None:
-            self._sum.add(*self._alone)
-            self._alone = None
         self._sum.add(client, packed, weight)
+        self.arrays = {"sum": packed}
+        if self._sum.alone is None:
+            self.arrays = {"sum": self._sum.total}
 
     def keep(self) -> None:
         """Nothing."""
@@ -726,8 +724,6 @@ class PlainSum:
     @property
     def clients(self) -> list[int]:
         """Whose releases are in the sum."""
-        if self._alone is not None:
-            return [self._alone[0]]
         if self._sum is None:
             return []
         return self._sum.clients
@@ -735,20 +731,9 @@ class PlainSum:
     def report(self) -> dict[str, Any]:
         """The sum's weight, and whether it is one client's packed release."""
         weight = 0
-        if self._alone is not None:
-            weight = self._alone[2]
-        elif self._sum is not None:
+        if self._sum is not None:
             weight = self._sum.weight
-        return {"weight": weight, "packed": self._alone is not None}
-
-    @property
-    def arrays(self) -> dict[str, NDArray]:
-        """``sum``: int64 of the codec's shape, or the one client's packed release."""
-        if self._alone is not None:
-            return {"sum": self._alone[1]}
-        if self._sum is None:
-            return {}
-        return {"sum": self._sum.total}
+        return {"weight": weight, "packed": len(self.clients) == 1}
 
 
 class SideBySide:
