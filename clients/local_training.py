@@ -112,8 +112,9 @@ class LocalTraining:
     def train_ahead(self, asked: Sequence[tuple[Task, LocalData]], shares: Shares) -> None:
         """Train for all of ``asked`` as one stack, where the model allows it (see ``Client``).
 
-        Does nothing where it does not: ``train`` then trains one by one. Results differ from those
-        by the rounding of sums only. What an earlier stack has left is dropped.
+        Does nothing where it does not, or for those whom the stack leaves out: ``train`` then
+        trains them one by one. On a GPU results differ from that by the rounding of sums. What an
+        earlier stack has left is dropped.
         """
         self._ahead.clear()
         stack = self.trainer.stack
@@ -123,7 +124,8 @@ class LocalTraining:
         parts = [shares(task, data) for task, data in asked]
         models = stack.train(data.images, data.labels, parts, **self.how)
         for (task, _), share, model in zip(asked, parts, models, strict=True):
-            self._ahead[task.round, task.client] = share, model
+            if model is not None:
+                self._ahead[task.round, task.client] = share, model
 
 
 class PrivateTraining:

@@ -49,6 +49,14 @@ def test_stacked_runs_are_those_of_clients_one_by_one(tmp_path, settings) -> Non
     assert [row["failed"] for row in stacked_rows] == [{}] * len(stacked_rows)
 
 
+def test_tiny_clients_too_few_for_one_product_train_alone(tmp_path) -> None:
+    few = ["strategy=fedavg", "privacy=none", "model=linear", "federation.clients_per_round=3"]
+    alone, _ = run(tmp_path / "alone", "compute.stack=1", *few)
+    together, rows = run(tmp_path / "together", *few)
+    assert [row["answered"] for row in rows[1:]] == [3, 3]
+    np.testing.assert_array_equal(together, alone)
+
+
 def test_a_stacked_release_is_charged_as_any_other(tmp_path) -> None:
     settings = ["strategy=privatekt", "strategy.K=4", "privacy.noise=seeded"]
     spends = []
