@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.client.mod.secure_aggregation.secaggplus_mod import secaggplus_mod
 from flwr.common import (
     Code,
@@ -47,7 +47,7 @@ from benchmarks.machine import describe_machine
 from murmur.learning.codec import BitCodec
 from murmur.privacy.events import NonPrivateEvent
 from murmur.round.cohorts import ALIKE
-from murmur.round.host import SecureParties, SimulatedHome
+from murmur.round.host import SecureParties, SimulatedHome, sealed, unsealed
 from murmur.round.phase import Outcome
 from murmur.round.secure_summation import Release, SecureSummation, Sums
 from murmur.secure_sum import SecureSumSettings
@@ -152,8 +152,7 @@ def ours(
         for client in left:
             collector.add(client, codec, codec.pack(vectors[client]), 1)
         collector.keep()
-        arrays = {name: Array(values) for name, values in collector.arrays.items()}
-        masked = ArrayRecord(arrays)
+        masked = unsealed(sealed(collector, {})).array_records["contribution"]
         cost.client_seconds += clock() - start
         cost.up += len(recorddict_to_proto(RecordDict({"c": masked})).SerializeToString())
         grid.paused += clock() - pause
