@@ -47,7 +47,23 @@ model, images, labels = torch.nn.Linear(4, 10), torch.rand(12, 4), torch.zeros(1
 parameters, loss = list(model.parameters()), torch.nn.functional.cross_entropy
 for _ in range({}): torch.autograd.grad(loss(model(images), labels), parameters)"""
 COHORTS = 300, 3_000  # of secure sums
+SIMULATED = 10  # rounds, since one is soon over
 GROUPED, GROUPS = 200, 5  # clients, and into how many groups they are divided
+PACKED = 20, 24, 40  # bits
+PACKING = """
+import time, numpy as np
+from murmur.secure_sum import masks
+words = np.arange({size}, dtype=masks.word({bits}))
+def least(call):
+    found = []
+    for _ in range(5):
+        begun = time.process_time()
+        call()
+        found.append(time.process_time() - begun)
+    return min(found)
+pack = least(lambda: masks.pack(words, {bits}))
+print(pack / least(lambda: masks.add_mask(words, bytes(32))))
+"""
 SCHEDULE = (
     "from murmur.round.cohorts import Schedule as S; S('random', {}, 10**4, {}, 1).participations"
 )
@@ -224,6 +240,14 @@ def rounds(bench: Bench) -> str:
     return f"{cost['fedavg'] * 1e3:.0f} ms; {cost['dp_fedavg'] / cost['fedavg']:.1f}×"
 
 
+def packing(bench: Bench) -> str:
+    """Processor time to pack 10⁶ words at so many bits over that of expanding their mask."""
+    ratios = []
+    for bits in PACKED:
+        ratios.append(float(bench.spent("-c", PACKING.format(size=10**6, bits=bits)).last))
+    return ", ".join(f"{ratio:.1f}×" for ratio in ratios)
+
+
 def sums(bench: Bench) -> str:
     """Processor time of a secure sum for each client and neighbour, of 3,000 over 300 clients."""
     few, many = (_of_a_neighbour(bench, clients) for clients in COHORTS)
@@ -244,20 +268,16 @@ def masks(bench: Bench) -> str:
     """Processor time of a round of 1,000 clients with real masks over that with simulated ones."""
     words = ["dataset=digits", "protection=distributed", "federation.num_clients=1000"]
     words += ["privacy.secure_sum.server=honest"]
-    one, two = (
-        bench.run(
-            f"simulated-{count}",
-            *words,
-            "privacy.secure_aggregation=simulated",
-            f"federation.num_rounds={count}",
-        ).processor
-        for count in (1, 2)
-    )
-    real = bench.run(
-        "real", *words, "privacy.secure_aggregation=on", "federation.num_rounds=1"
-    ).processor
-    simulated = two - one
-    return f"{(real - one + simulated) / simulated:.0f}× ({real - one + simulated:.1f} ms a client)"
+
+    def spent(mode: str, rounds: int) -> float:
+        """Of so many rounds, and the start."""
+        more = [f"privacy.secure_aggregation={mode}", f"federation.num_rounds={rounds}"]
+        return bench.run(f"{mode}-{rounds}", *words, *more).processor
+
+    one, many = spent("simulated", 1), spent("simulated", 1 + SIMULATED)
+    simulated = (many - one) / SIMULATED
+    real = spent("on", 1) - one + simulated
+    return f"{real / simulated:.0f}× ({real:.1f} and {simulated:.2f} ms a client)"
 
 
 def groups(bench: Bench) -> str:
@@ -333,6 +353,7 @@ ROWS: dict[str, tuple[str, Callable[[Bench], str]]] = {
         )
         for name in PROTECTED
     },
+    "packing": ("packing 20, 24, 40 bits beside expanding the mask: CPU", packing),
     "sums": ("secure sums, CPU for each client and neighbour: n = 3,000 against 300", sums),
     "groups": (
         f"{GROUPED} clients against a server that lies: in {GROUPS} groups beside one graph",
