@@ -195,7 +195,7 @@ def _size(words: tuple[str, ...]) -> int:
 def answer_without_data(monkeypatch, release):
     """Let each charged client release ``release(half, task)`` in place of what it has learnt."""
 
-    def released(host, task, collector):
+    def released(host, task, collector, data):
         half = host._half(task)
         codec = half.codec(task)
         packed = codec.pack(release(half, task))

@@ -363,7 +363,7 @@ def test_a_model_with_constants_and_activations_in_place_runs_with_dpsgd(tmp_pat
     ready.run()
     assert ready.folder.rows()[-1]["failed"] == {}
     with Ledger(ready.folder.ledger_path, create=False) as ledger:
-        assert sum(entry.client is not None for entry in ledger.entries()) == 4
+        assert ledger.releases() == 4
 
 
 def test_every_strategy_takes_constants_in_buffers(tmp_path, monkeypatch):
