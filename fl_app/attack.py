@@ -171,7 +171,8 @@ class Messages:
         """
         if isinstance(source, LocalData) and not self.trains_alone:
             return self.client.answer(self.task, source, noise)
-        return self.client.privatize(self.result(source), self.task, noise)
+        # A copy: it may be overwritten, and the same result is released again.
+        return self.client.privatize(self.result(source).copy(), self.task, noise)
 
     def integers(self, release: NDArray) -> NDArray:
         """What ``release`` adds to a sum: packed, and weighted as in the run."""
