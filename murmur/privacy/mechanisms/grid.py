@@ -223,17 +223,13 @@ class GridMechanism(ABC):
         integers = Grid(self.grid, self.dimension).quantize(x)
         return np.multiply(self.privatize_integers(integers, rng), self.grid, dtype=np.float64)
 
-    def privatize_integers(
-        self, k: NDArray[Any], rng: NoiseGenerator, out: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    def privatize_integers(self, k: NDArray[Any], rng: NoiseGenerator) -> NDArray[np.int64]:
         """Add noise to ``k``, integers in grid steps; the result can be summed exactly.
-
-        ``out``: where it goes, a new array by default; it may be ``k`` itself.
 
         Raises:
             ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
         """
-        return add_noise(k, self._sampler(), rng, out)
+        return add_noise(k, self._sampler(), rng)
 
 
 def in_steps(name: str, value: float, step: float) -> Fraction:
@@ -248,15 +244,8 @@ def in_steps(name: str, value: float, step: float) -> Fraction:
     return steps
 
 
-def add_noise(
-    k: NDArray[Any],
-    sampler: Sampler,
-    rng: NoiseGenerator,
-    out: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """``k`` plus one draw of ``sampler.sample(n, rng)`` per entry.
-
-    ``out``: where it goes, a new array by default; it may be ``k`` itself.
+def add_noise(k: NDArray[Any], sampler: Sampler, rng: NoiseGenerator) -> NDArray[np.int64]:
+    """``k`` plus one draw of ``sampler.sample(n, rng)`` per entry, as a new array.
 
     Raises:
         ValueError: ``k`` does not hold integers, or one is beyond ±2⁶⁰.
@@ -266,12 +255,8 @@ def add_noise(
         raise ValueError(f"k of dtype {k.dtype}: must hold integers")
     if k.size and not -_LARGEST_INPUT <= int(k.min()) <= int(k.max()) <= _LARGEST_INPUT:
         raise ValueError("k: must lie within ±2**60")
-    if out is None:
-        out = np.empty(k.shape, np.int64)
-    given = k.reshape(-1)
-    noised = out.reshape(-1)
-    for start in range(0, given.size, _BLOCK):
-        block = noised[start : start + _BLOCK]
-        block[:] = given[start : start + _BLOCK]
+    out = k.astype(np.int64).reshape(-1)
+    for start in range(0, out.size, _BLOCK):
+        block = out[start : start + _BLOCK]
         block += sampler.sample(block.size, rng)
-    return out
+    return out.reshape(k.shape)

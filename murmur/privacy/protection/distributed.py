@@ -89,7 +89,7 @@ class Distributed(Clipped):
         if not self.noise_multiplier:
             return steps
         size = len(vector)
-        for name, part in (("vector", steps[:size]), ("bit", steps[size:])):
-            if len(part):
-                self._shares[name].privatize_integers(part, noise, out=part)
-        return steps
+        noised = self._shares["vector"].privatize_integers(steps[:size], noise)
+        if not self.clipping.adaptive:
+            return noised
+        return np.append(noised, self._shares["bit"].privatize_integers(steps[size:], noise))
