@@ -220,8 +220,10 @@ def test_duplicates_and_strangers_change_nothing(name):
     once = reply(messages[0], report, {"sum": total})
     stranger = reply(messages[0], report, {"sum": total})
     stranger.metadata.__dict__["_src_node_id"] = 99
-    strategy, expected = aggregate(name, [once])
-    again, model = aggregate(name, [once, copy.deepcopy(once), stranger])
+    twice = copy.deepcopy(once)  # a reply that was read is empty
+    alone = copy.deepcopy(once)
+    strategy, expected = aggregate(name, [alone])
+    again, model = aggregate(name, [once, twice, stranger])
     np.testing.assert_array_equal(model, expected)
     assert again.round.answered == strategy.round.answered
     assert len(again.round.answered) == 6 and again.round.failed == {}
