@@ -103,19 +103,22 @@ class Codec(Protocol):
             MalformedError: ``packed`` has a wrong type, shape or value.
         """
 
+    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
+        """Add one client's packed release, ``weight`` times, to ``total`` of ``shape``, in place.
+
+        Raises:
+            MalformedError: as ``check``; nothing is added then.
+        """
+
     def expand(self, packed: NDArray, weight: int) -> Integers:
         """The integers that one client's packed release adds to the sum.
 
         Raises:
             MalformedError: as ``check``.
         """
-
-    def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
-        """Add what ``expand`` gives to ``total``, in place.
-
-        Raises:
-            MalformedError: as ``check``; nothing is added then.
-        """
+        total = np.zeros(self.shape, np.int64)
+        self.add_to(total, packed, weight)
+        return total
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """``total`` if it can be a sum of releases of total ``weight``.
@@ -133,7 +136,7 @@ class Codec(Protocol):
 
 
 @dataclass(frozen=True)
-class LabelCodec:
+class LabelCodec(Codec):
     """Labels: bytes on the wire, a histogram when summed.
 
     Attributes:
@@ -164,12 +167,6 @@ class LabelCodec:
         if packed.size and packed.max() >= self.categories:
             raise MalformedError(f"label {packed.max()} is outside 0..{self.categories - 1}")
 
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """A one-hot row for each label, times ``weight``."""
-        total = np.zeros(self.shape, np.int64)
-        self.add_to(total, packed, weight)
-        return total
-
     def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
         """``weight`` in each row."""
         self.check(packed)
@@ -193,7 +190,7 @@ class LabelCodec:
 
 
 @dataclass(frozen=True)
-class BitCodec:
+class BitCodec(Codec):
     """Bits: 8 for each byte on the wire, counts of ones when summed.
 
     Attributes:
@@ -220,14 +217,10 @@ class BitCodec:
         """Any bytes of the right number."""
         require_array(packed, np.uint8, (self.packed_bytes,))
 
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """The bits as integers, times ``weight``."""
-        self.check(packed)
-        return np.unpackbits(packed, count=self.size).astype(np.int64) * weight
-
     def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
         """``weight`` to the count of each one."""
-        total += self.expand(packed, weight)
+        self.check(packed)
+        total += np.unpackbits(packed, count=self.size).astype(np.int64) * weight
 
     def check_total(self, total: NDArray, weight: int) -> Integers:
         """Every count lies between 0 and the total weight."""
@@ -247,7 +240,7 @@ class BitCodec:
 
 
 @dataclass(frozen=True)
-class WeightCodec:
+class WeightCodec(Codec):
     """Real numbers: float32 on the wire, fixed point when summed.
 
     A value is bounded, so that the sum of total weight W stays below 2^63 as long as W · bound <
@@ -291,14 +284,8 @@ class WeightCodec:
                 raise MalformedError("a weight is not finite")
             raise MalformedError(f"a weight exceeds {self.bound:g} in absolute value")
 
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """round(value · 2^fraction_bits) · weight."""
-        total = np.zeros(self.shape, np.int64)
-        self.add_to(total, packed, weight)
-        return total
-
     def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
-        """In blocks."""
+        """round(value · 2^fraction_bits) · weight, in blocks."""
         self.check(packed)
         for block in blocks(packed.size):
             # A product with a power of two is exact, and several times faster than ldexp.
@@ -451,7 +438,7 @@ LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class GridCodec:
+class GridCodec(Codec):
     """``size`` integers in steps of ``grid``: int32 on the wire, 64 bits when summed.
 
     Attributes:
@@ -496,14 +483,8 @@ class GridCodec:
         require_array(packed, np.int32, self.shape)
         self._within(packed, 1)
 
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """The integers, times ``weight``."""
-        total = np.zeros(self.shape, np.int64)
-        self.add_to(total, packed, weight)
-        return total
-
     def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
-        """In blocks."""
+        """The integers, times ``weight``, in blocks."""
         self.check(packed)
         for block in blocks(packed.size):
             total[block] += packed[block].astype(np.int64) * weight

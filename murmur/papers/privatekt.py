@@ -316,7 +316,7 @@ def _vote_noise(budget: Budget, count: int) -> DistributedGaussian | None:
 
 
 @dataclass(frozen=True)
-class OwnLabelCodec:
+class OwnLabelCodec(Codec):
     """Labels of images that each client has to itself. See ``Codec``.
 
     One client sends ``count`` cells, image · ``categories`` + label; summed they are a histogram
@@ -355,12 +355,6 @@ class OwnLabelCodec:
             raise forms.MalformedError("cells are not those of one client's images")
         if images[-1] >= self.shape[0]:
             raise forms.MalformedError(f"image {images[-1]} was not asked about")
-
-    def expand(self, packed: NDArray, weight: int) -> Integers:
-        """``weight`` in each of one client's cells."""
-        total = np.zeros(self.shape, np.int64)
-        self.add_to(total, packed, weight)
-        return total
 
     def add_to(self, total: Integers, packed: NDArray, weight: int) -> None:
         """``weight`` to each of one client's cells."""

@@ -563,9 +563,13 @@ class Host:
 # Seal ------------------------------------------------------------------------------------------
 
 
-# What replies hold, by the names that safetensors gives to types.
-_KINDS = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
-_NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}
+# Plain numbers by the names that safetensors has for them: a codec of one's own may pack any.
+_CODES = {
+    **{"BOOL": "?", "U8": "u1", "U16": "u2", "U32": "u4", "U64": "u8"},
+    **{"I8": "i1", "I16": "i2", "I32": "i4", "I64": "i8", "F16": "f2", "F32": "f4", "F64": "f8"},
+}
+_KINDS = {name: np.dtype(code) for name, code in _CODES.items()}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def sealed(collector: Collector, refused: dict[int, str]) -> Reply:
@@ -614,7 +618,7 @@ def unsealed(stored: Reply) -> RecordDict:
             for place, piece in zip(places, pieces, strict=False)
         )
         # As Flower's ``Array(array)`` has it, but that the values are copied once.
-        kind, shape = np.dtype(_KINDS[about["dtype"]]), tuple(about["shape"])
+        kind, shape = _KINDS[about["dtype"]], tuple(about["shape"])
         start_of = {"descr": kind.str, "fortran_order": False, "shape": shape}
         file = io.BytesIO()
         np.lib.format.write_array_header_1_0(file, start_of)

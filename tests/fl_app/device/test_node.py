@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from safetensors.numpy import load
 
 from fl_app.config.composition import compose
 from fl_app.run.hosts import SimulatedData, SimulatedHost
+from murmur.learning.codec import array_from_bytes
 from murmur.privacy.events import Hiding
 from murmur.privacy.mechanisms import RandomizedResponse
 from murmur.round.host import PlainSum, SimulatedHome, sealed, unsealed
@@ -225,3 +227,20 @@ def test_the_run_s_seed_tells_nothing_about_noise_of_the_operating_system(tmp_pa
     words = "privacy.noise=os", *NOISE
     one, two = make_node(tmp_path / "one", *words), make_node(tmp_path / "two", *words)
     assert noise_of(one) != noise_of(two)
+
+
+@pytest.mark.parametrize("code", ["?", "u1", "u2", "u4", "u8", "i1", "i4", "i8", "f2", "f4", "f8"])
+def test_a_reply_is_a_file_of_safetensors_whatever_numbers_a_codec_packs(code):
+    values = np.arange(6).reshape(2, 3).astype(code)
+    for contribution in (values, list(values)):
+        collector = PlainSum()
+        collector.arrays = {"sum": contribution}
+        pieces = sealed(collector, {4: "no"})
+        file = b"".join(pieces)
+        np.testing.assert_array_equal(load(file)["sum"], values)
+        for stored in (pieces, file):
+            reply = unsealed(stored)
+            found = array_from_bytes(reply["contribution"]["sum"].data)
+            assert found.dtype == values.dtype
+            np.testing.assert_array_equal(found, values)
+            assert reply["report"]["refused"] == [4]
