@@ -81,16 +81,10 @@ class Bench:
             federation = f"num-supernodes={work.clients} client-resources-num-cpus=1"
             rows = data / "rounds.jsonl"
             rows.unlink(missing_ok=True)
+            flwr = str(FLOWER / "flwr")
             return processes.rounds(
                 [
-                    *(
-                        str(FLOWER / "flwr"),
-                        "run",
-                        str(app),
-                        "--stream",
-                        "--run-config",
-                        str(config),
-                    ),
+                    *(flwr, "run", str(app), "--stream", "--run-config", str(config)),
                     *("--federation-config", f"{federation} init-args-num-cpus=2"),
                 ],
                 rows,
