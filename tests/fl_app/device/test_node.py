@@ -1,6 +1,7 @@
 """A node keeps its clients' promises whatever the server asks."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -232,7 +233,8 @@ def test_the_run_s_seed_tells_nothing_about_noise_of_the_operating_system(tmp_pa
 @pytest.mark.parametrize("code", ["?", "u1", "u2", "u4", "u8", "i1", "i4", "i8", "f2", "f4", "f8"])
 def test_a_reply_is_a_file_of_safetensors_whatever_numbers_a_codec_packs(code):
     values = np.arange(6).reshape(2, 3).astype(code)
-    for contribution in (values, list(values)):
+    contributions: list[Any] = [values, list(values)]
+    for contribution in contributions:
         collector = PlainSum()
         collector.arrays = {"sum": contribution}
         pieces = sealed(collector, {4: "no"})
