@@ -284,13 +284,14 @@ def run(overrides: list[str]) -> int:
     """
     from fl_app.config.building import build
     from fl_app.config.composition import compose
-    from murmur.round.task import RunError
+    from fl_app.run.prepare import closing_note, opening_lines, prepare, require_data
 
     console = fl_app.console.console()
-    # First of all: importing PyTorch and validating take as long as what the engine starts.
+    require_data(overrides)
+    # Importing PyTorch and validating take as long as what the engine starts.
     build(compose(overrides).engine, "engine").begin()
-    from fl_app.run.prepare import closing_note, opening_lines, prepare
     from fl_app.run.progress import LiveProgress, show_end
+    from murmur.round.task import RunError
 
     ready = prepare(overrides)
     folder, experiment = ready.folder, ready.experiment

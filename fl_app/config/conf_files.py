@@ -117,7 +117,7 @@ def _read(conf: Path, path: Path) -> tuple[Any, list[Slot]]:
     import yaml  # which `murmur --help` does without
 
     text = path.read_text(encoding="utf-8")
-    content = yaml.safe_load(text) or {}
+    content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     # Hydra's own marker: such a file holds paths from the top, others those of their group.
     place = ""
     if "@package _global_" not in text:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,7 @@ from fl_app.config.building import build
 from fl_app.config.composition import compose, decided, key_names, suited, unlike_defaults
 from fl_app.config.errors import ConfigError
 from fl_app.config.overrides import absolute_paths, new_run_dir, quoted
-from fl_app.run.population import population
-from fl_app.run.results import RunFolder
+from fl_app.run.population import image_population, population
 from murmur.learning.metrics import chance, is_at_chance
 from murmur.privacy.accounting import Threat
 from murmur.privacy.budget import Budget
@@ -32,6 +32,7 @@ from murmur.privacy.statement import THREATS, UNITS
 
 if TYPE_CHECKING:
     from fl_app.run.experiment import Experiment
+    from fl_app.run.results import RunFolder
 
 ENOUGH = 3.0  # signal over noise from which on noise costs little
 _LITTLE = 1.5
@@ -94,6 +95,8 @@ def prepare(
     if config.run_name is None:
         words.append(f"run_name={quoted(Path(path.name))}")  # a copy of the folder stays this run
     experiment, engine = validated(overrides), build(config.engine, "engine")
+    from fl_app.run.results import RunFolder
+
     folder = RunFolder(base / path)
     with folder.claim():
         experiment.checkpoint(folder)
@@ -107,12 +110,29 @@ def validated(overrides: Sequence[str]) -> Experiment:
     Components check their own settings. One that trips over a value of another kind than its
     default's (a list for a number) was given a bad value; any other exception is its own bug.
     """
-    config = compose(overrides)
-    try:
+    with _in_typed_words(overrides) as config:
         population(config)  # data that do not fit are refused before PyTorch is imported
         from fl_app.run.experiment import Experiment
 
         return Experiment(config)
+
+
+def require_data(overrides: Sequence[str]) -> None:
+    """Refuse data that cannot be read or shared out, before anything slow is imported or started.
+
+    Raises:
+        ConfigError: the settings do not fit the data.
+    """
+    with _in_typed_words(overrides) as config:
+        image_population(config)
+
+
+@contextmanager
+def _in_typed_words(overrides: Sequence[str]) -> Iterator[DictConfig]:
+    """The configuration; what refuses it inside is about keys and values as they were typed."""
+    config = compose(overrides)
+    try:
+        yield config
     except ConfigError as error:
         raise ConfigError(_with_typed_key(str(error), config)) from error
     except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:

@@ -41,8 +41,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # which loads its special functions when one is used: they are slow to load
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtrc, chdtri, ndtr, ndtri, stdtrit
 
 from murmur.common import require_probability
 from murmur.privacy.accounting.gaussian import epsilon_of_mu
@@ -159,14 +159,11 @@ def clopper_pearson(
     Returns:
         Lower and upper bounds, shape (k,) each.
     """
-    # Needs SciPy's special functions, which cost a tenth of a second to import.
-    from scipy.special import betaincinv
-
     successes = np.asarray(successes, dtype=np.float64)
     failures = trials - successes
     # At the ends the quantile has no argument: a bound of 0 or 1 is the exact one there.
-    low = betaincinv(np.maximum(successes, 1), failures + 1, error)
-    high = betaincinv(successes + 1, np.maximum(failures, 1), 1 - error)
+    low = scipy.special.betaincinv(np.maximum(successes, 1), failures + 1, error)
+    high = scipy.special.betaincinv(successes + 1, np.maximum(failures, 1), 1 - error)
     return np.where(successes > 0, low, 0.0), np.where(failures > 0, high, 1.0)
 
 
@@ -330,12 +327,18 @@ def normal_fit(
     freedom = x.size - 1
     error = (1 - confidence) / 2
     # Two-sided, for the sign of the distance is taken from the same runs.
-    margin = float(stdtrit(freedom, 1 - error / 2)) * float(gaps.std()) / math.sqrt(freedom)
+    margin = (
+        float(scipy.special.stdtrit(freedom, 1 - error / 2))
+        * float(gaps.std())
+        / math.sqrt(freedom)
+    )
     least = abs(float(gaps.mean())) - margin
     squares = x.size * float(x.var())
     if squares == 0:
         return math.inf if least > 0 else 0.0
-    return epsilon_of_mu(least / math.sqrt(squares / float(chdtri(freedom, 1 - error))), delta)
+    return epsilon_of_mu(
+        least / math.sqrt(squares / float(scipy.special.chdtri(freedom, 1 - error))), delta
+    )
 
 
 def normal_interval(
@@ -361,10 +364,10 @@ def normal_interval(
         return epsilon, epsilon, epsilon
     deviation = math.sqrt(squares / freedom)
     # Two-sided, for the sign of the distance is taken from the same runs.
-    student = float(stdtrit(freedom, 1 - error / 2))
+    student = float(scipy.special.stdtrit(freedom, 1 - error / 2))
     margin = student * deviation * math.sqrt(1 / x.size + 1 / other.size)
-    least = (gap - margin) / math.sqrt(squares / float(chdtri(freedom, 1 - error)))
-    most = (gap + margin) / math.sqrt(squares / float(chdtri(freedom, error)))
+    least = (gap - margin) / math.sqrt(squares / float(scipy.special.chdtri(freedom, 1 - error)))
+    most = (gap + margin) / math.sqrt(squares / float(scipy.special.chdtri(freedom, error)))
     return (
         epsilon_of_mu(least, delta),
         epsilon_of_mu(gap / deviation, delta),
@@ -393,7 +396,7 @@ def _least_mu(
     """
     misses = clopper_pearson(np.array([np.sum(x < threshold)]), len(x), error)[1][0]
     alarms = clopper_pearson(np.array([np.sum(other >= threshold)]), len(other), error)[1][0]
-    return float(ndtri(1 - alarms) - ndtri(misses))
+    return float(scipy.special.ndtri(1 - alarms) - scipy.special.ndtri(misses))
 
 
 @dataclass(frozen=True)
@@ -466,11 +469,11 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
     each = 1 / (1 + math.exp(-epsilon))
     if not right:
         return 1.0
-    beta = float(bdtrc(right - 1, guesses, each))
+    beta = float(scipy.special.bdtrc(right - 1, guesses, each))
     if not delta:
         return beta
     fewer = np.arange(1, right + 1)
-    tails = bdtrc(right - fewer - 1.0, guesses, each)
+    tails = scipy.special.bdtrc(right - fewer - 1.0, guesses, each)
     tails[-1] = 1.0  # P[Bin ≥ 0]
     return min(1.0, beta + 2 * canaries * delta * float(np.max((tails - beta) / fewer)))
 
@@ -484,7 +487,7 @@ def _gaussian_excess(m: int, guesses: int, right: int, mu: float, error: float) 
     r = error * right / m
     h = error * (guesses - right) / m
     for i in range(right - 1, -1, -1):
-        higher = max(h, float(ndtr(ndtri(r) - mu)))
+        higher = max(h, float(scipy.special.ndtr(scipy.special.ndtri(r) - mu)))
         if higher == h:
             break  # neither changes any more
         r = min(1.0, r + i / (guesses - i) * (higher - h))

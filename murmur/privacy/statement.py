@@ -18,11 +18,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from murmur.privacy.accounting import Adjacency, Spend, Threat, Unit, epsilon
+from murmur.privacy import accounting
+from murmur.privacy.accounting import Adjacency, Threat, Unit
 from murmur.privacy.audit import CanaryAudit
 from murmur.privacy.events import ComposedEvent, Event, RepeatedEvent, assumptions_of
+
+if TYPE_CHECKING:
+    from murmur.privacy.accounting import Spend
 
 MOST_NAMED = 1000  # clients that a statement names one by one
 _INFINITY = "infinity"
@@ -161,10 +165,10 @@ class Guarantee:
         threat = Threat(exposure.threat)
 
         def proven(event: Event) -> Spend:
-            return epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
+            return accounting.epsilon(event, delta, Threat.LOCAL, adjacency, unit=unit)
 
         def assumed(event: Event) -> Spend:
-            return epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None)
+            return accounting.epsilon(event, delta, threat, adjacency, unit=unit, assumptions=None)
 
         events = set(exposure.clients.values())
         spends = {event: proven(event) for event in events}

@@ -12,14 +12,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from Crypto.PublicKey.ECC import EccPoint
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from murmur.secure_sum.terms import SecureSumError
+
+if TYPE_CHECKING:
+    from Crypto.PublicKey.ECC import EccPoint
 
 KEY_BYTES = 32
 POINT_BYTES = 33
@@ -69,6 +72,8 @@ def point(public: bytes) -> EccPoint:
 
     Its arithmetic takes a time that depends on the numbers: for what is public only.
     """
+    from Crypto.PublicKey.ECC import EccPoint  # slow to load, and a client does without
+
     numbers = _decoded(public).public_numbers()
     return EccPoint(numbers.x, numbers.y, "P-256")
 
@@ -86,6 +91,8 @@ def combination(terms: Iterable[tuple[int, EccPoint]]) -> EccPoint:
     All points are doubled together, bit by bit.
     """
     chosen = list(terms)
+    from Crypto.PublicKey.ECC import EccPoint
+
     total = EccPoint(0, 0, "P-256")  # the point at infinity
     for bit in reversed(range(max(number.bit_length() for number, _ in chosen))):
         total.double()
