@@ -136,7 +136,7 @@ class Experiment:
         placement = strategy.setup.placement
         if isinstance(placement, SimulatedPlacement) and "RAY_ADDRESS" not in os.environ:
             placement.ledger = folder.ledger_path  # on other machines it may be another
-        self.lines = [] if checkpoint is None else list(checkpoint.rows)
+        self.lines = results.RowLines() if checkpoint is None else checkpoint.rows
         if checkpoint is not None:
             # Killed before the new config.yaml is written, the old one must still match.
             configs = [*checkpoint.configs, self._digest]
@@ -336,7 +336,7 @@ class Experiment:
         it may have, also where its answer was not used.
 
         Args:
-            roughly: beyond 127 releases it may be the ε of up to 1.6% more of them, which takes
+            roughly: beyond 31 releases it may be the ε of up to 6.3% more of them, which takes
                 less time (``PrivacyReport.spent_in_all``).
 
         Returns:

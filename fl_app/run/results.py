@@ -11,7 +11,7 @@ It is its user's only: models and who took part are for nobody else on the machi
 | ``secure-sum.safetensors`` | while the run lasts, where secure sums are on: the round's, its |
 | | user's only (``murmur.round.secure_summation``) |
 | ``evaluation-sum.safetensors`` | the same for the sums of a protected evaluation |
-| ``metrics.prom`` | the last round for monitoring, replaced after each (``fl_app.tracking``) |
+| ``metrics.prom`` | the last round for monitoring (``fl_app.tracking.RunHealth``) |
 | ``metrics.json`` | the final figures; its presence says that the run is finished |
 | ``privacy.json``, ``privacy.txt`` | the privacy statement |
 | ``model.safetensors`` | the final model's named weights, and what they are |
@@ -32,7 +32,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -393,6 +393,26 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
     replace_file(folder / PROVENANCE, json.dumps(content, indent=2).encode())
 
 
+class RowLines(list[str]):
+    """Lines of ``rounds.jsonl``, with a ``digest`` of all of them that grows as they do."""
+
+    def __init__(self, lines: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._sum = hashlib.sha256()
+        for line in lines:
+            self.append(line)
+
+    def append(self, line: str) -> None:
+        """One more, with its line break."""
+        super().append(line)
+        self._sum.update(line.encode())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all lines as UTF-8, in hexadecimal."""
+        return self._sum.hexdigest()
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Where a run goes on: its last finished round, and what must be as it was then.
@@ -429,7 +449,7 @@ class Checkpoint:
     participations: Mapping[int, int]
     settings: Mapping[str, Any]
     configs: Sequence[str]
-    rows: Sequence[str]
+    rows: RowLines
     shares: int = 0
     trained: Mapping[str, Any] | None = None
 
@@ -456,7 +476,7 @@ class Checkpoint:
             "settings": self.settings,
             "configs": list(self.configs),
             "rows": len(self.rows),
-            "rows_digest": digest("".join(self.rows)),
+            "rows_digest": self.rows.digest,
             "last_row": self.rows[-1] if self.rows else "",
             "shares": self.shares,
             "trained": self.trained,
@@ -569,7 +589,7 @@ def _lines(path: Path) -> list[str]:
     return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _rows_of(lines: list[str], facts: Mapping[str, Any], path: Path) -> list[str]:
+def _rows_of(lines: list[str], facts: Mapping[str, Any], path: Path) -> RowLines:
     """The rows that the checkpoint knows; the last one may not have reached its file.
 
     The checkpoint is written before the row, so a kill in between leaves ``lines`` one short; the
@@ -584,7 +604,7 @@ def _rows_of(lines: list[str], facts: Mapping[str, Any], path: Path) -> list[str
         ConfigError: they are not the rows of which the checkpoint holds the digest.
     """
     count, last = facts["rows"], facts["last_row"]
-    rows = lines[:count] if len(lines) != count - 1 else [*lines, last]
-    if digest("".join(rows)) != facts["rows_digest"]:
+    rows = RowLines(lines[:count] if len(lines) != count - 1 else [*lines, last])
+    if rows.digest != facts["rows_digest"]:
         raise ConfigError(f"{path}: is missing, shortened or edited; start the run anew")
     return rows

@@ -25,6 +25,7 @@ from fl_app.config.overrides import flat_texts
 Row = Mapping[str, Any]
 RUN_ID = "mlflow-run"  # file in the run's folder: which MLflow run it is
 LAST = "wandb-last-round"  # file in the run's folder: the round up to which W&B has the rows
+HEALTH_SECONDS = 1.0  # in which ``metrics.prom`` is replaced once: collectors look more seldom
 MEANINGS = {
     "murmur_run_finished": "1 once the run has ended by itself",
     "murmur_run_round": "The last round that has ended",
@@ -247,19 +248,20 @@ def scalars(row: Row) -> dict[str, float]:
 
 
 class RunHealth:
-    """A run's health on the server: ``metrics.prom`` in its folder, replaced after each round.
+    """A run's health on the server: ``metrics.prom`` in its folder, replaced after rounds.
 
-    There is one in every run. What the file says (``fl_app.prometheus_file``) is in
-    ``rounds.jsonl`` too. Figures of the last round are gauges, and names that end in ``_total``
-    count over all rounds of the run, also those before it was interrupted. All carry the label
-    ``run``, the name of the folder. A run that hangs shows by the age of
-    ``murmur_run_last_round_timestamp_seconds``.
+    At most once in ``HEALTH_SECONDS``, and at the end. There is one in every run. What it says
+    (``fl_app.prometheus_file``) is in ``rounds.jsonl`` too. Figures of the last round are gauges,
+    and names that end in ``_total`` count over all rounds of the run, also those before it was
+    interrupted. All carry the label ``run``, the name of the folder. A run that hangs shows by the
+    age of ``murmur_run_last_round_timestamp_seconds``.
 
     Attributes:
         folder: of the run; known from ``begin`` on, as all of these.
         rounds: how many the run was asked for.
         totals: sums over all rows so far; of ``failed`` and ``accused`` the numbers of clients.
         last: the last row; {} before the first.
+        written: when the file was replaced last, by ``time.monotonic``.
     """
 
     def begin(self, folder: Path, config: Mapping[str, Any], rows: Sequence[Row]) -> None:
@@ -275,12 +277,14 @@ class RunHealth:
         for row in rows:
             self._add(row)
         self.last: Row = rows[-1] if rows else {}
+        self.written = -math.inf
 
     def row(self, row: Row) -> None:
-        """A round has ended; the file is replaced. OSError where that is not possible."""
+        """A round has ended; the file is replaced if it is due. OSError where it cannot be."""
         self._add(row)
         self.last = row
-        self._write(finished=False)
+        if time.monotonic() >= self.written + HEALTH_SECONDS:
+            self._write(finished=False)
 
     def end(self, metrics: Row) -> None:
         """The run has ended by itself; the file says so. ``metrics`` are not in it."""
@@ -295,7 +299,7 @@ class RunHealth:
     def _write(self, finished: bool) -> None:
         from fl_app.prometheus_file import NAME, Figures, write  # which no run should wait for
 
-        last = self.last
+        last, self.written = self.last, time.monotonic()
         values = {
             "murmur_run_finished": float(finished),
             "murmur_run_rounds": self.rounds,

@@ -109,14 +109,7 @@ class Schedule:
             return self.rounds
         if self.kind == "rotate":
             return min(self.rounds, -(-self.rounds * self.size // self.clients))
-        return self._most
-
-    @cached_property
-    def _most(self) -> int:
-        asked = np.zeros(self.clients, np.int32)
-        for number in range(1, self.rounds + 1):
-            asked[self.drawn(number)] += 1
-        return int(asked.max())
+        return _most(self)
 
     def cohorts(self) -> Cohorts:
         """What accounting needs to know of them: ``rate`` is set for secret samples only."""
@@ -125,6 +118,15 @@ class Schedule:
         else:
             rate = None
         return Cohorts(self.clients, self.size, rate, lambda: self.patterns, self.includes)
+
+
+@lru_cache(maxsize=4)
+def _most(schedule: Schedule) -> int:
+    """In how many rounds the client is asked that is drawn most often."""
+    asked = np.zeros(schedule.clients, np.int32)
+    for number in range(1, schedule.rounds + 1):
+        asked[schedule.drawn(number)] += 1
+    return int(asked.max())
 
 
 @lru_cache(maxsize=4)

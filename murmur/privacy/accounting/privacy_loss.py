@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -96,7 +97,7 @@ class LatticeLoss:
             return self
         return LatticeLoss.of(self.losses, self.probabilities, step, self.count)
 
-    @property
+    @cached_property
     def losses(self) -> Floats:
         """The values of the loss, shape (values,)."""
         return self.step * (self.lowest + np.arange(self.probabilities.size, dtype=np.float64))

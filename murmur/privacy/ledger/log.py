@@ -114,6 +114,7 @@ class Log:
                 raise
             if entries:
                 self.history.add(entries)
+                self._authentic = {entry.position: entry.seal for entry in entries}
                 self._write_anchor()
 
     def rows(self, clause: str, *values: object) -> Iterator[Entry]:

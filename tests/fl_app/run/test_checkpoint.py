@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fl_app.config.errors import ConfigError
-from fl_app.run.results import Checkpoint
+from fl_app.run.results import Checkpoint, RowLines
 
 
 def after_two_rounds(**settings):
     settings = {"federation": {"num_rounds": 4, **settings}}
-    return Checkpoint(2, np.zeros(1), {}, {}, settings, [], [])
+    return Checkpoint(2, np.zeros(1), {}, {}, settings, [], RowLines())
 
 
 def test_what_the_deploy_engine_tells_devices_may_be_missing_but_not_differ():

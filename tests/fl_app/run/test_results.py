@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from fl_app.config.errors import ConfigError
-from fl_app.run.results import Checkpoint, RunFolder, config_text, digest, row_line
+from fl_app.run.results import Checkpoint, RowLines, RunFolder, config_text, digest, row_line
 from murmur.privacy.ledger import Ledger
 from murmur.privacy.ledger.key_and_anchor import KeyAndAnchor
 from murmur.privacy.statement import Statement
@@ -59,7 +59,7 @@ def test_half_written_row_is_ignored(tmp_path):
 
 def test_checkpoint_reads_back(tmp_path):
     run = RunFolder(tmp_path)
-    config, rows = OmegaConf.create({"seed": 1}), [row_line({"round": 0})]
+    config, rows = OmegaConf.create({"seed": 1}), RowLines([row_line({"round": 0})])
     run.save_config(config)
     run.keep_rows(rows)
     configs = [digest(config_text(config))]
