@@ -35,8 +35,8 @@ TRIED_AFTER = 64  # clients of a kind: trying takes as long as training 32 one b
 _TRIED_STEPS = 64
 
 # Above these, arithmetic is what takes a step's time.
-_MOST_PARAMETERS = 4_096
-_MOST_INPUTS = 16_384  # numbers in a client's images
+_MOST_PARAMETERS = 16_384
+_MOST_INPUTS = 65_536  # numbers in a client's images
 
 
 class Kind(NamedTuple):

@@ -21,6 +21,7 @@ MODELS = {
     "colours": ((3, 3, 4), []),
     "narrow hidden layer": ((1, 4, 4), [9]),
     "wide hidden layers": ((1, 5, 5), [33, 20]),
+    "MNIST": ((1, 28, 28), [16]),
 }
 FEW = [7] * WIDTH  # examples of each client
 
